@@ -1,0 +1,45 @@
+# Everything a newcomer or CI needs: `make run`, `make test`, `make check`, `make bench`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+JOBS ?= auto
+
+.PHONY: run test test-slow check format bench lock clean
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: $(READY)  ## start the daemon in the foreground
+	$(BIN)/burnd run
+
+test: $(READY)  ## the default tests
+	$(BIN)/python -m pytest -n $(JOBS)
+
+test-slow: $(READY)  ## the long ones: kill loops, large inputs
+	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+check: $(READY)  ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## measure; see docs/benchmarks.md
+	$(BIN)/python -m tests.bench
+
+lock:  ## pin the newest versions that satisfy pyproject.toml
+	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
+	.lock-venv/bin/python -m pip install --quiet -e '.[dev]' hatchling editables
+	{ echo '# Every package `make` installs, pinned. Made by `make lock`; install with `pip install -r requirements.lock`.'; \
+	  .lock-venv/bin/python -m pip freeze --exclude-editable; } > requirements.lock
+	rm -rf .lock-venv
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build .bench

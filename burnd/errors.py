@@ -1,0 +1,63 @@
+"""Everything that can go wrong in burnd and that somebody may want to catch or read.
+
+BurndError                      what happened, to which thing, what to do
+├── ConfigError                 a key or a value in config.toml, config.json or the environment
+├── HomeError                   the home cannot be used as it is
+│   └── HomeBusy                another daemon holds it
+├── StorageError                the truth could not be written or read
+│   ├── NoSpace                 the disk is full, over quota, read-only or below the reserve: heals by itself
+│   ├── FileReplaced            a file is no longer the one we wrote: reopen, recover, rebuild
+│   └── SyncFailed              the kernel could not write what it had taken: the process must end
+└── IndexDamaged                the index cannot be trusted and is to be rebuilt
+"""
+
+from __future__ import annotations
+
+
+class BurndError(Exception):
+    """The base: a sentence for a person, made of what happened, to which thing, and what to do."""
+
+    def __init__(self, what: str, thing: str = "", remedy: str = "") -> None:
+        self.what, self.thing, self.remedy = what, thing, remedy
+        super().__init__(": ".join(filter(None, (thing, what))) + (f" ({remedy})" if remedy else ""))
+
+
+class ConfigError(BurndError):
+    """Raised when a setting is unknown or its value cannot be used; names file, key and reason."""
+
+    def __init__(self, where: str, key: str, reason: str) -> None:
+        self.where, self.key, self.reason = where, key, reason
+        super().__init__(reason, f"{where}: {key}" if key else where)
+
+
+class HomeError(BurndError):
+    """Raised when the home is missing rights, is open to others or is not a folder."""
+
+
+class HomeBusy(HomeError):
+    """Raised when another daemon holds the home; `pid` is that daemon, where it could be told."""
+
+    def __init__(self, home: str, pid: int | None) -> None:
+        self.pid = pid
+        who = f"another burnd (pid {pid}) is using it" if pid else "another burnd is using it"
+        super().__init__(who, home, "stop that one first, or set RELAYBURN_HOME to another folder")
+
+
+class StorageError(BurndError):
+    """Raised when the ledger or the content store could not be written or read."""
+
+
+class NoSpace(StorageError):
+    """Raised when there is no room to append; nothing half written is left, and a later try may succeed."""
+
+
+class FileReplaced(StorageError):
+    """Raised when the ledger or a sidecar was edited, cut, moved or deleted behind our back."""
+
+
+class SyncFailed(StorageError):
+    """Raised when fsync failed: the kernel may have dropped what we wrote, so nothing may go on from here."""
+
+
+class IndexDamaged(BurndError):
+    """Raised when SQLite says that the index is malformed, or it does not belong to this ledger."""

@@ -1,0 +1,282 @@
+"""Writes one change into the index. Live ingest, catch-up and rebuild all come through here, so they agree."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import aiosqlite
+import msgspec
+
+from burnd.index import rows
+from burnd.index.store import Change, CursorChange, IndexStore, select_keyed, set_ledger_end
+from burnd.ledger.content import Placed
+from burnd.ledger.fold import identity
+from burnd.ledger.journal import Logged
+from burnd.records import Prune, Quota, Session, Stamp, Turn
+from burnd.records.codec import Skipped
+from burnd.records.times import to_ms
+
+_REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
+
+
+class Applier:
+    """Knows which numbers stand for which texts, so that a batch costs a handful of statements."""
+
+    def __init__(self, store: IndexStore) -> None:
+        self.store = store
+        self._names: dict[str, int] = {}
+        self._sessions: dict[str, int] = {}
+
+    async def apply(self, change: Change) -> None:
+        """All of a change, in one transaction that also says how far the ledger is covered."""
+        try:
+            async with self.store.transaction() as db:
+                await self._apply(db, change)
+        except BaseException:
+            self._names.clear()  # what was numbered in a transaction that did not happen
+            self._sessions.clear()
+            raise
+
+    async def _apply(self, db: aiosqlite.Connection, change: Change) -> None:
+        entries = [(item, digest) for item, digest in change.logged if not isinstance(item.entry, Skipped)]
+        await self._number(db, entries, change.placed)
+        await _write_skipped(db, change.logged)
+        await self._write_turns(db, entries)
+        await self._write_sessions(db, entries)
+        await self._write_facts(db, entries)
+        await self._write_stamps_and_quotas(db, entries)
+        await self._write_messages(db, change.placed)
+        await _write_prunes(db, entries)
+        await _write_cursors(db, change.cursors)
+        await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
+
+    async def _number(
+        self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]], placed: Sequence[Placed]
+    ) -> None:
+        names: set[str | None] = {rows.tool_of(p.record) for p in placed}
+        sessions: set[str | None] = {p.record.session_id for p in placed}
+        for item, _ in entries:
+            names.update(_names_in(item))
+            sessions.add(rows.session_of(item.entry))  # type: ignore[arg-type]
+        await _fill(db, self._names, names, "names", "name")
+        await _fill(db, self._sessions, sessions, "sessions", "session_id")
+
+    def _name(self, text: str | None) -> int | None:
+        return None if text is None else self._names[text]
+
+    async def _write_turns(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        turns = [(item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
+        if not turns:
+            return
+        known = await _turn_ids(db, [(self._names[t.source], t.message_id) for t in map(_turn, turns)])
+        ((next_id,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) + 1 FROM turns")
+        newest: dict[int, tuple[Logged, int]] = {}
+        for item, digest in turns:
+            turn = _turn((item, digest))
+            key = (self._names[turn.source], turn.message_id)
+            row_id, rev = known.get(key, (next_id, 0))
+            next_id += row_id == next_id
+            if turn.rev >= rev:
+                known[key] = (row_id, turn.rev)
+                newest[row_id] = (item, digest)
+        await self._replace_turns(db, newest)
+
+    async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, tuple[Logged, int]]) -> None:
+        turn_rows: list[rows.Row] = []
+        call_rows: list[rows.Row] = []
+        touched: list[rows.Row] = []
+        for row_id, pair in newest.items():
+            item, digest = pair
+            turn = _turn(pair)
+            session = self._sessions[turn.session_id]
+            row = rows.turn_row(turn, row_id, session, self._name)
+            turn_rows.append((*row, 0, turn.rev, digest, item.position, item.length))
+            call_rows += rows.call_rows(turn, row_id, self._name)
+            ts = to_ms(turn.ts)
+            names = (self._name(turn.source), self._name(turn.project), self._name(turn.project_key))
+            touched.append((*names, ts, ts, session))
+        marks = ",".join("?" * len(rows.TURN_COLUMNS))
+        await db.executemany(f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
+        await db.executemany("DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
+        await db.executemany("INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        await db.executemany(
+            "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
+            "project_key = coalesce(project_key, ?3), created_at = min(coalesce(created_at, ?4), ?4), "
+            "updated_at = max(coalesce(updated_at, ?5), ?5) WHERE id = ?6",
+            touched,
+        )
+
+    async def _write_sessions(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        said = [rows.session_row(e.entry, self._name) for e, _ in entries if isinstance(e.entry, Session)]
+        await db.executemany(
+            "UPDATE sessions SET source = coalesce(?1, source), parent_session_id = coalesce(?2, parent_session_id), "
+            "project = coalesce(?3, project), project_key = coalesce(?4, project_key), agent = coalesce(?5, agent), "
+            "created_by = coalesce(?6, created_by), "
+            "created_at = min(coalesce(created_at, ?7), coalesce(?7, created_at)), "
+            "updated_at = max(coalesce(updated_at, ?8), coalesce(?8, updated_at)), "
+            "said_count = max(said_count, ?9), content_mode = coalesce(?10, content_mode), "
+            "title = coalesce(?11, title), summary = coalesce(?12, summary) WHERE session_id = ?13",
+            said,
+        )
+
+    async def _write_facts(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        facts: list[rows.Row] = []
+        for item, digest in entries:
+            entry = item.entry
+            if isinstance(entry, Skipped | Turn) or (key := identity(entry)) is None:
+                continue
+            session = self._sessions.get(rows.session_of(entry) or "")
+            rail = getattr(entry, "rail_id", None)
+            place = (digest, item.position, item.length)
+            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place))
+        await db.executemany(
+            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length) VALUES(?,?,?,?,?,?,?,?) "
+            "ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, rail = excluded.rail, "
+            "ts = excluded.ts, digest = excluded.digest, position = excluded.position, length = excluded.length",
+            facts,
+        )
+
+    async def _write_stamps_and_quotas(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
+        quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
+        await db.executemany("INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
+        await db.executemany("INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+
+    async def _write_messages(self, db: aiosqlite.Connection, placed: Sequence[Placed]) -> None:
+        by_session: defaultdict[str, list[Placed]] = defaultdict(list)
+        for item in placed:
+            by_session[item.record.session_id].append(item)
+        for session_id, items in by_session.items():
+            await self._write_session_messages(db, self._sessions[session_id], items)
+
+    async def _write_session_messages(self, db: aiosqlite.Connection, session: int, items: list[Placed]) -> None:
+        numbers = await _message_numbers(db, session, {p.record.message_id for p in items})
+        ends = await _rail_ends(db, session, {p.record.rail_id for p in items})
+        message_rows: list[rows.Row] = []
+        new_messages = 0
+        for item in items:
+            place = (item.record.rail_id, item.record.message_id)
+            if place not in numbers:
+                numbers[place] = ends[item.record.rail_id]
+                ends[item.record.rail_id] += 1
+                new_messages += 1
+            tool = self._name(rows.tool_of(item.record))
+            message_rows.append(rows.message_row(item, session, numbers[place], tool))
+        await db.executemany(
+            "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length) "
+            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+            message_rows,
+        )
+        await _touch_session(db, session, items, new_messages)
+
+
+def fact_key(key: tuple[str, ...]) -> str:
+    """An identity as one text; JSON keeps parts apart whatever is in them."""
+    return msgspec.json.encode(key[1:]).decode()
+
+
+def _turn(pair: tuple[Logged, int]) -> Turn:
+    entry = pair[0].entry
+    assert isinstance(entry, Turn)  # noqa: S101 - callers pass turns only; this tells the type checker
+    return entry
+
+
+def _names_in(item: Logged) -> Iterable[str | None]:
+    entry = item.entry
+    if isinstance(entry, Turn):
+        return rows.turn_names(entry)
+    if isinstance(entry, Session):
+        return (entry.source, entry.project, entry.project_key)
+    return (entry.source,) if isinstance(entry, Quota) else ()
+
+
+async def _fill(
+    db: aiosqlite.Connection, memory: dict[str, int], texts: set[str | None], table: str, column: str
+) -> None:
+    """Makes sure that every text has a number and that `memory` knows it."""
+    if len(memory) > _REMEMBERED:
+        memory.clear()
+    missing = sorted(text for text in texts if text is not None and text not in memory)
+    if not missing:
+        return
+    await db.executemany(f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
+    sql = f"SELECT {column}, id FROM {table} WHERE {column} IN ({{keys}})"
+    found = await select_keyed(db.execute_fetchall, sql, [(text,) for text in missing])
+    memory.update((row[0], row[1]) for row in found)
+
+
+async def _turn_ids(db: aiosqlite.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[int, int]]:
+    sql = "SELECT source, message_id, id, rev FROM turns WHERE (source, message_id) IN ({keys})"
+    found = await select_keyed(db.execute_fetchall, sql, keys)
+    return {(row[0], row[1]): (row[2], row[3]) for row in found}
+
+
+async def _message_numbers(db: aiosqlite.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
+    sql = "SELECT DISTINCT rail, message_id, msg_idx FROM messages WHERE (session, message_id) IN ({keys})"
+    keys = [(session, message_id) for message_id in sorted(message_ids)]
+    found = await select_keyed(db.execute_fetchall, sql, keys)
+    return {(row[0], row[1]): row[2] for row in found}
+
+
+async def _rail_ends(db: aiosqlite.Connection, session: int, rails: set[str]) -> dict[str, int]:
+    ends = {}
+    for rail in rails:
+        ((end,),) = await db.execute_fetchall(
+            "SELECT coalesce(max(msg_idx), -1) + 1 FROM messages WHERE session = ? AND rail = ?",
+            (session, rail),
+        )
+        ends[rail] = int(end)
+    return ends
+
+
+async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Placed], new_messages: int) -> None:
+    times = [to_ms(item.record.ts) for item in items]
+    end = max(item.position + item.length for item in items)
+    await db.execute(
+        "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
+        "updated_at = max(coalesce(updated_at, ?2), ?2), kept_count = kept_count + ?3, "
+        "content_bytes = max(content_bytes, ?4), harness_title = coalesce(?5, harness_title), "
+        "harness_summary = coalesce(?6, harness_summary) WHERE id = ?7",
+        (min(times), max(times), new_messages, end, _last(items, "title"), _last(items, "summary"), session),
+    )
+
+
+def _last(items: Sequence[Placed], kind: str) -> str | None:
+    texts = [item.record.text for item in items if item.record.kind == kind]
+    return next((text for text in reversed(texts) if isinstance(text, str)), None)
+
+
+async def _write_prunes(db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    for item, _ in entries:
+        if isinstance(item.entry, Prune):
+            await _prune(db, item.entry)
+
+
+async def _prune(db: aiosqlite.Connection, prune: Prune) -> None:
+    await db.execute(
+        "DELETE FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?)",
+        (prune.session_id,),
+    )
+    await db.execute(
+        "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
+        "kept_count = 0, content_bytes = 0, harness_title = NULL, harness_summary = NULL WHERE session_id = ?3",
+        (to_ms(prune.up_to), prune.messages, prune.session_id),
+    )
+
+
+async def _write_skipped(db: aiosqlite.Connection, logged: Sequence[tuple[Logged, int]]) -> None:
+    skipped = [
+        (item.position, item.length, item.entry.reason, item.entry.kind)
+        for item, _ in logged
+        if isinstance(item.entry, Skipped)
+    ]
+    await db.executemany("INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
+
+
+async def _write_cursors(db: aiosqlite.Connection, cursors: Sequence[CursorChange]) -> None:
+    kept = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
+    gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
+    await db.executemany("INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
+    await db.executemany("DELETE FROM cursors WHERE source = ? AND key = ?", gone)

@@ -1,0 +1,175 @@
+"""Brings the index up to the ledger and the content: what is missing at its end, or everything anew."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from burnd.errors import IndexDamaged
+from burnd.index.apply import Applier
+from burnd.index.store import Change, IndexStore, open_index
+from burnd.ledger import files
+from burnd.ledger.content import ContentStore, Placed
+from burnd.ledger.journal import Journal, Logged
+from burnd.records.codec import Skipped, digest
+from burnd.records.times import to_ms
+
+BATCH = 2000
+Progress = Callable[[int, int], None]
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """For callers that do not want to know."""
+
+
+async def open_current(
+    path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress
+) -> IndexStore:
+    """An index that says what the ledger and the content say, whatever state the file at `path` was in."""
+    remove_leftovers(path)
+    try:
+        store = await open_index(path)
+    except IndexDamaged:
+        return await rebuild(path, journal, content, report)
+    try:
+        await catch_up(store, journal, content, report)
+    except IndexDamaged:
+        await store.close(clean=False)
+        return await rebuild(path, journal, content, report)
+    except BaseException:
+        await store.close(clean=False)
+        raise
+    return store
+
+
+async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, report: Progress = no_progress) -> None:
+    """Applies what was written after the index last knew it. Raises IndexDamaged when they do not fit."""
+    meta = await store.meta()
+    start = int(meta.get("ledger_end", "0"))
+    if start > journal.end or (start and journal.anchor(start) != meta.get("ledger_anchor")):
+        raise IndexDamaged("was made from another ledger", str(store.path))
+    await _apply_ledger(Applier(store), journal, start, report)
+    await _finish_prunes(store, content)
+    await _apply_content(store, content)
+
+
+async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
+    """Builds the index beside the old one and swaps it in; an interrupted build leaves the old one."""
+    new = path.with_name(path.name + ".new")
+    _remove_database(new)
+    store = await open_index(new)
+    try:
+        await catch_up(store, journal, content, report)
+        await store.close()
+    except BaseException:
+        await store.close(clean=False)
+        _remove_database(new)
+        raise
+    _set_aside(path)
+    os.replace(new, path)
+    files.sync_folder(path.parent)
+    return await open_index(path)
+
+
+async def _apply_ledger(applier: Applier, journal: Journal, start: int, report: Progress) -> None:
+    lines = journal.read(start, journal.end)
+    while batch := await anyio.to_thread.run_sync(_take, lines):
+        end = batch[-1][0].position + batch[-1][0].length
+        await applier.apply(Change(logged=batch, ledger_end=end, ledger_anchor=journal.anchor(end)))
+        report(end, journal.end)
+
+
+def _take(lines: Iterator[Logged]) -> list[tuple[Logged, int]]:
+    return [(line, _digest(line)) for line in islice(lines, BATCH)]
+
+
+def _digest(line: Logged) -> int:
+    return 0 if isinstance(line.entry, Skipped) else digest(line.entry)
+
+
+async def _finish_prunes(store: IndexStore, content: ContentStore) -> None:
+    """Drops content whose prune is in the ledger but was cut short before the files were gone."""
+    pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
+    for session_id, up_to in pruned:
+        if content.sidecars.size(session_id):
+            records = await anyio.to_thread.run_sync(list, content.stored(session_id))
+            if all(to_ms(placed.record.ts) <= up_to for placed in records):
+                await anyio.to_thread.run_sync(content.drop, [session_id])
+
+
+async def _apply_content(store: IndexStore, content: ContentStore) -> None:
+    """Adds rows for content that no transaction covered yet, and says that it may be read again."""
+    covered = dict(await store.rows("SELECT session_id, content_bytes FROM sessions WHERE content_bytes > 0"))
+    uncovered = await anyio.to_thread.run_sync(_uncovered, content, covered)
+    applier = Applier(store)
+    for session_id, start in uncovered:
+        if start < covered.get(session_id, 0):
+            await _forget_messages(store, session_id)
+        content.read_again(session_id, start)
+        records = content.stored(session_id, start)
+        while batch := await anyio.to_thread.run_sync(_take_placed, records):
+            await applier.apply(await _content_change(store, batch))
+
+
+def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
+    """(session, from where) for every sidecar that does not end where the index says it does."""
+    found = []
+    present = set()
+    for sidecar in content.sidecars.list():
+        session_id = content.sidecars.session_of(sidecar.path)
+        if session_id is None:
+            continue
+        present.add(session_id)
+        known = covered.get(session_id, 0)
+        if sidecar.size != known:
+            found.append((session_id, known if sidecar.size > known else 0))
+    return found + [(session_id, 0) for session_id in covered if session_id not in present]
+
+
+def _take_placed(records: Iterable[Placed]) -> list[Placed]:
+    return list(islice(records, BATCH))
+
+
+async def _content_change(store: IndexStore, placed: list[Placed]) -> Change:
+    meta = await store.meta()
+    end, anchor = int(meta.get("ledger_end", "0")), meta.get("ledger_anchor", "")
+    return Change(placed=placed, ledger_end=end, ledger_anchor=anchor)
+
+
+async def _forget_messages(store: IndexStore, session_id: str) -> None:
+    """A sidecar that became shorter was changed by somebody: its rows are made anew."""
+    async with store.transaction() as db:
+        own = "(SELECT id FROM sessions WHERE session_id = ?)"
+        await db.execute(f"DELETE FROM messages WHERE session = {own}", (session_id,))
+        await db.execute("UPDATE sessions SET kept_count = 0, content_bytes = 0 WHERE session_id = ?", (session_id,))
+
+
+def remove_leftovers(path: Path) -> None:
+    """Clears away a rebuild that was interrupted."""
+    _remove_database(path.with_name(path.name + ".new"))
+
+
+def aside(path: Path) -> Path:
+    """Where the index that was replaced last is kept."""
+    return path.with_name(path.name + ".aside")
+
+
+def _set_aside(path: Path) -> None:
+    """Keeps the newest replaced index for a look at what went wrong, without the log that belongs to it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, aside(path))
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}{suffix}")
+
+
+def _remove_database(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}{suffix}")

@@ -1,0 +1,194 @@
+"""Turns records into rows: which column holds what, and nothing about connections or transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from burnd.ledger.content import Placed
+from burnd.records import Compaction, Content, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
+from burnd.records.codec import Entry
+from burnd.records.times import to_ms
+
+Value = str | int | float | bytes | None
+Row = tuple[Value, ...]
+NameId = Callable[[str | None], int | None]
+
+TURN_COLUMNS = [
+    "id",
+    "source",
+    "message_id",
+    "session",
+    "rail",
+    "turn_index",
+    "parent",
+    "ts",
+    "model",
+    "provider",
+    "project",
+    "project_key",
+    "branch",
+    "input",
+    "output",
+    "reasoning",
+    "cache_read",
+    "cache_create_5m",
+    "cache_create_1h",
+    "speed",
+    "searches",
+    "fetches",
+    "quality",
+    "activity",
+    "stop_reason",
+    "has_edits",
+    "retries",
+    "prompt_id",
+    "prompt_retries",
+    "agent_id",
+    "agent_type",
+    "parent_call",
+    "open",
+    "rev",
+    "digest",
+    "position",
+    "length",
+]
+
+
+def turn_names(turn: Turn) -> list[str | None]:
+    """Every text of a turn that the index stores once."""
+    subagent = turn.subagent
+    texts = [turn.source, turn.model, turn.provider, turn.project, turn.project_key, turn.git_branch]
+    texts += [turn.speed, turn.activity, turn.stop_reason, subagent.type if subagent else None]
+    for call in turn.tool_calls:
+        texts += [call.name, call.target]
+    return texts
+
+
+def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
+    """The columns a turn itself fills, up to `parent_call`; the rest says where its line stands."""
+    usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
+    return (
+        row_id,
+        name_id(turn.source),
+        turn.message_id,
+        session,
+        turn.rail_id,
+        turn.turn_index,
+        turn.parent,
+        to_ms(turn.ts),
+        name_id(turn.model),
+        name_id(turn.provider),
+        name_id(turn.project),
+        name_id(turn.project_key),
+        name_id(turn.git_branch),
+        usage.input,
+        usage.output,
+        usage.reasoning,
+        usage.cache_read,
+        usage.cache_create_5m,
+        usage.cache_create_1h,
+        name_id(turn.speed),
+        tools.search if tools else 0,
+        tools.fetch if tools else 0,
+        turn.quality,
+        name_id(turn.activity),
+        name_id(turn.stop_reason),
+        turn.has_edits,
+        turn.retries,
+        turn.prompt_id,
+        turn.prompt_retries,
+        subagent.agent_id if subagent else None,
+        name_id(subagent.type) if subagent else None,
+        subagent.parent_tool_use_id if subagent else None,
+    )
+
+
+def call_rows(turn: Turn, row_id: int, name_id: NameId) -> list[Row]:
+    return [
+        (
+            row_id,
+            n,
+            call.id,
+            name_id(call.name),
+            name_id(call.target),
+            call.args_hash,
+            call.result_hash,
+            call.is_error,
+        )
+        for n, call in enumerate(turn.tool_calls)
+    ]
+
+
+def stamp_row(stamp: Stamp, position: int) -> Row:
+    selector = stamp.selector
+    span = selector.range
+    return (
+        position,
+        to_ms(stamp.ts),
+        selector.session_id,
+        selector.message_id,
+        to_ms(span.from_ts) if span else None,
+        to_ms(span.to_ts) if span else None,
+        msgspec.json.encode(stamp.enrichment).decode(),
+    )
+
+
+def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
+    resets = to_ms(quota.resets_at) if quota.resets_at else None
+    return (position, to_ms(quota.ts), name_id(quota.source), quota.window, quota.used_percent, resets)
+
+
+def session_row(session: Session, name_id: NameId) -> Row:
+    """What a session record says; the store keeps what it does not say."""
+    return (
+        name_id(session.source),
+        session.parent_session_id,
+        name_id(session.project),
+        name_id(session.project_key),
+        session.agent,
+        session.created_by,
+        to_ms(session.created_at) if session.created_at else None,
+        to_ms(session.updated_at) if session.updated_at else None,
+        session.message_count,
+        session.content_mode,
+        session.title,
+        session.summary,
+        session.session_id,
+    )
+
+
+def session_of(entry: Entry) -> str | None:
+    """The session an entry is about, where it is about one."""
+    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Prune):
+        return entry.session_id
+    return None
+
+
+def time_of(entry: Entry) -> int | None:
+    if isinstance(entry, Session):
+        return to_ms(entry.created_at) if entry.created_at else None
+    return to_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
+
+
+def tool_of(record: Content) -> str | None:
+    return record.tool_use.name if record.tool_use else None
+
+
+def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) -> Row:
+    record = placed.record
+    return (
+        session,
+        record.rail_id,
+        msg_idx,
+        record.message_id,
+        record.n,
+        record.b,
+        to_ms(record.ts),
+        record.role,
+        record.kind,
+        tool,
+        placed.position,
+        placed.length,
+    )

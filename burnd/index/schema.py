@@ -1,0 +1,148 @@
+"""The tables of the index, as numbered steps. A step that has shipped is never edited; a new one is added."""
+
+from __future__ import annotations
+
+_TRUTH = """
+CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- Texts that stand in many rows (models, projects, tools, targets) are stored once.
+CREATE TABLE names(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+CREATE TABLE sessions(
+  id INTEGER PRIMARY KEY,
+  session_id TEXT NOT NULL UNIQUE,
+  source INTEGER,
+  parent_session_id TEXT,
+  project INTEGER,
+  project_key INTEGER,
+  agent TEXT,
+  created_by TEXT,
+  created_at INTEGER,
+  updated_at INTEGER,
+  said_count INTEGER NOT NULL DEFAULT 0,      -- messages, as a session record said
+  pruned_count INTEGER NOT NULL DEFAULT 0,    -- messages whose content is gone
+  kept_count INTEGER NOT NULL DEFAULT 0,      -- messages whose content is in the sidecar
+  content_mode TEXT,
+  title TEXT,             -- a client's own; it wins over what the harness says
+  summary TEXT,
+  harness_title TEXT,     -- content: goes when the content goes
+  harness_summary TEXT,
+  content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
+  pruned_up_to INTEGER
+);
+CREATE INDEX sessions_by_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
+
+CREATE TABLE turns(
+  id INTEGER PRIMARY KEY,
+  source INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  session INTEGER NOT NULL,
+  rail TEXT NOT NULL,
+  turn_index INTEGER NOT NULL,
+  parent TEXT,
+  ts INTEGER NOT NULL,
+  model INTEGER NOT NULL,
+  provider INTEGER,
+  project INTEGER,
+  project_key INTEGER,
+  branch INTEGER,
+  input INTEGER NOT NULL,
+  output INTEGER NOT NULL,
+  reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL,
+  cache_create_5m INTEGER NOT NULL,
+  cache_create_1h INTEGER NOT NULL,
+  speed INTEGER,
+  searches INTEGER NOT NULL,
+  fetches INTEGER NOT NULL,
+  quality TEXT NOT NULL,
+  activity INTEGER,
+  stop_reason INTEGER,
+  has_edits INTEGER,
+  retries INTEGER,
+  prompt_id TEXT,
+  prompt_retries INTEGER,
+  agent_id TEXT,
+  agent_type INTEGER,
+  parent_call TEXT,
+  open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
+  rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
+  digest INTEGER NOT NULL,
+  position INTEGER,           -- of that revision's line
+  length INTEGER,
+  UNIQUE(source, message_id)
+);
+CREATE INDEX turns_by_time ON turns(ts);
+CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
+
+CREATE TABLE tool_calls(
+  turn INTEGER NOT NULL,
+  n INTEGER NOT NULL,
+  call_id TEXT NOT NULL,
+  name INTEGER NOT NULL,
+  target INTEGER,
+  args_hash TEXT,
+  result_hash TEXT,
+  is_error INTEGER,
+  PRIMARY KEY(turn, n)
+) WITHOUT ROWID;
+
+-- The newest of every other thing with an identity; its record is read from the ledger when asked for.
+CREATE TABLE facts(
+  id INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  session INTEGER,
+  rail TEXT,
+  ts INTEGER,
+  digest INTEGER NOT NULL,
+  position INTEGER NOT NULL,
+  length INTEGER NOT NULL,
+  UNIQUE(kind, key)
+);
+CREATE INDEX facts_by_session ON facts(session, kind);
+
+CREATE TABLE stamps(
+  position INTEGER PRIMARY KEY,
+  ts INTEGER NOT NULL,
+  session_id TEXT,
+  message_id TEXT,
+  from_ts INTEGER,
+  to_ts INTEGER,
+  enrichment TEXT NOT NULL
+);
+CREATE INDEX stamps_by_session ON stamps(session_id) WHERE session_id IS NOT NULL;
+CREATE INDEX stamps_by_message ON stamps(message_id) WHERE message_id IS NOT NULL;
+
+CREATE TABLE quotas(
+  position INTEGER PRIMARY KEY, ts INTEGER NOT NULL, source INTEGER NOT NULL, window TEXT NOT NULL,
+  used_percent REAL NOT NULL, resets_at INTEGER);
+
+-- One row for each content record; the text itself stays in the sidecar.
+CREATE TABLE messages(
+  id INTEGER PRIMARY KEY,
+  session INTEGER NOT NULL,
+  rail TEXT NOT NULL,
+  msg_idx INTEGER NOT NULL,   -- counts messages along the rail
+  message_id TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  b INTEGER NOT NULL,
+  ts INTEGER NOT NULL,
+  role TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  tool INTEGER,
+  position INTEGER NOT NULL,
+  length INTEGER NOT NULL
+);
+CREATE INDEX messages_by_place ON messages(session, rail, msg_idx, n, b);
+CREATE INDEX messages_by_message ON messages(session, message_id);
+
+CREATE TABLE skipped(
+  position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
+
+CREATE TABLE cursors(
+  source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
+"""
+
+STEPS = (_TRUTH,)
+VERSION = len(STEPS)

@@ -1,0 +1,211 @@
+"""Large content, stored once by its hash: compressed packs in a SQLite file that is truth, not cache."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+
+from burnd.errors import NoSpace, StorageError, SyncFailed
+from burnd.ledger import files
+from burnd.records.content import Loss
+
+PACK_BYTES = 256 << 10
+_LEVEL = 3
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS blob(
+  id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, pack INTEGER NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS blob_by_pack ON blob(pack);
+CREATE TABLE IF NOT EXISTS holder(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS ref(holder INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(holder, blob)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS ref_by_blob ON ref(blob);
+"""
+
+
+def sha_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class Found(NamedTuple):
+    """What a look-up gave: the bytes, or why they are gone."""
+
+    data: bytes
+    lost: Loss | None = None
+
+
+class BlobStore:
+    """The packs, and which sessions refer to what in them. Not for use by two threads at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._db = _open(path)
+        self._unpacked = lru_cache(maxsize=8)(self._unpack)
+
+    def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, Set[str]]) -> None:
+        """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit."""
+        with self._transaction():
+            fresh = {sha: data for sha, data in blobs.items() if not self._has(sha)}
+            for group in _grouped(fresh):
+                self._store_pack(group)
+            for session_id, shas in refs.items():
+                self._refer(session_id, shas)
+
+    def get(self, sha: str) -> Found:
+        """The original bytes, checked against their hash; damage is said, never passed on."""
+        try:
+            row = self._db.execute("SELECT pack, start, length FROM blob WHERE sha = ?", (_key(sha),)).fetchone()
+            if row is None:
+                return Found(b"", "missing")
+            pack, start, length = row
+            data = self._unpacked(pack)[start : start + length]
+        except (sqlite3.DatabaseError, zstandard.ZstdError):
+            return Found(b"", "damaged")
+        return Found(data) if sha_of(data) == sha else Found(b"", "damaged")
+
+    def holders(self) -> list[str]:
+        return [row[0] for row in self._db.execute("SELECT session_id FROM holder")]
+
+    def release(self, session_ids: Iterable[str]) -> int:
+        """Forgets what these sessions referred to; blobs nobody needs any more are wiped. Returns bytes freed."""
+        before = self._stored_bytes()
+        with self._transaction():
+            self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(blob INTEGER PRIMARY KEY)")
+            self._db.execute("DELETE FROM gone")
+            for session_id in session_ids:
+                self._drop_refs(session_id)
+            self._db.execute("DELETE FROM gone WHERE blob IN (SELECT blob FROM ref)")
+            packs = [r[0] for r in self._db.execute("SELECT DISTINCT pack FROM blob WHERE id IN gone")]
+            self._db.execute("DELETE FROM blob WHERE id IN gone")
+            for pack in packs:
+                self._rewrite_pack(pack)
+        self._unpacked.cache_clear()
+        self._shrink()
+        return before - self._stored_bytes()
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise _as_storage_error(error, self.path) from error
+            raise
+
+    def _has(self, sha: str) -> bool:
+        return self._db.execute("SELECT 1 FROM blob WHERE sha = ?", (_key(sha),)).fetchone() is not None
+
+    def _store_pack(self, group: list[tuple[str, bytes]]) -> None:
+        packed = zstandard.compress(b"".join(data for _, data in group), _LEVEL)
+        pack = self._db.execute("INSERT INTO pack(data) VALUES(?)", (packed,)).lastrowid
+        start = 0
+        for sha, data in group:
+            self._db.execute(
+                "INSERT INTO blob(sha, pack, start, length) VALUES(?,?,?,?)",
+                (_key(sha), pack, start, len(data)),
+            )
+            start += len(data)
+
+    def _refer(self, session_id: str, shas: Set[str]) -> None:
+        self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))
+        self._db.executemany(
+            "INSERT OR IGNORE INTO ref(holder, blob) "
+            "SELECT holder.id, blob.id FROM holder, blob WHERE session_id = ? AND sha = ?",
+            [(session_id, _key(sha)) for sha in shas],
+        )
+
+    def _drop_refs(self, session_id: str) -> None:
+        holder = "(SELECT id FROM holder WHERE session_id = ?)"
+        self._db.execute(f"INSERT OR IGNORE INTO gone SELECT blob FROM ref WHERE holder = {holder}", (session_id,))
+        self._db.execute(f"DELETE FROM ref WHERE holder = {holder}", (session_id,))
+        self._db.execute("DELETE FROM holder WHERE session_id = ?", (session_id,))
+
+    def _rewrite_pack(self, pack: int) -> None:
+        """A pack that lost blobs is written anew without them, so that the lost ones are really gone."""
+        left = self._db.execute("SELECT id, start, length FROM blob WHERE pack = ?", (pack,)).fetchall()
+        if not left:
+            self._db.execute("DELETE FROM pack WHERE id = ?", (pack,))
+            return
+        try:
+            raw = self._unpack(pack)
+        except zstandard.ZstdError:
+            return  # damaged already; reading its blobs says so
+        kept, start = [], 0
+        for blob, old_start, length in left:
+            kept.append(raw[old_start : old_start + length])
+            self._db.execute("UPDATE blob SET start = ? WHERE id = ?", (start, blob))
+            start += length
+        packed = zstandard.compress(b"".join(kept), _LEVEL)
+        self._db.execute("UPDATE pack SET data = ? WHERE id = ?", (packed, pack))
+
+    def _unpack(self, pack: int) -> bytes:
+        row = self._db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
+        if row is None:
+            raise zstandard.ZstdError("pack is missing")
+        return zstandard.decompress(row[0])
+
+    def _stored_bytes(self) -> int:
+        return int(self._db.execute("SELECT coalesce(sum(length(data)), 0) FROM pack").fetchone()[0])
+
+    def _shrink(self) -> None:
+        """Gives freed pages back and leaves nothing of them in the write-ahead log."""
+        self._db.execute("PRAGMA incremental_vacuum").fetchall()
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    files.make_folder(path.parent)
+    files.touch(path)
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+        db.executescript(_SCHEMA)
+    except sqlite3.Error as error:
+        db.close()
+        raise _as_storage_error(error, path) from error
+    return db
+
+
+def _grouped(blobs: Mapping[str, bytes]) -> Iterator[list[tuple[str, bytes]]]:
+    group: list[tuple[str, bytes]] = []
+    size = 0
+    for sha, data in blobs.items():
+        if group and size + len(data) > PACK_BYTES:
+            yield group
+            group, size = [], 0
+        group.append((sha, data))
+        size += len(data)
+    if group:
+        yield group
+
+
+def _key(sha: str) -> bytes:
+    """Half the size of the text; what is no hash at all finds nothing."""
+    try:
+        return bytes.fromhex(sha)
+    except ValueError:
+        return b""
+
+
+def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:
+    name = getattr(error, "sqlite_errorname", "") or ""
+    if name == "SQLITE_IOERR_FSYNC":
+        return SyncFailed(str(error), str(path))
+    if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN"):
+        return NoSpace(str(error), str(path), "free some space; nothing is lost meanwhile")
+    return StorageError(str(error), str(path), "move it aside; what it held will read as missing")

@@ -1,0 +1,242 @@
+"""The one place that writes, syncs, renames and cuts files: all of an append reaches the disk, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from burnd.errors import FileReplaced, HomeBusy, HomeError, NoSpace, StorageError, SyncFailed
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"}
+
+
+def make_folder(path: Path) -> None:
+    """Makes a private folder, whatever the umask, and its parents as the umask says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.mkdir(path, FOLDER_MODE)
+    except FileExistsError:
+        return
+    os.chmod(path, FOLDER_MODE)
+    sync_folder(path.parent)
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a regular file of ours, made 0600 when new, never through a link."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise StorageError("is not a regular file", str(path), "move it away")
+        if flags & os.O_CREAT:
+            os.fchmod(fd, FILE_MODE)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def touch(path: Path) -> None:
+    """Makes an empty private file where there is none, for libraries that would make it by the umask."""
+    try:
+        os.close(open_private(path, os.O_RDWR | os.O_CREAT))
+    except OSError as error:
+        raise as_storage_error(error, path) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Makes names that came or went in a folder survive a power loss."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _sync(fd, path)
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Writes a whole file so that a reader sees the old one or the new one, and a crash leaves one of them."""
+    with replacement(path) as new:
+        new.append(data)
+
+
+@contextlib.contextmanager
+def replacement(path: Path) -> Iterator[AppendFile]:
+    """An empty file beside `path` that takes its place when the block ends well, and goes when it does not."""
+    beside = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(beside)
+    new = AppendFile(beside)
+    try:
+        yield new
+        new.close()
+        os.replace(beside, path)
+        sync_folder(path.parent)
+    except BaseException:
+        new.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+
+
+class AppendFile:
+    """A file that grows by whole appends only. After a failed one it is as long as it was before."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        is_new = not path.exists()
+        try:
+            self._fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except OSError as error:
+            raise as_storage_error(error, path) from error
+        if is_new:
+            sync_folder(path.parent)
+        self.end = os.fstat(self._fd).st_size
+
+    def append(self, data: bytes) -> int:
+        """Writes and syncs `data`; returns where it begins."""
+        start = self.extend(data)
+        self.sync(start)
+        return start
+
+    def extend(self, data: bytes) -> int:
+        """Writes `data` without syncing; `sync(start)` must follow."""
+        self._check_untouched()
+        start = self.end
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            self.cut(start)
+            raise as_storage_error(error, self.path) from error
+        self.end = start + len(data)
+        return start
+
+    def sync(self, start: int) -> None:
+        """Makes everything durable, or cuts back to `start` where there was no room after all."""
+        try:
+            os.fdatasync(self._fd) if hasattr(os, "fdatasync") else os.fsync(self._fd)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise SyncFailed(os.strerror(error.errno or 0), str(self.path)) from error
+            self.cut(start)
+            raise as_storage_error(error, self.path) from error
+
+    def cut(self, length: int) -> None:
+        """Shortens the file; this works on a full disk too."""
+        os.ftruncate(self._fd, length)
+        _sync(self._fd, self.path)
+        self.end = length
+
+    def read_at(self, position: int, length: int) -> bytes:
+        return os.pread(self._fd, length, position)
+
+    @property
+    def fd(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _check_untouched(self) -> None:
+        ours = os.fstat(self._fd)
+        if ours.st_size != self.end:
+            raise FileReplaced(f"is {ours.st_size} bytes long, not {self.end}", str(self.path))
+        try:
+            there = os.lstat(self.path)
+        except FileNotFoundError:
+            raise FileReplaced("was removed", str(self.path)) from None
+        if (there.st_dev, there.st_ino) != (ours.st_dev, ours.st_ino):
+            raise FileReplaced("is another file now", str(self.path))
+
+
+class HomeLock:
+    """The exclusive hold on a home. The kernel lets go of it when the process ends, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._fd, 32, 0).strip()
+            os.close(self._fd)
+            raise HomeBusy(str(path.parent), int(holder) if holder.isdigit() else None) from None
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def prepare_home(root: Path) -> list[str]:
+    """Makes the home when it is missing, refuses one that is open to others, returns what to warn about."""
+    try:
+        make_folder(root)
+        facts = os.stat(root)
+    except OSError as error:
+        raise HomeError(os.strerror(error.errno or 0), str(root), "choose another RELAYBURN_HOME") from error
+    if not stat.S_ISDIR(facts.st_mode):
+        raise HomeError("is not a folder", str(root), "choose another RELAYBURN_HOME")
+    if facts.st_uid != os.geteuid():
+        raise HomeError(f"belongs to uid {facts.st_uid}, not to you", str(root), "choose another RELAYBURN_HOME")
+    if facts.st_mode & 0o022:
+        raise HomeError("others may write in it", str(root), f"chmod 700 {root}")
+    return _home_warnings(root)
+
+
+def _home_warnings(root: Path) -> list[str]:
+    warnings = []
+    if root.is_symlink():
+        warnings.append(f"{root} is a link to {root.resolve()}")
+    kind = file_system_of(root)
+    if kind in _NETWORK_FILE_SYSTEMS:
+        warnings.append(f"{root} is on a network file system ({kind}): locks and SQLite may not hold there")
+    return warnings
+
+
+def file_system_of(path: Path) -> str:
+    """The type of the file system `path` is on, as Linux tells it; empty where it cannot be told."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            mounts = [line.split(" ") for line in table]
+    except OSError:
+        return ""
+    best, kind = "", ""
+    real = str(path.resolve())
+    for fields in mounts:
+        point = fields[4]
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind
+
+
+def free_bytes(path: Path) -> tuple[int, int]:
+    """(free to us, size) of the file system that holds `path`."""
+    facts = os.statvfs(path)
+    return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+
+
+def as_storage_error(error: OSError, path: Path) -> StorageError:
+    sentence = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in _NO_ROOM:
+        return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")
+    return StorageError(sentence, str(path))
+
+
+def _sync(fd: int, path: Path) -> None:
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise SyncFailed(os.strerror(error.errno or 0), str(path)) from error

@@ -1,0 +1,111 @@
+"""The ledger: an append-only file of whole lines, mended at its end when it is opened, and read from anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from burnd.errors import StorageError
+from burnd.ledger import files
+from burnd.ledger.lines import last_newline, read_lines
+from burnd.records.codec import Entry, Skipped, decode, encode
+
+TORN_KEPT = 1 << 20
+_ANCHOR = 256
+
+
+class Logged(NamedTuple):
+    """An entry and where its line stands."""
+
+    position: int
+    length: int
+    entry: Entry | Skipped
+
+
+class Journal:
+    """The one writer of a ledger. `torn` is how many bytes of an unfinished line were cut at opening."""
+
+    def __init__(self, path: Path, now_ms: int) -> None:
+        self.path = path
+        self._file = files.AppendFile(path)
+        self.torn = self._cut_torn_tail(now_ms)
+
+    @property
+    def end(self) -> int:
+        return self._file.end
+
+    def append(self, lines: Sequence[bytes]) -> list[int]:
+        """Makes the lines durable in one write and one sync; returns the position of each."""
+        if not lines:
+            return []
+        position = self._file.append(b"".join(lines))
+        positions = []
+        for line in lines:
+            positions.append(position)
+            position += len(line)
+        return positions
+
+    def read(self, start: int = 0, stop: int | None = None) -> Iterator[Logged]:
+        """Every whole line that begins in [start, stop), decoded, the unusable ones with their reason."""
+        for position, length, line in read_lines(self.path, start, stop):
+            yield Logged(position, length, decode(line))
+
+    def entry_at(self, position: int, length: int) -> Entry:
+        entry = decode(self._file.read_at(position, length))
+        if isinstance(entry, Skipped):
+            raise StorageError(f"no record can be read at byte {position}", str(self.path))
+        return entry
+
+    def anchor(self, position: int) -> str:
+        """A hash of what stands just before `position`: the index remembers it to know its ledger again."""
+        begin = max(0, position - _ANCHOR)
+        return hashlib.blake2b(self._file.read_at(begin, position - begin), digest_size=16).hexdigest()
+
+    def rewrite(self, change: Callable[[Entry], Entry]) -> None:
+        """Puts a ledger with every entry changed in this one's place, atomically; unusable lines stay."""
+        with files.replacement(self.path) as new:
+            _write_in_batches(new, (_changed(line, change) for _, _, line in read_lines(self.path)))
+        self._file.close()
+        self._file = files.AppendFile(self.path)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _cut_torn_tail(self, now_ms: int) -> int:
+        fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            whole = last_newline(fd, self._file.end)
+            torn = self._file.end - whole
+            kept = os.pread(fd, min(torn, TORN_KEPT), whole)
+        finally:
+            os.close(fd)
+        if torn:
+            # Keeping a copy is a courtesy; a disk too full for it must not keep the ledger from healing.
+            with contextlib.suppress(StorageError):
+                files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), kept)
+            self._file.cut(whole)
+        return torn
+
+
+def _changed(line: bytes, change: Callable[[Entry], Entry]) -> bytes:
+    entry = decode(line)
+    if isinstance(entry, Skipped):
+        return line
+    new = change(entry)
+    return line if new is entry else encode(new)
+
+
+def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes]) -> None:
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += len(line)
+        if size >= 1 << 20:
+            new.extend(b"".join(batch))
+            batch, size = [], 0
+    new.append(b"".join(batch))

@@ -1,0 +1,143 @@
+"""Sidecars: one file of content lines for each session, grown by whole batches across many sessions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from burnd.errors import FileReplaced
+from burnd.ledger import files
+from burnd.ledger.lines import last_newline, read_lines
+from burnd.records.codec import Skipped, decode_content
+from burnd.records.ids import file_stem
+
+SUFFIX = ".jsonl"
+_OPEN_AT_MOST = 64
+
+
+class Sidecar(NamedTuple):
+    """A sidecar as a directory listing tells of it."""
+
+    path: Path
+    size: int
+    mtime_ms: int
+
+
+class Sidecars:
+    """The folder of sidecars and the descriptors of those written last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._open: OrderedDict[str, files.AppendFile] = OrderedDict()
+
+    def path(self, session_id: str) -> Path:
+        """Where a session's content is; whatever the id, it is a file directly inside the folder."""
+        return self.folder / (file_stem(session_id) + SUFFIX)
+
+    def append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
+        """Makes every session's lines durable, or none of them; returns where each session's begin."""
+        before = {session_id: self.mtime_ms(session_id) for session_id in batch}
+        try:
+            starts = self._extend(batch)
+        except FileReplaced:
+            starts = self._extend(batch)  # somebody changed a sidecar; it has been opened anew
+        for session_id in batch:
+            self._set_mtime(session_id, max(before[session_id], newest_ms[session_id]))
+        return starts
+
+    def list(self) -> Iterator[Sidecar]:
+        """Every sidecar there is; foreign files and links are passed over."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
+                    facts = entry.stat(follow_symlinks=False)
+                    yield Sidecar(Path(entry.path), facts.st_size, facts.st_mtime_ns // 1_000_000)
+
+    def session_of(self, path: Path) -> str | None:
+        """Whose sidecar this is, or None for a stray file. A name made by hashing is told by its lines."""
+        stem = path.name.removesuffix(SUFFIX)
+        if file_stem(stem) == stem:
+            return stem
+        for _, _, line in read_lines(path):
+            record = decode_content(line)
+            if not isinstance(record, Skipped):
+                return record.session_id if self.path(record.session_id) == path else None
+        return None
+
+    def size(self, session_id: str) -> int:
+        try:
+            return os.lstat(self.path(session_id)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def mtime_ms(self, session_id: str) -> int:
+        """The time of a session's newest record, 0 when it has no sidecar."""
+        try:
+            return os.lstat(self.path(session_id)).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
+
+    def remove(self, session_id: str) -> int:
+        """Deletes a session's sidecar; returns how many bytes that freed."""
+        self._forget_open(session_id)
+        size = self.size(session_id)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.path(session_id))
+        return size
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _extend(self, batch: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
+        starts: dict[str, int] = {}
+        try:
+            for session_id, lines in batch.items():
+                starts[session_id] = self._file(session_id).extend(b"".join(lines))
+            for session_id, start in starts.items():
+                self._file(session_id).sync(start)
+        except BaseException:
+            self._take_back(starts)
+            raise
+        return starts
+
+    def _file(self, session_id: str) -> files.AppendFile:
+        file = self._open.get(session_id)
+        if file is None:
+            files.make_folder(self.folder)
+            file = files.AppendFile(self.path(session_id))
+            _cut_torn_tail(file)
+            self._open[session_id] = file
+            self._close_oldest()
+        self._open.move_to_end(session_id)
+        return file
+
+    def _close_oldest(self) -> None:
+        while len(self._open) > _OPEN_AT_MOST:
+            self._open.popitem(last=False)[1].close()
+
+    def _forget_open(self, session_id: str) -> None:
+        if (file := self._open.pop(session_id, None)) is not None:
+            file.close()
+
+    def _take_back(self, starts: Mapping[str, int]) -> None:
+        for session_id, start in starts.items():
+            self._file(session_id).cut(start)
+        for session_id in list(self._open):
+            # Whoever failed may have been replaced under us: open it anew next time.
+            self._forget_open(session_id)
+
+    def _set_mtime(self, session_id: str, ms: int) -> None:
+        os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
+
+
+def _cut_torn_tail(file: files.AppendFile) -> None:
+    """Content whose line was cut by a crash is read again from its source, so nothing needs keeping aside."""
+    whole = last_newline(file.fd, file.end)
+    if whole != file.end:
+        file.cut(whole)

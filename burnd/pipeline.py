@@ -1,0 +1,327 @@
+"""The one writer: takes batches of records to content, ledger and index, in the order that survives a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from burnd.errors import FileReplaced, IndexDamaged, NoSpace
+from burnd.index import build
+from burnd.index.apply import Applier, fact_key
+from burnd.index.store import Change, CursorChange, IndexStore, Known
+from burnd.ledger import files
+from burnd.ledger.content import ContentStore
+from burnd.ledger.fold import Key, identity
+from burnd.ledger.journal import Journal, Logged
+from burnd.ledger.keeping import Keeping
+from burnd.ledger.retention import Pruned, due
+from burnd.paths import Home
+from burnd.records import Content, Prune, Session, Turn
+from burnd.records.codec import Entry, Skipped, decode, digest, encode
+from burnd.records.times import to_iso
+
+Clock = Callable[[], int]
+T = TypeVar("T")
+log = structlog.get_logger()
+
+RESERVE_BYTES = 20 << 20
+RESERVE_SHARE = 50  # one part in fifty
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Batch:
+    """What sources hand over: records, content, and how far each source has been read with them."""
+
+    entries: list[Entry] = field(default_factory=list)
+    content: list[Content] = field(default_factory=list)
+    cursors: list[CursorChange] = field(default_factory=list)
+
+
+class Pipeline:
+    """Everything that is ever written goes through here, one batch at a time. Made by `open_pipeline`."""
+
+    def __init__(
+        self,
+        home: Home,
+        content: ContentStore,
+        keeping: Keeping,
+        *,
+        reserve: int | None = None,
+        now: Clock = wall_ms,
+    ) -> None:
+        self.home = home
+        self.content = content
+        self.keeping = keeping
+        self.reserve = reserve
+        self.now = now
+        self.refused = 0  # records that could not have been read back, and so were not written
+        self.journal: Journal
+        self.index: IndexStore
+        self._applier: Applier
+        self._one_at_a_time = anyio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
+        self._behind = False
+
+    async def commit(self, batch: Batch) -> int:
+        """Makes a batch durable and visible; returns how many lines the ledger grew by.
+
+        Content, then ledger, then one index transaction with rows, cursors and ledger position: a crash
+        between any two leaves work to be done again, never a claim that is not true. After a failure the
+        same records may be committed again: what is durable already is known by its identity.
+        """
+        async with self._writing():
+            return await self._commit(batch)
+
+    async def prune_content(self, older_than_ms: int) -> Pruned:
+        """Deletes the content of sessions whose newest record is older than that."""
+        sidecars = due(self.content.sidecars.list(), older_than_ms, self.now())
+        found = ((self.content.sidecars.session_of(s.path), s) for s in sidecars)
+        planned = {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+        async with self._writing():
+            # A session that was written since the plan was made is not due any more.
+            still = [s for s, sidecar in planned.items() if self.content.sidecars.size(s) == sidecar.size]
+            return await self._drop_content(still, up_to_ms=0)
+
+    async def forget(self, session_ids: Iterable[str]) -> Pruned:
+        """Deletes the content of these sessions at once; what they say from now on is captured again."""
+        async with self._writing():
+            return await self._drop_content(list(session_ids), up_to_ms=self.now())
+
+    async def rewrite_ledger(self, change: Callable[[Entry], Entry]) -> None:
+        """Replaces the whole ledger by one with every entry changed; unusable lines stay as they are."""
+        async with self._writing():
+            await self._in_thread(self.journal.rewrite, change)
+            await self._rebuild_index(build.no_progress)
+
+    async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
+        """Makes the index anew from ledger and content, and swaps it in."""
+        async with self._writing():
+            await self._rebuild_index(report)
+
+    @contextlib.asynccontextmanager
+    async def _writing(self) -> AsyncIterator[None]:
+        """One piece of writing at a time, brought to its end even when the daemon is told to stop."""
+        async with self._one_at_a_time:
+            with anyio.CancelScope(shield=True):
+                yield
+
+    async def _rebuild_index(self, report: build.Progress) -> None:
+        cursors = await _cursors_of(self.index)
+        await self.index.close(clean=False)
+        self.index = await build.rebuild(self.home.index_db, self.journal, self.content, report)
+        self._applier = Applier(self.index)
+        await self._apply(Change(cursors=cursors))
+        log.info("index.rebuilt")
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.index.close(clean=not self._behind)
+            self.content.close()
+            self.journal.close()
+
+    async def _commit(self, batch: Batch) -> int:
+        if self._behind:
+            await self._catch_up()
+        for entry in batch.entries:
+            self.keeping.learn(entry)
+        content = self.keeping.kept(batch.content)
+        if content or batch.cursors:
+            self._check_room()
+        self._behind = True
+        placed = await self._in_thread(self.content.append_content, content, self.now())
+        logged = await self._append(batch.entries)
+        await self._apply(Change(logged=logged, placed=placed, cursors=batch.cursors))
+        self._behind = False
+        return len(logged)
+
+    async def _append(self, entries: Sequence[Entry]) -> list[tuple[Logged, int]]:
+        """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
+        novel = await self._novel(entries)
+        lines = [line for line, _, _ in novel]
+        try:
+            positions = await self._in_thread(self.journal.append, lines)
+        except FileReplaced as error:
+            log.error("ledger.replaced", reason=error.what)
+            await self._reopen_ledger()
+            novel = await self._novel(entries)
+            lines = [line for line, _, _ in novel]
+            positions = await self._in_thread(self.journal.append, lines)
+        return [
+            (Logged(position, len(line), entry), said)
+            for position, (line, entry, said) in zip(positions, novel, strict=True)
+        ]
+
+    async def _novel(self, entries: Sequence[Entry]) -> list[tuple[bytes, Entry, int]]:
+        """The entries that say something new, as (line, entry as it will be read back, digest)."""
+        known = await self._known(entries)
+        novel = []
+        for entry in entries:
+            if isinstance(entry, Turn):
+                entry = self.keeping.trimmed(entry)
+            key = identity(entry)
+            rev, said = known.get(key, (0, None)) if key else (0, None)
+            if isinstance(entry, Turn):
+                entry = msgspec.structs.replace(entry, rev=rev + 1)
+            line = encode(entry)
+            written = decode(line)
+            if isinstance(written, Skipped):
+                self.refused += 1
+                log.warning("record.refused", kind=type(entry).__name__)
+            elif (now_said := digest(written)) != said:
+                novel.append((line, written, now_said))
+                if key:
+                    known[key] = (rev + 1, now_said)
+        return novel
+
+    async def _known(self, entries: Sequence[Entry]) -> dict[Key, tuple[int, int | None]]:
+        """(revision, digest) of what the ledger has already said about the same things."""
+        keys = {key for entry in entries if (key := identity(entry)) is not None}
+        turns = await self.index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
+        facts = await self.index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
+        found: dict[Key, tuple[int, int | None]] = {}
+        for key in keys:
+            known = turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key)))
+            if known is not None:
+                found[key] = _said(known)
+        return found
+
+    async def _apply(self, change: Change) -> None:
+        change.ledger_end = self.journal.end
+        change.ledger_anchor = self.journal.anchor(self.journal.end)
+        try:
+            await self._applier.apply(change)
+        except IndexDamaged as error:
+            log.error("index.damaged", reason=error.what)
+            await self._replace_index()
+            await self._applier.apply(replace(change, logged=(), placed=()))
+
+    async def _catch_up(self) -> None:
+        """Takes what a failed commit left durable into the index, so that it is not written twice."""
+        try:
+            await build.catch_up(self.index, self.journal, self.content)
+        except IndexDamaged:
+            await self._replace_index()
+        self._applier = Applier(self.index)
+        self._behind = False
+
+    async def _replace_index(self) -> None:
+        await self.index.close(clean=False)
+        self.index = await build.rebuild(self.home.index_db, self.journal, self.content)
+        self._applier = Applier(self.index)
+
+    async def _reopen_ledger(self) -> None:
+        """Goes on with whatever stands at the ledger's path now; the index follows it."""
+        self.journal.close()
+        self.journal = Journal(self.home.ledger, self.now())
+        await self._catch_up()
+        self._behind = True
+
+    async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
+        """Says in the ledger what goes, then makes it go; the next start finishes what a crash cut short."""
+        if self._behind:
+            await self._catch_up()
+        entries = await self._farewells(session_ids, up_to_ms)
+        for entry in entries:
+            self.keeping.learn(entry)
+        self._behind = True
+        await self._apply(Change(logged=await self._append(entries)))
+        present = [s for s in session_ids if self.content.sidecars.size(s)]
+        freed = await self._in_thread(self.content.drop, session_ids)
+        freed += await self._in_thread(self.content.sweep)
+        await self.index.scrub()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(build.aside(self.home.index_db))
+        self._behind = False
+        return Pruned(len(present), freed)
+
+    async def _farewells(self, session_ids: Sequence[str], up_to_ms: int) -> list[Entry]:
+        """What must outlive the content: when the session was, and how many messages it had."""
+        entries: list[Entry] = []
+        for session_id in session_ids:
+            found = await self.index.rows(_SESSION_FACTS, (session_id,))
+            source, created, updated, count, newest = found[0] if found else (None, None, None, 0, None)
+            sidecar_ms = self.content.sidecars.mtime_ms(session_id)
+            up_to = to_iso(max(up_to_ms, newest or 0, sidecar_ms))
+            if source is not None:
+                created, updated = to_iso(created), to_iso(updated)
+                entries.append(Session(session_id=session_id, source=source, created_at=created, updated_at=updated))
+            entries.append(Prune(session_id=session_id, up_to=up_to, messages=count))
+        return entries
+
+    def _check_room(self) -> None:
+        free, size = files.free_bytes(self.home.root)
+        reserve = min(RESERVE_BYTES, size // RESERVE_SHARE) if self.reserve is None else self.reserve
+        if free < reserve:
+            raise NoSpace(
+                f"only {free} bytes are free and {reserve} are held in reserve",
+                str(self.home.root),
+                "free some space; nothing is lost meanwhile",
+            )
+
+    async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
+        """Blocking work, one piece at a time, off the event loop."""
+        return await anyio.to_thread.run_sync(partial(work, *args), limiter=self._thread)
+
+
+_SESSION_FACTS = """
+SELECT n.name, s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count),
+       (SELECT max(ts) FROM messages WHERE session = s.id)
+FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
+"""
+
+
+def _said(known: Known) -> tuple[int, int | None]:
+    return known.rev, known.digest
+
+
+async def _cursors_of(index: IndexStore) -> list[CursorChange]:
+    """Where the sources stood, so that they need not be read again; unknown when the index is damaged."""
+    try:
+        return [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
+    except IndexDamaged:
+        return []
+
+
+async def open_pipeline(
+    home: Home,
+    keeping: Keeping,
+    *,
+    inline_bytes: int,
+    reserve: int | None = None,
+    now: Clock = wall_ms,
+    report: build.Progress = build.no_progress,
+) -> Pipeline:
+    """Opens ledger, content and index, mended and in step. The caller holds the home's lock."""
+    pipeline = Pipeline(home, ContentStore(home.content, inline_bytes=inline_bytes), keeping, reserve=reserve, now=now)
+    pipeline.journal = Journal(home.ledger, now())
+    if pipeline.journal.torn:
+        log.warning("ledger.recovered", torn_bytes=pipeline.journal.torn)
+    pipeline.index = await build.open_current(home.index_db, pipeline.journal, pipeline.content, report)
+    pipeline._applier = Applier(pipeline.index)
+    await _teach(keeping, pipeline.index)
+    return pipeline
+
+
+async def _teach(keeping: Keeping, index: IndexStore) -> None:
+    rows = await index.rows(
+        "SELECT session_id, content_mode, parent_session_id, pruned_up_to FROM sessions "
+        "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"
+    )
+    for session_id, mode, parent, pruned in rows:
+        keeping.learn(Session(session_id=session_id, source="", content_mode=mode, parent_session_id=parent))
+        if pruned is not None:
+            keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))

@@ -1,0 +1,31 @@
+"""The records everything else passes along: what a turn, its content, a stamp and a session are."""
+
+from burnd.records.content import BlobRef, Content, File, ToolResult, ToolUse
+from burnd.records.session import Compaction, Event, Overhead, Prune, Quota, Session
+from burnd.records.stamp import Selector, Stamp, TimeRange
+from burnd.records.turn import Basis, Block, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
+
+__all__ = [
+    "Basis",
+    "BlobRef",
+    "Block",
+    "Compaction",
+    "Content",
+    "Copy",
+    "Event",
+    "File",
+    "Overhead",
+    "Prune",
+    "Quota",
+    "Selector",
+    "ServerTools",
+    "Session",
+    "Stamp",
+    "Subagent",
+    "TimeRange",
+    "ToolCall",
+    "ToolResult",
+    "ToolUse",
+    "Turn",
+    "Usage",
+]

@@ -1,0 +1,27 @@
+"""How every record is declared: frozen, camelCase on disk, defaults left out, unknown fields ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+VERSION = 1
+
+# What SQLite, JavaScript and a sum of millions can hold; more is damage.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+def camel(name: str) -> str:
+    """`cache_create_5m` is `cacheCreate5m` on disk; msgspec's own rule would write `5M`."""
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+class Record(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename=camel):
+    """The base of all records. Records hold no reference cycles, so the collector may skip them."""
+
+
+def always(value: Any) -> Any:
+    """A default that is written out all the same, for fields every reader may rely on."""
+    return msgspec.field(default_factory=lambda: value)

@@ -1,0 +1,163 @@
+"""Turns records into lines of JSON and back, and nothing else knows how a line is laid out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal, cast
+
+import msgspec
+
+from burnd.records.base import VERSION, Record
+from burnd.records.content import Content
+from burnd.records.session import Compaction, Event, Overhead, Prune, Quota, Session
+from burnd.records.stamp import Selector, Stamp
+from burnd.records.times import to_ms
+from burnd.records.turn import Copy, Turn
+
+Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Quota | Prune
+Reason = Literal["corrupt", "unknown-kind", "unknown-version"]
+
+KINDS: dict[str, type[Record]] = {
+    "turn": Turn,
+    "stamp": Stamp,
+    "session": Session,
+    "compaction": Compaction,
+    "copy": Copy,
+    "event": Event,
+    "overhead": Overhead,
+    "quota": Quota,
+    "prune": Prune,
+}
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A line that is kept but not used, and why; `kind` is what it called itself, cut to a safe length."""
+
+    reason: Reason
+    kind: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    v: int
+    kind: str
+    record: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _FlatStamp(msgspec.Struct):
+    ts: str
+    selector: Selector
+    enrichment: dict[str, str]
+    v: int = VERSION
+    kind: str = "stamp"
+
+
+_KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
+_DECODERS = {kind: msgspec.json.Decoder(t) for kind, t in KINDS.items() if t is not Stamp}
+_PREFIX = {t: b'{"v":%d,"kind":"%s","record":' % (VERSION, kind.encode()) for kind, t in KINDS.items()}
+_encoder = msgspec.json.Encoder()
+_envelope = msgspec.json.Decoder(_Envelope)
+_flat_stamp = msgspec.json.Decoder(_FlatStamp)
+_content = msgspec.json.Decoder(Content)
+
+
+def kind_of(entry: Entry) -> str:
+    return _KIND_OF[type(entry)]
+
+
+def encode(entry: Entry) -> bytes:
+    """One line of the ledger, newline included."""
+    if isinstance(entry, Stamp):
+        flat = {"v": VERSION, "kind": "stamp", "ts": entry.ts, "selector": entry.selector}
+        return _to_json({**flat, "enrichment": entry.enrichment}) + b"\n"
+    return _PREFIX[type(entry)] + _to_json(entry) + b"}\n"
+
+
+def decode(line: bytes) -> Entry | Skipped:
+    """The record in a line of the ledger, or why there is none to be had. Never raises."""
+    try:
+        return _decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return Skipped("corrupt")
+
+
+def _decode(line: bytes) -> Entry | Skipped:
+    envelope = _envelope.decode(line)
+    if envelope.v != VERSION:
+        return Skipped("unknown-version", envelope.kind[:40])
+    if envelope.kind == "stamp":
+        return _decode_stamp(line)
+    decoder = _DECODERS.get(envelope.kind)
+    if decoder is None:
+        return Skipped("unknown-kind", envelope.kind[:40])
+    entry = cast("Entry", decoder.decode(envelope.record))
+    _check_times(entry)
+    return entry
+
+
+def _check_times(entry: Entry) -> None:
+    """A time nobody can read would break every order and filter later. Raises ValueError."""
+    if isinstance(entry, Prune):
+        to_ms(entry.up_to)
+    elif isinstance(entry, Session):
+        for text in (entry.created_at, entry.updated_at):
+            to_ms(text or "1970-01-01")
+    else:
+        to_ms(entry.ts)
+
+
+def _decode_stamp(line: bytes) -> Stamp | Skipped:
+    flat = _flat_stamp.decode(line)
+    stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment)
+    return Skipped("corrupt", "stamp") if stamp.problem() else stamp
+
+
+def encode_content(record: Content) -> bytes:
+    """One line of a sidecar, newline included."""
+    return _to_json(record) + b"\n"
+
+
+def decode_content(line: bytes) -> Content | Skipped:
+    try:
+        record = _content.decode(line)
+        to_ms(record.ts)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return Skipped("corrupt")
+    return record if record.v == VERSION else Skipped("unknown-version", "content")
+
+
+def digest(entry: Entry) -> int:
+    """A signed 64-bit hash of what a record says, its revision aside: equal records need no new line."""
+    if isinstance(entry, Turn):
+        entry = msgspec.structs.replace(entry, rev=0)
+    sha = hashlib.blake2b(_to_json(entry), digest_size=8).digest()
+    return int.from_bytes(sha, "big", signed=True)
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 and SQLite can hold: a lone surrogate becomes the replacement character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def _to_json(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_cleaned(value))
+
+
+def _cleaned(value: Any) -> Any:
+    """The same value with every text cleaned; struct types are kept, so that defaults are still left out."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, msgspec.Struct):
+        fields = {name: _cleaned(getattr(value, name)) for name in value.__struct_fields__}
+        return type(value)(**fields)
+    if isinstance(value, dict):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_cleaned(item) for item in value)
+    return value

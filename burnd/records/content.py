@@ -1,0 +1,67 @@
+"""Content: one block of a conversation, as a session's sidecar keeps it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from burnd.records.base import VERSION, Count, Record, always
+
+Role = Literal["user", "assistant", "tool_result", "system"]
+Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary"]
+Loss = Literal["missing", "damaged"]
+
+
+class BlobRef(Record, frozen=True, kw_only=True):
+    """Content that is stored once, by its hash. `lost` says that it can no longer be given back."""
+
+    blob: str
+    bytes: Count
+    lost: Loss | None = None
+
+
+class ToolUse(Record, frozen=True, kw_only=True):
+    """A call with its arguments as the harness wrote them: any JSON value, or a reference to a blob."""
+
+    id: str
+    name: str
+    input: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+
+
+class ToolResult(Record, frozen=True, kw_only=True):
+    """What came back: any JSON value (mostly a string), or a reference to a blob."""
+
+    tool_use_id: str
+    content: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    is_error: bool | None = None
+
+
+class File(Record, frozen=True, kw_only=True):
+    """An image or another attachment; the bytes are always a blob on disk."""
+
+    mime: str
+    name: str | None = None
+    data: bytes | BlobRef | None = None
+
+
+class Content(Record, frozen=True, kw_only=True):
+    """One block. (railId, messageId, n, b) is its identity within the session; the newest one counts."""
+
+    v: int = always(VERSION)
+    session_id: str
+    rail_id: str
+    message_id: str
+    n: Count
+    b: Count
+    ts: str
+    role: Role
+    kind: Kind
+    text: str | BlobRef | None = None
+    tool_use: ToolUse | None = None
+    tool_result: ToolResult | None = None
+    file: File | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int, int]:
+        return (self.rail_id, self.message_id, self.n, self.b)

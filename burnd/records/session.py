@@ -1,0 +1,91 @@
+"""Records about a session rather than about one of its turns."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from burnd.records.base import VERSION, Count, Record, always
+from burnd.records.turn import Usage
+
+ContentMode = Literal["full", "hash-only", "off"]
+Window = Literal["5h", "7d"]
+
+
+class Session(Record, frozen=True, kw_only=True):
+    """What is known of a session. `title` and `summary` are here only when a client set them."""
+
+    v: int = always(VERSION)
+    session_id: str
+    source: str
+    parent_session_id: str | None = None
+    project: str | None = None
+    project_key: str | None = None
+    agent: str | None = None
+    created_by: str | None = None
+    created_at: str | None = None
+    updated_at: str | None = None
+    message_count: Count = 0
+    content_mode: ContentMode | None = None
+    title: str | None = None
+    summary: str | None = None
+
+
+class Compaction(Record, frozen=True, kw_only=True):
+    """The harness replaced a rail's context by a summary; `id` is the line that says so."""
+
+    v: int = always(VERSION)
+    source: str
+    session_id: str
+    rail_id: str
+    id: str
+    ts: str
+    trigger: str | None = None
+    before_tokens: Count | None = None
+    after_tokens: Count | None = None
+
+
+class Event(Record, frozen=True, kw_only=True):
+    """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal."""
+
+    v: int = always(VERSION)
+    source: str
+    session_id: str
+    rail_id: str
+    id: str
+    ts: str
+    name: str
+    message_id: str | None = None
+    status: Count | None = None
+
+
+class Overhead(Record, frozen=True, kw_only=True):
+    """What a harness itself says a session has used so far, by model: an audit figure, never an addend."""
+
+    v: int = always(VERSION)
+    source: str
+    session_id: str
+    ts: str
+    models: dict[str, Usage]
+
+
+class Quota(Record, frozen=True, kw_only=True):
+    """How much of a plan's window an account has used, as the provider said it at `ts`."""
+
+    v: int = always(VERSION)
+    ts: str
+    source: str
+    window: Window
+    used_percent: float
+    resets_at: str | None = None
+
+
+class Prune(Record, frozen=True, kw_only=True):
+    """Content of this session up to and including `upTo` is gone, and is never captured again.
+
+    `messages` is how many the session had by then, which nobody could count any more.
+    """
+
+    v: int = always(VERSION)
+    session_id: str
+    up_to: str
+    messages: Count = 0

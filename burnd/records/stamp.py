@@ -1,0 +1,66 @@
+"""Stamps: what a spawner or a person says about turns, folded onto them when they are asked for."""
+
+from __future__ import annotations
+
+from burnd.records.base import Record
+from burnd.records.times import to_ms
+
+
+class TimeRange(Record, frozen=True, kw_only=True):
+    """From this time on, up to but not including that one."""
+
+    from_ts: str
+    to_ts: str
+
+
+class Selector(Record, frozen=True, kw_only=True):
+    """Which turns a stamp is about: one message, a whole session, or a session within a time range."""
+
+    session_id: str | None = None
+    message_id: str | None = None
+    range: TimeRange | None = None
+
+    def problem(self) -> str | None:
+        """Why this selector selects nothing sensible, or None when it is sound."""
+        if (self.session_id is None) == (self.message_id is None):
+            return "a selector names either a sessionId or a messageId"
+        if not (self.session_id or self.message_id):
+            return "a selector's id must not be empty"
+        if self.range is None:
+            return None
+        if self.session_id is None:
+            return "a range goes with a sessionId"
+        return _range_problem(self.range)
+
+
+class Stamp(Record, frozen=True, kw_only=True):
+    """Keys and values for the selected turns, said at `ts`; on disk it is flat, beside `v` and `kind`."""
+
+    ts: str
+    selector: Selector
+    enrichment: dict[str, str]
+
+    def problem(self) -> str | None:
+        """Why this stamp cannot be used, or None when it is sound."""
+        if (reason := self.selector.problem()) is not None:
+            return reason
+        if not self.enrichment:
+            return "a stamp says at least one key=value"
+        if not all(self.enrichment):
+            return "a key must not be empty"
+        return _time_problem(self.ts)
+
+
+def _range_problem(span: TimeRange) -> str | None:
+    reason = _time_problem(span.from_ts) or _time_problem(span.to_ts)
+    if reason is None and to_ms(span.from_ts) >= to_ms(span.to_ts):
+        return "a range begins before it ends"
+    return reason
+
+
+def _time_problem(text: str) -> str | None:
+    try:
+        to_ms(text)
+    except ValueError:
+        return f"{text[:40]!r} is not an ISO time"
+    return None

@@ -1,0 +1,38 @@
+"""Times: ISO 8601 in UTC with milliseconds on disk, whole milliseconds since 1970 for reckoning."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+EARLIEST_MS = -62_135_596_800_000
+LATEST_MS = 253_402_300_799_999
+
+
+def to_ms(text: str) -> int:
+    """Milliseconds since 1970 of an ISO time; a time without a zone is UTC. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    # Integer arithmetic: a float timestamp would lose the last millisecond now and then.
+    delta = moment - _EPOCH
+    return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
+
+
+def to_iso(ms: int) -> str:
+    """The canonical form, `2026-11-16T00:14:05.445Z`, in which text order is time order."""
+    ms = min(max(ms, EARLIEST_MS), LATEST_MS)
+    seconds, millis = divmod(ms, 1000)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis:03d}Z" if moment.year >= 1000 else _early(moment, millis)
+
+
+def canonical(text: str) -> str:
+    return to_iso(to_ms(text))
+
+
+def _early(moment: datetime, millis: int) -> str:
+    # strftime does not pad years below 1000 on every platform.
+    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{millis:03d}Z"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

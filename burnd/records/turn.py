@@ -1,0 +1,141 @@
+"""A turn: one response of a model, what it used, what went into it and what came out."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from burnd.records.base import VERSION, Count, Record, always
+
+Source = Literal["claude-code", "codex", "opencode", "anthropic-api", "openai-api", "gemini-api"]
+Quality = Literal["final", "partial", "empty"]
+
+
+class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
+    """Tokens as the provider bills them, disjoint: input net of cache, output net of reasoning."""
+
+    input: Count = 0
+    output: Count = 0
+    reasoning: Count = 0
+    cache_read: Count = 0
+    cache_create_5m: Count = 0
+    cache_create_1h: Count = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+            cache_read=self.cache_read + other.cache_read,
+            cache_create_5m=self.cache_create_5m + other.cache_create_5m,
+            cache_create_1h=self.cache_create_1h + other.cache_create_1h,
+        )
+
+    @property
+    def context(self) -> int:
+        """How many tokens of context the model was given: what a price tier is chosen by."""
+        return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
+
+
+class ServerTools(Record, frozen=True, kw_only=True):
+    """Requests to tools that run at the provider and are billed one by one."""
+
+    search: Count = 0
+    fetch: Count = 0
+
+
+class ToolCall(Record, frozen=True, kw_only=True):
+    """A call the model made. `target` names what it worked on and never holds content."""
+
+    id: str
+    name: str
+    target: str | None = None
+    args_hash: str | None = None
+    result_hash: str | None = None
+    is_error: bool | None = None
+
+
+class Block(Record, frozen=True, kw_only=True):
+    """A piece of context by its kind and size: what attribution needs when the text is gone."""
+
+    kind: str
+    bytes: Count
+    call_id: str | None = None
+
+
+class Subagent(Record, frozen=True, kw_only=True):
+    """Where a turn of a subagent belongs."""
+
+    is_sidechain: bool = always(True)
+    agent_id: str | None = None
+    type: str | None = None
+    parent_tool_use_id: str | None = None
+
+
+class Basis(Record, frozen=True, kw_only=True):
+    """Why this record stands as it does, so that a copy read years later joins the same way.
+
+    The ledger must be able to settle who owns a message without the files it came from, since these
+    vanish and the index may be deleted. A holder is a (session, rail) whose log holds the message; `rank`
+    counts against it: 8 its log lacks the request, 4 marked as forked, 2 a sidechain, 1 no request id. Among
+    equals the earlier `ts` owns (the holder's own, where it differs from the turn's), then the one whose log
+    was not `lateBorn`. `line` is the (time, uuid) of the line whose usage counts.
+    """
+
+    rank: Count
+    ts: str | None = None
+    late_born: bool = False
+    line: tuple[str, str] | None = None
+
+
+class Turn(Record, frozen=True, kw_only=True):
+    """One API response. The newest `rev` of a (source, messageId) is the one that counts."""
+
+    v: int = always(VERSION)
+    rev: Count = always(1)
+    source: str
+    session_id: str
+    rail_id: str
+    message_id: str
+    turn_index: Count
+    parent: str | None = None
+    ts: str
+    model: str
+    provider: str | None = None
+    project: str | None = None
+    project_key: str | None = None
+    git_branch: str | None = None
+    usage: Usage
+    speed: str | None = None
+    server_tools: ServerTools | None = None
+    tool_calls: tuple[ToolCall, ...] = always(())
+    entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
+    made: tuple[Block, ...] = msgspec.field(name="out", default_factory=lambda: ())
+    files_touched: tuple[str, ...] = ()
+    subagent: Subagent | None = None
+    stop_reason: str | None = None
+    activity: str | None = None
+    prompt_words: tuple[str, ...] = ()
+    retries: Count | None = None
+    has_edits: bool | None = None
+    prompt_id: str | None = None
+    prompt_retries: Count | None = None
+    quality: Quality = always("final")
+    basis: Basis | None = None
+
+
+class Copy(Record, frozen=True, kw_only=True):
+    """A message that another session holds too. It costs nothing, but its size rides in what follows."""
+
+    v: int = always(VERSION)
+    source: str
+    session_id: str
+    rail_id: str
+    message_id: str
+    turn_index: Count
+    parent: str | None = None
+    ts: str
+    entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
+    made: tuple[Block, ...] = msgspec.field(name="out", default_factory=lambda: ())
+    basis: Basis | None = None

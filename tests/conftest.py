@@ -1,0 +1,56 @@
+"""Fixtures every room of tests may use: a home, and a pipeline on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.ledger.content import INLINE_BYTES
+from burnd.ledger.files import HomeLock, prepare_home
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import Pipeline, open_pipeline
+from tests.make import START_MS
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+class Opened:
+    """Opens pipelines on one home, one after the other, as restarts of a daemon would."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.pipeline: Pipeline | None = None
+        self._lock: HomeLock | None = None
+
+    async def __call__(self, mode: Any = "full", **options: Any) -> Pipeline:
+        await self.close()
+        prepare_home(self.home.root)
+        self._lock = HomeLock(self.home.lock)
+        facts = {"inline_bytes": INLINE_BYTES, "reserve": 0, "now": lambda: START_MS + 3_600_000}
+        self.pipeline = await open_pipeline(self.home, Keeping(mode), **facts | options)
+        return self.pipeline
+
+    async def close(self) -> None:
+        if self.pipeline is not None:
+            await self.pipeline.close()
+            self.pipeline = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+@pytest.fixture
+async def opened(home: Home) -> AsyncIterator[Opened]:
+    opener = Opened(home)
+    yield opener
+    await opener.close()
+
+
+Factory = Callable[..., Any]

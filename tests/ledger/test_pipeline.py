@@ -1,0 +1,51 @@
+"""What a batch leaves behind, and that the index always says what ledger and content say."""
+
+from __future__ import annotations
+
+import shutil
+
+from burnd.ledger.fold import Folded
+from burnd.pipeline import Batch
+from burnd.records import Session
+from tests.conftest import Opened
+from tests.dump import index_dump, ledger_dump
+from tests.make import at, stamp, text, turn
+
+
+async def test_a_batch_is_in_ledger_content_and_index(opened: Opened) -> None:
+    """After a commit the records are in all three places."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn()], content=[text()]))
+    assert [e.entry for e in pipeline.journal.read()] == [turn()]
+    assert list(pipeline.content.read_content("s1")) == [text()]
+    dump = await index_dump(pipeline.index)
+    assert len(dump["turns"]) == len(dump["messages"]) == len(dump["calls"]) == 1
+
+
+async def test_an_equal_record_appends_nothing(opened: Opened) -> None:
+    """Saying the same again leaves the ledger as it is; saying something else is the next revision."""
+    pipeline = await opened()
+    assert await pipeline.commit(Batch(entries=[turn(), turn()])) == 1
+    assert await pipeline.commit(Batch(entries=[turn()])) == 0
+    assert await pipeline.commit(Batch(entries=[turn(ts=at(1))])) == 1
+    (latest,) = Folded(pipeline.journal.read()).turns.values()
+    assert (latest.rev, latest.ts) == (2, at(1))
+
+
+async def test_deleting_the_index_changes_no_answer(opened: Opened) -> None:
+    """I3: what the index says comes back the same from ledger and content."""
+    pipeline = await opened()
+    for n in range(5):
+        await pipeline.commit(
+            Batch(
+                entries=[turn(f"m{n}", turn_index=n, ts=at(n)), stamp(n, persona=f"p{n}")],
+                content=[text(f"m{n}", f"words {n}", ts=at(n)), text(f"m{n}", "w" * 5000, b=1, ts=at(n))],
+            )
+        )
+    await pipeline.commit(Batch(entries=[turn("m1", session_id="s2", turn_index=1, ts=at(1))]))
+    await pipeline.commit(Batch(entries=[Session(session_id="s1", source="claude-code", title="mine")]))
+    before = await index_dump(pipeline.index), ledger_dump(pipeline.journal)
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    again = await opened()
+    assert (await index_dump(again.index), ledger_dump(again.journal)) == before
