@@ -1,0 +1,31 @@
+"""What tokens cost at API prices: the price list, how a model's name is found in it, and exact arithmetic."""
+
+from __future__ import annotations
+
+from burnd.pricing.cost import (
+    SEARCH_UNITS,
+    UNITS_PER_USD,
+    Price,
+    Rates,
+    Tokens,
+    cost,
+    turn_cost,
+    usd,
+    usd_per_million,
+)
+from burnd.pricing.pricefile import PriceFileError
+from burnd.pricing.table import PriceTable
+
+__all__ = [
+    "PriceTable",
+    "Price",
+    "Rates",
+    "Tokens",
+    "cost",
+    "turn_cost",
+    "usd",
+    "usd_per_million",
+    "SEARCH_UNITS",
+    "UNITS_PER_USD",
+    "PriceFileError",
+]

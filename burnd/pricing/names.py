@@ -1,0 +1,251 @@
+"""How models' names are spelled: takes a name apart into maker, stem, date, version and tag.
+
+Two names are the same model only when maker, stem and tag are equal and neither date nor version
+contradicts; nothing is ever compared by prefix or likeness, so `claude-opus-5-5` cannot become
+`claude-opus-5`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container
+from typing import NamedTuple
+
+# Where a maker sells its own models, by models.dev's provider ids.
+MAKERS: dict[str, tuple[str, ...]] = {
+    "alibaba": ("alibaba",),
+    "amazon": ("amazon-bedrock",),
+    "anthropic": ("anthropic",),
+    "cohere": ("cohere",),
+    "deepseek": ("deepseek",),
+    "google": ("google",),
+    "meta": ("llama",),
+    "minimax": ("minimax",),
+    "mistral": ("mistral",),
+    "moonshotai": ("moonshotai",),
+    "openai": ("openai",),
+    "xai": ("xai",),
+    "zai": ("zai", "zhipuai"),
+}
+
+# How others write a maker before a slash or, on Bedrock, before a dot.
+_VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
+    "deepseek-ai": "deepseek",
+    "gemini": "google",
+    "meta-llama": "meta",
+    "minimaxai": "minimax",
+    "mistralai": "mistral",
+    "moonshot": "moonshotai",
+    "qwen": "alibaba",
+    "x-ai": "xai",
+    "z-ai": "zai",
+    "zai-org": "zai",
+    "zhipuai": "zai",
+}
+
+# The letters a maker's model names begin with.
+_FAMILIES: dict[str, str] = {
+    "claude": "anthropic",
+    "chatgpt": "openai",
+    "codex": "openai",
+    "gpt": "openai",
+    "gemini": "google",
+    "gemma": "google",
+    "grok": "xai",
+    "deepseek": "deepseek",
+    "codestral": "mistral",
+    "devstral": "mistral",
+    "magistral": "mistral",
+    "ministral": "mistral",
+    "mistral": "mistral",
+    "mixtral": "mistral",
+    "pixtral": "mistral",
+    "voxtral": "mistral",
+    "kimi": "moonshotai",
+    "moonshot": "moonshotai",
+    "glm": "zai",
+    "qvq": "alibaba",
+    "qwen": "alibaba",
+    "qwq": "alibaba",
+    "minimax": "minimax",
+    "llama": "meta",
+    "command": "cohere",
+    "nova": "amazon",
+}
+
+_PROVIDERS: dict[str, str] = {
+    "aws-bedrock": "amazon-bedrock",
+    "bedrock": "amazon-bedrock",
+    "azure-ai": "azure",
+    "azure-cognitive-services": "azure",
+    "azure-openai": "azure",
+    "copilot": "github-copilot",
+    "dashscope": "alibaba",
+    "fireworks": "fireworks-ai",
+    "opencode-zen": "opencode",
+    "together": "togetherai",
+    "together-ai": "togetherai",
+    "vertex": "google-vertex",
+    "vertex-ai": "google-vertex",
+    "vertexai": "google-vertex",
+    "zhipu": "zai",
+    **{spelling: maker for spelling, maker in _VENDORS.items() if maker not in ("amazon", "meta")},
+}
+
+# A model that runs on somebody's own machine has no API price, whatever its maker asks for it.
+LOCAL_PROVIDERS = frozenset(
+    ("jan", "llama-cpp", "llama.cpp", "llamacpp", "lmstudio", "local", "localai", "mlx", "ollama", "vllm")
+)
+
+_LONG_CONTEXT = "[1m]"
+_ARN = re.compile(r"arn:aws[a-z-]*:bedrock:[^:]*:[^:]*:(?:inference-profile|foundation-model)/(.+)")
+_VERTEX = re.compile(r"(?:projects/[^/]+/locations/[^/]+/)?publishers/([^/]+)/models/(.+)")
+_FIREWORKS = re.compile(r"accounts/fireworks/(?:models|routers)/(.+)")
+_BEDROCK = re.compile(
+    r"(?:(us|us-gov|eu|apac|ap|jp|au|ca|sa|global)\.)?"
+    r"(ai21|amazon|anthropic|cohere|deepseek|google|meta|minimax|mistral|moonshot|moonshotai|nvidia|openai|qwen"
+    r"|writer|xai|zai)\.(.+)"
+)
+_COLON_VERSION = re.compile(r"(.+?)(?:-v(\d+))?:(\d+)(?::\d+k)?")
+_DASH_VERSION = re.compile(r"((?:claude|nova)-.+)-v(\d+)")
+_DATE = re.compile(r"(.+)[-@](20\d\d)(-?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])")
+_FAMILY = re.compile(r"[a-z]+")
+_OPENAI_O = re.compile(r"o\d")
+
+
+class Name(NamedTuple):
+    """A model's name taken apart; `provider` is set when the name itself says who served it."""
+
+    provider: str | None
+    region: str
+    maker: str
+    stem: str
+    tag: str
+    date: str
+    is_latest: bool
+    version: tuple[str, str]
+
+    def rank_of(self, listed: Name) -> int | None:
+        """How well a listing of the same maker, stem and tag answers this name: 0 is best, None not at all.
+
+        A name may leave its date or version out; two that say different ones are different models. A
+        dated name is answered by the plain one, but not by `-latest`, which moves on.
+        """
+        if not _agree(self.version, listed.version):
+            return None
+        if self.date == listed.date and self.is_latest == listed.is_latest:
+            return 0 if self.version == listed.version else 1
+        if self.date:
+            return None if listed.date or listed.is_latest else 2
+        return 4 if listed.date else 3 if listed.is_latest else 2
+
+
+def provider_id(provider: str, known: Container[str]) -> str:
+    """A provider as models.dev calls it, whatever a harness or a gateway calls it."""
+    lower = provider.strip().lower()
+    if lower in known or lower in LOCAL_PROVIDERS:
+        return lower
+    dashed = lower.replace("_", "-")
+    return dashed if dashed in known else _PROVIDERS.get(dashed, dashed)
+
+
+def parse(model: str, known: Container[str]) -> Name | None:
+    """Take a name apart; `known` holds the providers whose id may stand before a slash.
+
+    None for a name that cannot say which model it is, such as an application inference profile.
+    """
+    text = model.strip().lower().removesuffix(_LONG_CONTEXT)
+    if text.startswith("arn:"):
+        arn = _ARN.fullmatch(text)
+        return _parse_bedrock(arn[1]) if arn else None
+    if vertex := _VERTEX.fullmatch(text):
+        return _parse_bare(vertex[2], provider="google-vertex", maker=_VENDORS.get(vertex[1], vertex[1]))
+    if fireworks := _FIREWORKS.fullmatch(text):
+        return _parse_bare(fireworks[1], provider="fireworks-ai")
+    return _parse_slashed(text.removeprefix("models/"), known)
+
+
+def _parse_slashed(text: str, known: Container[str]) -> Name | None:
+    provider: str | None = None
+    head, slash, rest = text.partition("/")
+    if slash and head not in _VENDORS and provider_id(head, known) in known:
+        provider = provider_id(head, known)
+        text = rest
+        head, slash, rest = text.partition("/")
+    if slash:
+        return _parse_bare(rest, provider=provider, maker=_VENDORS.get(head, head))
+    if provider in (None, "amazon-bedrock") and _BEDROCK.fullmatch(text):
+        return _parse_bedrock(text)
+    return _parse_bare(text, provider=provider)
+
+
+def _parse_bedrock(text: str) -> Name | None:
+    dotted = _BEDROCK.fullmatch(text)
+    if not dotted:
+        return _parse_bare(text, provider="amazon-bedrock")
+    vendor = dotted[2]
+    return _parse_bare(
+        dotted[3], provider="amazon-bedrock", maker=_VENDORS.get(vendor, vendor), region=dotted[1] or ""
+    )
+
+
+def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str = "") -> Name | None:
+    text, colon_version, tag = _split_colon(text.replace(".", "-"))
+    if provider is None:
+        provider = _provider_by_spelling(text, tag, maker)
+    text, version_after = _split_version(text)
+    text, date, is_latest = _split_date(text)
+    text, version_before = _split_version(text)
+    if not text:
+        return None
+    return Name(
+        provider=provider,
+        region=region,
+        maker=maker or _maker_of(text),
+        stem=text,
+        tag=tag,
+        date=date,
+        is_latest=is_latest,
+        version=(colon_version[0] or version_after or version_before, colon_version[1]),
+    )
+
+
+def _provider_by_spelling(text: str, tag: str, maker: str) -> str | None:
+    """Only Vertex writes a date after `@`, and only OpenRouter writes vendor/model:variant."""
+    if "@" in text:
+        return "google-vertex"
+    return "openrouter" if tag and maker else None
+
+
+def _split_colon(text: str) -> tuple[str, tuple[str, str], str]:
+    """Split off `-v1:0` (a version), or `:free` (a tag: a model of its own)."""
+    if versioned := _COLON_VERSION.fullmatch(text):
+        return versioned[1], (versioned[2] or "", versioned[3]), ""
+    text, _, tag = text.partition(":")
+    return text, ("", ""), tag
+
+
+def _split_version(text: str) -> tuple[str, str]:
+    # Other makers' names end in a version too (nemotron-nano-9b-v2), but there it tells models apart.
+    versioned = _DASH_VERSION.fullmatch(text)
+    return (versioned[1], versioned[2]) if versioned else (text, "")
+
+
+def _split_date(text: str) -> tuple[str, str, bool]:
+    if dated := _DATE.fullmatch(text):
+        return dated[1], dated[2] + dated[4] + dated[5], False
+    for latest in ("-latest", "@latest"):
+        if text.endswith(latest):
+            return text.removesuffix(latest), "", True
+    return text.removesuffix("@default"), "", False
+
+
+def _maker_of(stem: str) -> str:
+    if _OPENAI_O.match(stem):
+        return "openai"
+    family = _FAMILY.match(stem)
+    return _FAMILIES.get(family[0], "") if family else ""
+
+
+def _agree(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    return all(not a or not b or a == b for a, b in zip(one, other, strict=True))

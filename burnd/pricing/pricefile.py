@@ -1,0 +1,149 @@
+"""A price list in models.dev's shape: checks it and turns it into the cards that prices are made from.
+
+Knows nothing of files but their name, which it puts into its errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from burnd.pricing.cost import Card, TierCard
+
+Listing = dict[str, dict[str, Card]]
+
+# Prices are kept to a ten-millionth of a dollar per million tokens: lists carry the noise of binary
+# floats (0.049999999999999996), and `cost` relies on it to stay within whole numbers.
+_FINEST = Decimal("1e-7")
+_HIGHEST = Decimal(1_000_000)
+_OPTIONAL = ("reasoning", "cache_read", "cache_write")
+
+
+class PriceFileError(ValueError):
+    """Raised when a price list cannot be used; says which file, which model, which key, and why."""
+
+    def __init__(self, file: str, reason: str, *, model: str | None = None, key: str | None = None) -> None:
+        where = ": ".join(part for part in (file, model, key) if part)
+        super().__init__(f"{where}: {reason}; correct or remove it, or the whole file, to go on")
+        self.file = file
+        self.model = model
+        self.key = key
+        self.reason = reason
+
+
+def read_listing(text: str | bytes, file: str) -> Listing:
+    """Cards of every priced model in the whole or a part of a models.dev `api.json`.
+
+    A model without `cost` is not priced by this list and is left out. Keys that begin with `_` or `$`
+    are remarks.
+    """
+    providers = _decode(text, file)
+    listing: Listing = {}
+    for provider, entry in _members(providers, file, "the top level").items():
+        if provider.startswith(("_", "$")):
+            continue
+        models = _members(entry, file, provider).get("models")
+        if models is None:
+            raise PriceFileError(file, 'has no "models"', model=provider)
+        cards = _cards(file, provider, _members(models, file, provider, "models"))
+        if cards:
+            listing[provider.lower()] = cards
+    return listing
+
+
+def _decode(text: str | bytes, file: str) -> Any:
+    def refuse_constant(name: str) -> NoReturn:
+        raise ValueError(f"holds {name}, which is no number")
+
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise PriceFileError(file, f"is not JSON: {error}") from error
+
+
+def _members(value: Any, file: str, name: str, key: str | None = None) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise PriceFileError(file, "must be an object", model=name, key=key)
+    return value
+
+
+def _cards(file: str, provider: str, models: Mapping[str, Any]) -> dict[str, Card]:
+    cards: dict[str, Card] = {}
+    for model, entry in models.items():
+        reader = _CostReader(file, f"{provider}/{model}")
+        fields = _members(entry, file, reader.model)
+        if fields.get("cost") is not None:
+            cards[model] = reader.card(fields["cost"], fields.get("retired_after"))
+    return cards
+
+
+class _CostReader:
+    """Reads the `cost` of one model, so that every refusal names it."""
+
+    def __init__(self, file: str, model: str) -> None:
+        self.file = file
+        self.model = model
+
+    def card(self, cost: Any, retired_after: Any) -> Card:
+        cost = self._object(cost, "cost")
+        card: Card = {"input": self._required(cost, "input"), "output": self._required(cost, "output")}
+        card.update(self._optional(cost, _OPTIONAL, "cost"))  # type: ignore[typeddict-item]
+        if tiers := self._tiers(cost):
+            card["tiers"] = tiers
+        if retired_after is not None:
+            card["retired_after"] = str(retired_after)
+        return card
+
+    def _tiers(self, cost: Mapping[str, Any]) -> list[TierCard]:
+        listed = cost.get("tiers") or []
+        if not isinstance(listed, list):
+            self._refuse("cost.tiers", "must be a list")
+        tiers = [self._tier(tier, f"cost.tiers[{n}]") for n, tier in enumerate(listed)]
+        over_200k = cost.get("context_over_200k")
+        if not tiers and over_200k is not None:
+            tiers = [self._tier_card(200_000, over_200k, "cost.context_over_200k")]
+        if len({tier["over"] for tier in tiers}) < len(tiers):
+            self._refuse("cost.tiers", "has two tiers of the same size")
+        return sorted(tiers, key=lambda tier: tier["over"])
+
+    def _tier(self, value: Any, key: str) -> TierCard:
+        tier = self._object(self._object(value, key).get("tier"), f"{key}.tier")
+        if tier.get("type", "context") != "context":
+            self._refuse(f"{key}.tier.type", f'must be "context", not {tier["type"]!r}')
+        size = tier.get("size")
+        if not isinstance(size, int) or isinstance(size, bool) or size <= 0:
+            self._refuse(f"{key}.tier.size", "must be a whole number of tokens above zero")
+        return self._tier_card(size, value, key)
+
+    def _tier_card(self, over: int, value: Any, key: str) -> TierCard:
+        card: TierCard = {"over": over}
+        card.update(self._optional(self._object(value, key), ("input", "output", *_OPTIONAL), key))  # type: ignore[typeddict-item]
+        return card
+
+    def _required(self, cost: Mapping[str, Any], key: str) -> str:
+        if cost.get(key) is None:
+            self._refuse(f"cost.{key}", "is missing")
+        return self._price(cost[key], f"cost.{key}")
+
+    def _optional(self, values: Mapping[str, Any], keys: tuple[str, ...], where: str) -> dict[str, str]:
+        return {
+            key: self._price(values[key], f"{where}.{key}") for key in keys if values.get(key) is not None
+        }
+
+    def _price(self, value: Any, key: str) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | Decimal):
+            self._refuse(key, "must be a number of USD per million tokens")
+        price = Decimal(value)
+        if not 0 <= price <= _HIGHEST:
+            self._refuse(key, f"must be between 0 and {_HIGHEST} USD per million tokens")
+        return format(price.quantize(_FINEST).normalize(), "f")
+
+    def _object(self, value: Any, key: str) -> Mapping[str, Any]:
+        if not isinstance(value, dict):
+            self._refuse(key, "must be an object")
+        return value
+
+    def _refuse(self, key: str, reason: str) -> NoReturn:
+        raise PriceFileError(self.file, reason, model=self.model, key=key)

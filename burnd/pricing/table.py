@@ -1,0 +1,163 @@
+"""The price list in use: the shipped snapshot under the user's own file, and the finding of models in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Container, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from burnd.pricing.cost import Card, Price, price_of
+from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
+from burnd.pricing.pricefile import Listing, PriceFileError, read_listing
+
+SNAPSHOT = os.path.join(os.path.dirname(__file__), "prices.json")
+
+_OTHER_REGION = 10
+_LONGEST_NAME = 512  # an ARN has some 200 characters; more is no name, and not worth taking apart
+
+
+class PriceTable:
+    """Finds what a model costs, first in the user's own listing, then in the snapshot."""
+
+    def __init__(self, snapshot: Listing, user: Listing | None = None, as_of: str = "") -> None:
+        self.as_of = as_of
+        self._snapshot = snapshot
+        self._user = user or {}
+        self._known = frozenset(self._snapshot) | frozenset(self._user)
+        self._shelves: dict[str, tuple[_Shelf, _Shelf]] = {}
+        self._found: dict[tuple[str, str | None], Price | None] = {}
+
+    @classmethod
+    def load(cls, user_file: str | None = None) -> PriceTable:
+        """The shipped snapshot, under `user_file` where there is one.
+
+        Raises PriceFileError when the user's file is there but cannot be used.
+        """
+        with open(SNAPSHOT, "rb") as file:
+            snapshot: dict[str, Any] = json.loads(file.read())
+        user = None if user_file is None else _read_user_file(user_file)
+        return cls(snapshot["providers"], user, snapshot["asOf"])
+
+    def find(self, model: str, provider: str | None = None) -> Price | None:
+        """The price of a model as a log names it, or None when it is unpriced."""
+        if len(model) > _LONGEST_NAME:
+            return None
+        asked = (model, provider)
+        if asked not in self._found:
+            self._found[asked] = self._search(model, provider)
+        return self._found[asked]
+
+    def thresholds(self) -> tuple[int, ...]:
+        """Every context size at which some price changes, in order.
+
+        Tokens summed by (model, largest of these below the turn's gross input) can be priced under any
+        list with these thresholds: the tier of such a sum is `price.tier_of(threshold + 1)`.
+        """
+        listings = (*self._snapshot.values(), *self._user.values())
+        cards = (card for models in listings for card in models.values())
+        return tuple(sorted({tier["over"] for card in cards for tier in card.get("tiers", ())}))
+
+    def _search(self, model: str, provider: str | None) -> Price | None:
+        name = parse(model, self._known)
+        if name is None:
+            return None
+        given = provider_id(provider, self._known) if provider else None
+        if given in LOCAL_PROVIDERS:
+            return self._look_in(given, model, name)
+        for place in _places(name, given):
+            if price := self._look_in(place, model, name):
+                return price
+        return None if name.maker else self._only_maker_listing(model, name)
+
+    def _only_maker_listing(self, model: str, name: Name) -> Price | None:
+        """A name of no known family, when exactly one maker lists it."""
+        places = (place for places in MAKERS.values() for place in places)
+        prices = [price for place in places if (price := self._look_in(place, model, name))]
+        return prices[0] if len(prices) == 1 else None
+
+    def _look_in(self, provider: str, model: str, name: Name) -> Price | None:
+        own, shipped = self._shelves_of(provider)
+        mine, theirs = own.match(model, name), shipped.match(model, name)
+        if mine and (not theirs or not shipped.tells_apart(theirs, mine)):
+            return own.price(mine.model)
+        return shipped.price(theirs.model) if theirs else None
+
+    def _shelves_of(self, provider: str) -> tuple[_Shelf, _Shelf]:
+        if provider not in self._shelves:
+            self._shelves[provider] = (
+                _Shelf(provider, self._user.get(provider, {}), self._known),
+                _Shelf(provider, self._snapshot.get(provider, {}), self._known),
+            )
+        return self._shelves[provider]
+
+
+class _Match(NamedTuple):
+    rank: int
+    model: str
+
+
+class _Shelf:
+    """One provider's models in one listing, by their ids and by the parts of their names."""
+
+    def __init__(self, provider: str, cards: Mapping[str, Card], known: Container[str]) -> None:
+        self._provider = provider
+        self._cards = cards
+        self._by_id = {model.lower(): model for model in cards}
+        self._by_parts: dict[tuple[str, str, str, str], list[tuple[Name, str]]] = {}
+        own_maker = next((maker for maker, places in MAKERS.items() if provider in places), "")
+        for model in cards:
+            if name := parse(model, known):
+                for maker in {name.maker, name.maker or own_maker}:
+                    parts = (name.region, maker, name.stem, name.tag)
+                    self._by_parts.setdefault(parts, []).append((name, model))
+
+    def match(self, model: str, name: Name) -> _Match | None:
+        if listed_id := self._by_id.get(model.strip().lower()):
+            return _Match(0, listed_id)
+        for region, penalty in ((name.region, 0), ("", _OTHER_REGION)):
+            same = self._by_parts.get((region, name.maker, name.stem, name.tag), ())
+            ranked = [
+                (rank, -int(listed.date or 0), listed_id)
+                for listed, listed_id in same
+                if (rank := name.rank_of(listed)) is not None
+            ]
+            if ranked:
+                rank, _, listed_id = min(ranked)
+                return _Match(rank + penalty, listed_id)
+        return None
+
+    def tells_apart(self, exact: _Match, looser: _Match) -> bool:
+        """Whether this list has the very name at one price, and the name that `looser` found at another.
+
+        A user's price for `gpt-4o` must not re-price `gpt-4o-2024-05-13`, which always cost something
+        else; but their price for `claude-sonnet-4-5` is meant for its dated name as well.
+        """
+        if exact.rank > 0 or looser.rank == 0 or looser.model not in self._cards:
+            return False
+        return self.price(exact.model).standard != self.price(looser.model).standard
+
+    def price(self, model: str) -> Price:
+        name = parse(model, ())
+        is_anthropic = self._provider == "anthropic" or (name is not None and name.maker == "anthropic")
+        return price_of(self._provider, model, self._cards[model], is_anthropic=is_anthropic)
+
+
+def _places(name: Name, given: str | None) -> Iterator[str]:
+    """Where to look, in order: who served it, who the name says served it, who makes it."""
+    if given:
+        yield given
+    if name.provider:
+        yield name.provider
+    yield from MAKERS.get(name.maker, ())
+
+
+def _read_user_file(path: str) -> Listing | None:
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise PriceFileError(path, f"cannot be read: {error.strerror}") from error
+    return read_listing(text, path)
