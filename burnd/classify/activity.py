@@ -1,0 +1,134 @@
+"""Owns the activity rules: a turn's calls and its prompt's word classes in, a label and a retry count out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from burnd.classify.shell import family
+from burnd.classify.tools import kind
+
+LABELS: Final = (
+    "planning",
+    "delegation",
+    "testing",
+    "review",
+    "git",
+    "deps",
+    "format",
+    "verification",
+    "build-deploy",
+    "coding",
+    "docs",
+    "debugging",
+    "refactoring",
+    "feature",
+    "exploration",
+    "reasoning",
+    "brainstorming",
+    "conversation",
+)
+
+_EDIT_WORDS: Final = ("debugging", "refactoring", "feature")
+_TOOL_WORDS: Final = ("debugging", "review", "refactoring", "feature")
+_TALK_WORDS: Final = (*_TOOL_WORDS, "brainstorming", "planning")
+_MANY_RETRIES: Final = 2
+_DOCUMENT_ENDINGS: Final = (".md", ".mdx", ".rst", ".adoc", ".txt")
+
+
+class Call(NamedTuple):
+    """One tool call. `command` may be the whole shell command or, read back from the ledger, its verb."""
+
+    name: str
+    command: str | None = None
+    path: str | None = None
+    failed: bool = False
+    paths: tuple[str, ...] = ()
+
+
+class Walk(NamedTuple):
+    """How far the retry walk has come: enough to go on with the next turn and nothing that grows."""
+
+    state: int = 0
+    retries: int = 0
+
+
+_NO_EDIT, _EDITED, _EDITED_THEN_RAN = range(3)
+
+
+def label(calls: Sequence[Call], words: Collection[str], *, reasoned: bool) -> str:
+    kinds = [kind(call.name) for call in calls]
+    if "delegate" in kinds:
+        return "delegation"
+    if "plan_exit" in kinds:
+        return "planning"
+    if "edit" in kinds:
+        return _label_of_edits(calls, words)
+    if calls:
+        return _label_of_other_calls(calls, words)
+    return _first_word(_TALK_WORDS, words) or ("reasoning" if reasoned else "conversation")
+
+
+def _label_of_edits(calls: Sequence[Call], words: Collection[str]) -> str:
+    if any(call.failed for call in calls) or retries(calls) >= _MANY_RETRIES:
+        return "debugging"
+    if _edits_documents_only(calls):
+        return "docs"
+    return _first_word(_EDIT_WORDS, words) or "coding"
+
+
+def _label_of_other_calls(calls: Sequence[Call], words: Collection[str]) -> str:
+    by_command = _first_family(calls)
+    if by_command is not None:
+        return by_command
+    if any(call.failed for call in calls):
+        return "debugging"
+    return _first_word(_TOOL_WORDS, words) or "exploration"
+
+
+def _first_family(calls: Sequence[Call]) -> str | None:
+    commands = (call.command for call in calls if call.command and kind(call.name) == "shell")
+    return next((found for command in commands if (found := family(command))), None)
+
+
+def _first_word(order: Sequence[str], words: Collection[str]) -> str | None:
+    return next((word for word in order if word in words), None)
+
+
+def has_edits(calls: Iterable[Call]) -> bool:
+    return any(kind(call.name) == "edit" for call in calls)
+
+
+def retries(calls: Iterable[Call]) -> int:
+    """How often an edit followed an earlier edit with a shell call in between: edit, run, edit is one."""
+    return step(Walk(), calls).retries
+
+
+def step(walk: Walk, calls: Iterable[Call]) -> Walk:
+    """Carry the walk on over the next calls; stepping turn by turn equals one walk over all of them."""
+    state, count = walk
+    for call in calls:
+        what = kind(call.name)
+        if what == "edit":
+            count += state == _EDITED_THEN_RAN
+            state = _EDITED
+        elif what == "shell" and state == _EDITED:
+            state = _EDITED_THEN_RAN
+    return Walk(state, count)
+
+
+def is_document(path: str) -> bool:
+    *folders, name = path.split("/")
+    if "docs" in folders or name.lower().endswith(_DOCUMENT_ENDINGS):
+        return True
+    return name.startswith(("README", "CHANGELOG")) or name.lower().split(".")[0] in ("readme", "changelog")
+
+
+def _edits_documents_only(calls: Sequence[Call]) -> bool:
+    edited = [path for call in calls if kind(call.name) == "edit" for path in _paths(call)]
+    return all(map(is_document, edited))
+
+
+def _paths(call: Call) -> tuple[str, ...]:
+    """An edit whose file is not known counts as the edit of a nameless file, which is no document."""
+    return call.paths or (call.path or "",)

@@ -1,0 +1,304 @@
+"""Owns what is known of programs: their subcommands, the options that take a value, and their families."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from burnd.classify.families import (
+    BUILD_DEPLOY,
+    DEPS,
+    FORMAT,
+    GIT,
+    REVIEW,
+    TESTING,
+    VERIFICATION,
+    by_word,
+    word_set,
+)
+
+_VERSIONED: Final = re.compile(r"(python|pypy|pip|clang-format)-?[0-9][0-9.]*")
+
+_SAME_PROGRAM: Final = {
+    "py": "python",
+    "py.test": "pytest",
+    "gradlew": "gradle",
+    "mvnw": "mvn",
+    "flyctl": "fly",
+    "sls": "serverless",
+    "gtimeout": "timeout",
+    "nodejs": "node",
+    "gmake": "make",
+}
+
+# Any use of the program belongs to the family.
+ANY_USE: Final = by_word(
+    {
+        TESTING: "pytest unittest vitest jest mocha ava rspec phpunit ctest tox nox cypress puppeteer",
+        FORMAT: "isort rustfmt",
+        VERIFICATION: "flake8 pylint mypy pyright golangci-lint shellcheck hadolint",
+        BUILD_DEPLOY: "webpack rollup esbuild vercel",
+    }
+)
+
+_BY_SUBCOMMAND: Final[dict[str, dict[str, str]]] = {
+    TESTING: {
+        "cargo": "test, nextest",
+        "deno": "test",
+        "dotnet": "test",
+        "go": "test",
+        "mix": "test",
+        "playwright": "test",
+        "swift": "test",
+    },
+    REVIEW: {
+        "gh": "pr view, pr diff, pr checks, pr list, run view, issue view",
+        "git": "status, diff, show, log, blame",
+    },
+    GIT: {
+        "gh": "pr create, pr merge",
+        "git": "push, pull, fetch, commit, merge, rebase, checkout, switch, cherry-pick, reset, revert,"
+        "restore, tag, stash, add, clone, worktree",
+    },
+    DEPS: {
+        "apk": "install, remove, upgrade, add, del",
+        "apt": "install, remove, upgrade",
+        "apt-get": "install, remove, upgrade",
+        "brew": "install, remove, upgrade, uninstall",
+        "bundle": "install, update, add",
+        "cargo": "add, remove, update",
+        "dnf": "install, remove, upgrade",
+        "gem": "install",
+        "go": "get, mod tidy, mod download",
+        "pdm": "add, remove, install, update",
+        "pip": "install, uninstall",
+        "poetry": "add, remove, install, update",
+        "uv": "add, remove, sync, lock, pip install",
+    },
+    FORMAT: {"dprint": "fmt"},
+    VERIFICATION: {"cargo": "check, clippy", "go": "vet", "terraform": "validate"},
+    BUILD_DEPLOY: {
+        "cargo": "build",
+        "docker": "build, push, buildx build, compose build, compose up",
+        "docker-compose": "build, up",
+        "fly": "deploy",
+        "go": "build",
+        "helm": "install, upgrade",
+        "kubectl": "apply, rollout, set",
+        "netlify": "deploy",
+        "next": "build",
+        "railway": "up",
+        "serverless": "deploy",
+        "sst": "deploy",
+        "terraform": "apply, plan, destroy",
+        "vite": "build",
+    },
+}
+
+# Of no family, but worth telling apart in a report.
+_REPORTED: Final[dict[str, str]] = {
+    "apt": "update, search, list, show",
+    "apt-get": "update, clean",
+    "biome": "format, check, lint, ci, init",
+    "brew": "list, search, info, update, services",
+    "bundle": "exec",
+    "cargo": "run, doc, fmt, bench, clean, new, init, publish, tree, metadata, search, fix",
+    "coverage": "run, report, html, xml",
+    "deno": "run, task, fmt, lint, check, cache, install",
+    "docker": "run, exec, ps, logs, images, pull, stop, start, restart, rm, rmi, inspect, cp, stats, system,"
+    "network, volume, image, container, login, tag, compose down, compose logs, compose ps, compose exec,"
+    "compose run, compose pull, compose restart, compose stop, compose config",
+    "docker-compose": "down, logs, ps, exec, run, pull, restart, stop, config",
+    "dotnet": "build, run, restore, publish, add",
+    "dprint": "check",
+    "fly": "logs, status, secrets, ssh, apps, launch",
+    "gh": "api, auth, search, pr checkout, pr comment, pr edit, pr close, pr review, pr ready, pr status,"
+    "issue list, issue create, issue comment, issue close, issue edit, run list, run watch, run rerun,"
+    "run download, repo view, repo clone, repo create, repo list, release view, release list,"
+    "release create, workflow list, workflow run, workflow view",
+    "git": "branch, remote, config, init, rev-parse, rev-list, ls-files, ls-tree, ls-remote, cat-file, grep,"
+    "describe, shortlog, reflog, bisect, clean, rm, mv, apply, am, format-patch, submodule, merge-base,"
+    "hash-object, check-ignore, for-each-ref, symbolic-ref, update-index, archive, notes, sparse-checkout",
+    "go": "run, fmt, generate, install, list, env, version, doc, tool, clean, work, mod init, mod graph,"
+    "mod vendor, mod why, mod verify, mod edit",
+    "helm": "list, template, lint, uninstall, repo, status, rollback, get, dependency",
+    "kubectl": "get, describe, logs, delete, exec, port-forward, create, scale, top, config, edit, patch",
+    "mix": "deps, compile, format, ecto, phx, run",
+    "netlify": "build, dev, env, status",
+    "next": "dev, start, lint",
+    "nx": "run, test, build, lint, affected, graph",
+    "pdm": "run, lock, list, build",
+    "pip": "list, show, freeze, download, check, config, index, wheel",
+    "pipenv": "run, install, lock",
+    "pipx": "run, install, list",
+    "playwright": "install, codegen, show-report",
+    "poetry": "run, lock, show, build, publish, config, env, init, new, shell",
+    "railway": "logs, status, run, variables",
+    "ruff": "check, format, rule, config, clean",
+    "swift": "build, run, package",
+    "systemctl": "status, start, stop, restart, reload, enable, disable, daemon-reload, list-units",
+    "terraform": "init, fmt, output, state, import, show, workspace",
+    "turbo": "run, test, build, lint",
+    "uv": "run, venv, tree, init, build, publish, export, python, version, pip list, pip show, pip freeze,"
+    "pip compile, pip sync, pip uninstall, tool install, tool run, tool list",
+    "vercel": "deploy, dev, env, logs, build, pull",
+    "vite": "dev, preview, serve",
+}
+
+_SAME_SUBCOMMAND: Final[dict[str, dict[str, str]]] = {
+    "cargo": {"t": "test", "b": "build", "c": "check", "r": "run", "rm": "remove"},
+}
+
+_TAKES_VALUE: Final[dict[str, str]] = {
+    "apt": "-o -t -c",
+    "apt-get": "-o -t -c",
+    "biome": "--config-path --log-level --log-kind",
+    "bun": "--cwd --filter -F --config -c -e --eval --env-file -r --preload",
+    "cargo": "-C --config --color --manifest-path -Z -p --package --target-dir",
+    "dnf": "-c -x --releasever --enablerepo --disablerepo",
+    "docker": "-H --host --context -c --config -l --log-level -f --file -p --project-name --profile"
+    " --env-file --project-directory --ansi --progress --parallel",
+    "docker-compose": "-f --file -p --project-name --profile --env-file --project-directory -H --host -c"
+    " --context --ansi --progress --parallel",
+    "dprint": "-c --config -L --log-level",
+    "fly": "-a --app -c --config -t --access-token",
+    "gh": "-R --repo --hostname",
+    "git": "-C -c --git-dir --work-tree --namespace --super-prefix --config-env",
+    "go": "-C",
+    "gradle": "-p --project-dir -x --exclude-task -b --build-file -c --settings-file -g --gradle-user-home -I"
+    " --init-script --tests --console --max-workers -D -P",
+    "helm": "-n --namespace --kube-context --kubeconfig",
+    "kubectl": "-n --namespace --context --cluster --kubeconfig --user -s --server --as --token -l",
+    "make": "-C --directory -f --file --makefile -I --include-dir -o --old-file -W --what-if --new-file",
+    "mvn": "-f --file -pl --projects -P --activate-profiles -s --settings -gs -t --toolchains -T --threads -l"
+    " --log-file -rf --resume-from -D --define",
+    "netlify": "--filter --auth --cwd",
+    "node": "-r --require --import --loader --experimental-loader -C --conditions --env-file --test-reporter"
+    " --test-reporter-destination --test-name-pattern --test-concurrency",
+    "npm": "--prefix -C -w --workspace --registry --userconfig --loglevel --cache",
+    "pdm": "-p --project -c --config",
+    "pip": "--python --log --proxy --cache-dir --cert --timeout --retries",
+    "playwright": "-c --config",
+    "pnpm": "--filter -F --filter-prod -C --dir --loglevel --reporter --workspace-concurrency",
+    "poetry": "-C --directory -P --project",
+    "railway": "-s --service -e --environment",
+    "ruff": "--config",
+    "serverless": "--stage -s --region -r --config -c",
+    "sst": "--stage --config",
+    "swift": "--package-path",
+    "uv": "--project --directory --config-file --python -p --cache-dir --color",
+    "vercel": "--cwd -t --token -S --scope -A --local-config",
+    "vite": "-c --config -m --mode",
+    # `yarn workspace NAME test` names a place to run in, as an option would.
+    "yarn": "--cwd workspace --include --exclude --from -j --jobs",
+}
+
+_FILLERS: Final[dict[str, frozenset[str]]] = {
+    "pnpm": word_set("recursive"),
+    "yarn": word_set("workspaces foreach global"),
+}
+
+
+class Choice(NamedTuple):
+    """A flag that decides the family; `flag` is the spelling a verb keeps."""
+
+    flag: str
+    spellings: frozenset[str]
+    family: str
+
+
+class Flagged(NamedTuple):
+    """A program or subcommand whose family hangs on a flag: the first choice that is there wins."""
+
+    choices: tuple[Choice, ...]
+    otherwise: str | None = None
+    leading_only: bool = False
+
+
+def _choice(spellings: str, family: str) -> Choice:
+    flag, *others = spellings.split()
+    return Choice(flag, frozenset({flag, *others}), family)
+
+
+_WRITES: Final = _choice("--write --fix --apply --apply-unsafe", FORMAT)
+_CHECKS: Final = _choice("--check", VERIFICATION)
+
+FLAGGED: Final[dict[str, Flagged]] = {
+    "biome check": Flagged((_WRITES,), VERIFICATION),
+    "biome format": Flagged((_WRITES,)),
+    "biome lint": Flagged((_WRITES,), VERIFICATION),
+    "black": Flagged((_CHECKS,), FORMAT),
+    "cargo fmt": Flagged((_CHECKS,), FORMAT),
+    "clang-format": Flagged((_choice("-i", FORMAT),)),
+    "eslint": Flagged((_choice("--fix", FORMAT),), VERIFICATION),
+    "gofmt": Flagged((_choice("-w", FORMAT),)),
+    "goimports": Flagged((_choice("-w", FORMAT),)),
+    # What follows the script belongs to the script: `node app.js --test` is no test run.
+    "node": Flagged((_choice("--test", TESTING),), leading_only=True),
+    "prettier": Flagged((_choice("--write -w", FORMAT), _choice("--check -c", VERIFICATION))),
+    "ruff check": Flagged((_choice("--fix --fix-only", FORMAT),), VERIFICATION),
+    "ruff format": Flagged((_CHECKS,), FORMAT),
+    "shfmt": Flagged((_choice("-w --write", FORMAT),)),
+    "tsc": Flagged((_choice("--build -b", BUILD_DEPLOY),), VERIFICATION),
+}
+
+
+def _phrases(listed: str) -> list[str]:
+    return [phrase.strip() for phrase in listed.split(",")]
+
+
+def _prefixes(phrase: str) -> list[str]:
+    words = phrase.split()
+    return [" ".join(words[:length]) for length in range(1, len(words) + 1)]
+
+
+def _subcommands() -> dict[str, dict[str, str | None]]:
+    known: dict[str, dict[str, str | None]] = {}
+    for program, listed in chain(_REPORTED.items(), *(each.items() for each in _BY_SUBCOMMAND.values())):
+        for phrase in _phrases(listed):
+            known.setdefault(program, {}).update(dict.fromkeys(_prefixes(phrase)))
+    for family, programs in _BY_SUBCOMMAND.items():
+        for program, listed in programs.items():
+            known[program].update(dict.fromkeys(_phrases(listed), family))
+    return known
+
+
+SUBCOMMANDS: Final = _subcommands()
+"""By program: each known phrase of subcommands, with its family where it has one."""
+
+_VALUED: Final = {program: word_set(options) for program, options in _TAKES_VALUE.items()}
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def canonical(name: str) -> str:
+    """The name a program is listed under: `pip3.12` is looked up as `pip`, `gradlew` as `gradle`."""
+    versioned = _VERSIONED.fullmatch(name)
+    return versioned[1] if versioned else _SAME_PROGRAM.get(name, name)
+
+
+def positionals(program: str, args: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """The words that are no options nor the values of options known to take one, with their places."""
+    valued, fillers = _VALUED.get(program, _NONE), _FILLERS.get(program, _NONE)
+    skips_next = False
+    for place, word in enumerate(args):
+        if skips_next:
+            skips_next = False
+        elif word in valued:
+            skips_next = True
+        elif not word.startswith(("-", "+")) and word not in fillers:
+            yield place, word
+
+
+def subcommand(program: str, args: Sequence[str]) -> str:
+    """The longest known phrase of subcommands the arguments begin with; empty where none is known."""
+    known = SUBCOMMANDS.get(program, {})
+    same = _SAME_SUBCOMMAND.get(program, {})
+    phrase = ""
+    for _, word in positionals(program, args):
+        longer = f"{phrase} {same.get(word, word)}".lstrip()
+        if longer not in known:
+            break
+        phrase = longer
+    return phrase

@@ -1,0 +1,112 @@
+"""Reads what runs under names of a project's own: npm and its kin run scripts, make and its kin goals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from burnd.classify.families import BUILD_DEPLOY, DEPS, TESTING, VERIFICATION, by_word, word_set
+from burnd.classify.shell_programs import positionals
+
+Finding = tuple[str | None, tuple[str, ...]]
+"""A family, and the words that follow the program's name in its verb."""
+
+UNKNOWN_GOAL: Final = "other"
+"""Stands in a verb for a project's own goals, which cannot just be left out: `make` alone is a build."""
+
+SCRIPT_RUNNERS: Final = word_set("npm pnpm yarn bun")
+_RUN: Final = word_set("run run-script")
+_TEST_SCRIPT: Final = re.compile(r"test(?!.*\.[cm]?[jt]sx?$)", re.DOTALL)
+
+_SCRIPTS: Final = by_word(
+    {
+        VERIFICATION: "lint typecheck check",
+        BUILD_DEPLOY: "build",
+        None: "dev start serve preview watch stop restart format fmt fix clean deploy release docs e2e"
+        " coverage storybook type-check types validate generate codegen migrate seed prepare setup",
+    }
+)
+
+_PACKAGE_COMMANDS: Final = by_word(
+    {
+        DEPS: "install add remove uninstall update upgrade ci",
+        None: "run exec dlx x audit outdated list ls info view why publish pack link unlink init create"
+        " config cache version login whoami prune dedupe rebuild root bin search pm import patch store",
+    }
+)
+
+_SAME_COMMAND: Final[dict[str, dict[str, str]]] = {
+    "npm": {"i": "install", "rm": "remove", "un": "uninstall", "up": "update", "t": "test", "tst": "test"},
+    "pnpm": {"i": "install", "rm": "remove", "un": "uninstall", "up": "update", "t": "test"},
+    "yarn": {"i": "install", "up": "upgrade"},
+    "bun": {"i": "install", "a": "add", "rm": "remove"},
+}
+
+_MAKE_GOALS: Final = by_word(
+    {
+        TESTING: "test check",
+        VERIFICATION: "lint typecheck verify",
+        BUILD_DEPLOY: "build release dist package deploy install",
+        None: "all clean help run dev start stop up down fmt format docs",
+    }
+)
+
+_JVM_GOALS: Final = by_word(
+    {
+        TESTING: "test",
+        BUILD_DEPLOY: "build package",
+        None: "clean install verify compile assemble check deploy validate tasks dependencies run",
+    }
+)
+
+RUNNER_WORDS: Final = frozenset(
+    {"test", UNKNOWN_GOAL, *_SCRIPTS, *_PACKAGE_COMMANDS, *_MAKE_GOALS, *_JVM_GOALS},
+)
+
+
+def _read_scripts(program: str, args: Sequence[str]) -> Finding:
+    words = (word for _, word in positionals(program, args))
+    first = next(words, "")
+    if first in _RUN:
+        return _script(next(words, "")) or (None, ("run",))
+    command = _SAME_COMMAND[program].get(first, first)
+    if command in _PACKAGE_COMMANDS:
+        return _PACKAGE_COMMANDS[command], (command,)
+    return _script(command) or (None, ())
+
+
+def _script(name: str) -> Finding | None:
+    """A script's name is the project's own word, so a verb holds only those that many projects share."""
+    if _TEST_SCRIPT.match(name):
+        return TESTING, ("test",)
+    return (_SCRIPTS[name], (name,)) if name in _SCRIPTS else None
+
+
+def _read_make(program: str, args: Sequence[str]) -> Finding:
+    words = (word for _, word in positionals(program, args))
+    # `-j 4` may be written with a space, and `CC=clang` sets a variable: neither is a goal.
+    goals = [word for word in words if "=" not in word and not word.replace(".", "").isdigit()]
+    if not goals:
+        return BUILD_DEPLOY, ()
+    return _deciding(goals, _MAKE_GOALS) or (None, (UNKNOWN_GOAL,))
+
+
+def _read_jvm(program: str, args: Sequence[str]) -> Finding:
+    goals = [word.rpartition(":")[2] for _, word in positionals(program, args)]
+    return _deciding(goals, _JVM_GOALS) or (None, ())
+
+
+def _deciding(goals: Iterable[str], known: dict[str, str | None]) -> Finding | None:
+    """Of many goals the one that is listed first: families are listed in the order they win, none last."""
+    given = set(goals)
+    named = next((goal for goal in known if goal in given), None)
+    return (known[named], (named,)) if named else None
+
+
+RUNNERS: Final[dict[str, Callable[[str, Sequence[str]], Finding]]] = {
+    **dict.fromkeys(SCRIPT_RUNNERS, _read_scripts),
+    "make": _read_make,
+    "gradle": _read_jvm,
+    "mvn": _read_jvm,
+}

@@ -1,0 +1,237 @@
+"""Reads shell text into words and operators: where quotes, substitutions, comments and here-documents end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+SUBSTITUTED: Final = "$()"
+"""Stands in a word for a command's output: what runs inside is an argument, and reads back as one."""
+
+_NESTING_LIMIT: Final = 32
+
+_BLANK = re.compile(r"[ \t\r]*(?:\\\r?\n[ \t\r]*)*")
+_PLAIN = re.compile(r"[^ \t\r\n\\'\"`$;&|()<>]+")
+_OPERATOR = re.compile(r"\n|;;&|;;|;&|;|&&|&|\|\||\|&|\||\(|\)")
+_REDIRECTION = re.compile(r"&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\()")
+_QUOTING = re.compile(r"[\\'\"`$]")
+_LINE = re.compile(r"[^\n]*")
+_IN_DOUBLE_QUOTES = re.compile(r"[^\"\\`$]+")
+_IN_ANSI_QUOTES = re.compile(r"[^'\\]*(?:\\.[^'\\]*)*", re.DOTALL)
+_IN_BACKTICKS = re.compile(r"[^`\\]*(?:\\.[^`\\]*)*", re.DOTALL)
+_IN_COMMANDS = re.compile(r"[^()\\'\"`$#<\n]+")
+_IN_EXPRESSION = re.compile(r"[^(){}\\\"`$]+")
+
+
+class Word(NamedTuple):
+    """A word as its program would get it; `bare` when nothing in it was quoted, escaped or expanded."""
+
+    text: str
+    bare: bool
+
+
+class _Heredoc(NamedTuple):
+    delimiter: str
+    strips_tabs: bool
+
+
+def tokens(text: str) -> Iterator[Word | str]:
+    """Words and operators in order. Redirections, comments and here-document bodies are left out."""
+    return _Scanner(text).tokens()
+
+
+class _Scanner:
+    """A position in the text. Every method moves it forward only, so a scan is linear in the text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.pos = 0
+        self.depth = 0
+        self.heredocs: list[_Heredoc] = []
+
+    def tokens(self) -> Iterator[Word | str]:
+        while self._skip(_BLANK) < len(self.text):
+            token = self._token()
+            if token is not None:
+                yield token
+
+    def _token(self) -> Word | str | None:
+        if self._at("#"):
+            self._skip(_LINE)
+            return None
+        if self._redirection():
+            return None
+        if self._at("(("):
+            self._group("(", ")", runs=False)
+            return None
+        return self._operator() or self._word()
+
+    def _at(self, prefix: str) -> bool:
+        return self.text.startswith(prefix, self.pos)
+
+    def _skip(self, pattern: re.Pattern[str]) -> int:
+        match = pattern.match(self.text, self.pos)
+        if match:
+            self.pos = match.end()
+        return self.pos
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        start = self.pos
+        return self.text[start : self._skip(pattern)]
+
+    def _operator(self) -> str | None:
+        operator = self._take(_OPERATOR)
+        if operator == "\n":
+            self._skip_heredocs()
+        return operator or None
+
+    def _redirection(self) -> bool:
+        """Read a redirection with its target, which is a file name or a delimiter and never a command."""
+        operator = self._take(_REDIRECTION)
+        if not operator:
+            return False
+        self._skip(_BLANK)
+        target = self._word()
+        if operator in ("<<", "<<-") and target:
+            self.heredocs.append(_Heredoc(target.text, operator == "<<-"))
+        return True
+
+    def _skip_heredocs(self) -> None:
+        pending, self.heredocs = self.heredocs, []
+        for heredoc in pending:
+            self._skip_heredoc(heredoc)
+
+    def _skip_heredoc(self, heredoc: _Heredoc) -> None:
+        while self.pos < len(self.text):
+            line = self._take(_LINE)
+            self.pos += 1
+            if heredoc.strips_tabs:
+                line = line.lstrip("\t")
+            if line.rstrip("\r") == heredoc.delimiter:
+                return
+
+    def _word(self) -> Word | None:
+        start = self.pos
+        pieces: list[str] = []
+        while self.pos < len(self.text):
+            piece = self._take(_PLAIN) or self._piece(pieces)
+            if piece is None:
+                break
+            pieces.append(piece)
+        raw = self.text[start : self.pos]
+        if not raw or (raw.isdigit() and self.text[self.pos : self.pos + 1] in ("<", ">")):
+            return None
+        return Word("".join(pieces), _QUOTING.search(raw) is None)
+
+    def _piece(self, before: list[str]) -> str | None:
+        """The next part of a word that is more than plain characters, or None where the word ends."""
+        char = self.text[self.pos]
+        if char == "\\":
+            return self._escaped()
+        if char == "'":
+            return self._single_quoted()
+        if char == '"':
+            return self._double_quoted()
+        if char == "`":
+            return self._backticks()
+        if char == "$":
+            return self._dollar(quoted=False)
+        if self._at("<(") or self._at(">("):
+            self.pos += 1
+            return self._group("(", ")", runs=True)
+        if char == "(" and before and before[-1].endswith(("=", "?", "*", "+", "@", "!")):
+            return self._group("(", ")", runs=True)
+        return None
+
+    def _escaped(self) -> str:
+        escaped = self.text[self.pos + 1 : self.pos + 2]
+        self.pos += 2
+        return "" if escaped == "\n" else escaped
+
+    def _single_quoted(self) -> str:
+        start = self.pos + 1
+        end = self.text.find("'", start)
+        end = len(self.text) if end < 0 else end
+        self.pos = end + 1
+        return self.text[start:end]
+
+    def _double_quoted(self) -> str:
+        self.pos += 1
+        pieces: list[str] = []
+        while self.pos < len(self.text) and not self._at('"'):
+            pieces.append(self._take(_IN_DOUBLE_QUOTES) or self._piece_in_double_quotes())
+        self.pos += 1
+        return "".join(pieces)
+
+    def _piece_in_double_quotes(self) -> str:
+        char = self.text[self.pos]
+        if char == "`":
+            return self._backticks()
+        if char == "$":
+            return self._dollar(quoted=True)
+        kept = "" if self.text[self.pos + 1 : self.pos + 2] in tuple('"\\$`\n') else "\\"
+        return kept + self._escaped()
+
+    def _backticks(self) -> str:
+        self.pos += 1
+        self._skip(_IN_BACKTICKS)
+        self.pos += 1
+        return SUBSTITUTED
+
+    def _dollar(self, *, quoted: bool) -> str:
+        self.pos += 1
+        if self._at("("):
+            return self._group("(", ")", runs=not self._at("(("))
+        if self._at("{"):
+            return self._group("{", "}", runs=False)
+        if not quoted and self._at("'"):
+            self.pos += 1
+            inside = self._take(_IN_ANSI_QUOTES)
+            self.pos += 1
+            return inside
+        return "" if not quoted and self._at('"') else "$"
+
+    def _group(self, opener: str, closer: str, *, runs: bool) -> str:
+        """Pass a bracketed group. Where it `runs` commands, comments and here-documents count in it."""
+        if self.depth == _NESTING_LIMIT:
+            self.pos += 1
+            return SUBSTITUTED
+        outer, self.heredocs = self.heredocs, []
+        self.depth += 1
+        plain = _IN_COMMANDS if runs else _IN_EXPRESSION
+        level = 0
+        while self.pos < len(self.text):
+            level += self._at(opener) - self._at(closer)
+            if level == 0:
+                break
+            self._pass_in_group(plain, runs=runs)
+        self.pos += 1
+        self.depth -= 1
+        self.heredocs = outer
+        return "${}" if opener == "{" else SUBSTITUTED
+
+    def _pass_in_group(self, plain: re.Pattern[str], *, runs: bool) -> None:
+        char = self.text[self.pos]
+        if char == "\\":
+            self.pos += 2
+        elif char == '"':
+            self._double_quoted()
+        elif char == "`":
+            self._backticks()
+        elif char == "$":
+            self._dollar(quoted=False)
+        elif runs and char in "'#<\n":
+            self._pass_in_commands(char)
+        elif not self._take(plain):
+            self.pos += 1
+
+    def _pass_in_commands(self, char: str) -> None:
+        if char == "'":
+            self._single_quoted()
+        elif char == "\n":
+            self._operator()
+        elif char == "#" and self.text[self.pos - 1] in " \t\n;(":
+            self._skip(_LINE)
+        elif char == "#" or not self._redirection():
+            self.pos += 1

@@ -1,0 +1,254 @@
+"""Takes wrappers off a command: what `sudo`, `env`, `npx`, `uv run`, `bash -c` and their like would run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from burnd.classify.families import word_set
+from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals
+from burnd.classify.shell_runners import RUNNERS, SCRIPT_RUNNERS
+
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
+_LEVEL: Final = re.compile(r"-[0-9]+")
+
+Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
+
+
+class Wrapper(NamedTuple):
+    """How a wrapper's own words end and the wrapped command begins."""
+
+    flags: frozenset[str] = frozenset()
+    valued: frozenset[str] = frozenset()
+    scripts: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
+    lookups: frozenset[str] = frozenset()
+    operands: int = 0
+    assigns: bool = False
+    versioned: bool = False
+    runs_operand: bool = True
+
+    def act(self, option: str) -> Act:
+        """What an option of the wrapper asks for; `nothing` means that no command is run at all."""
+        if option.startswith("--") and "=" in option:
+            return "pass"
+        whole = self._act_of_one(option)
+        return self._act_of_cluster(option) if whole == "unknown" else whole
+
+    def _act_of_one(self, option: str) -> Act:
+        if option in self.flags:
+            return "pass"
+        if option in self.valued:
+            return "pass value"
+        if option in self.scripts:
+            return "script"
+        if option in self.modules:
+            return "module"
+        return "nothing" if option in self.lookups else "unknown"
+
+    def _act_of_cluster(self, option: str) -> Act:
+        """Short options written together, `-lc`, or with their value attached, `-n1`."""
+        if option.startswith("--"):
+            return "unknown"
+        for place, letter in enumerate(option[1:], start=2):
+            act = self._act_of_one(f"-{letter}")
+            if act == "pass value":
+                return "pass" if place < len(option) else act
+            if act != "pass":
+                return act
+        return "pass"
+
+
+def _wrapper(
+    flags: str = "",
+    valued: str = "",
+    *,
+    scripts: str = "",
+    modules: str = "",
+    lookups: str = "",
+    operands: int = 0,
+    assigns: bool = False,
+    versioned: bool = False,
+    runs_operand: bool = True,
+) -> Wrapper:
+    return Wrapper(
+        word_set(flags),
+        word_set(valued),
+        word_set(scripts),
+        word_set(modules),
+        word_set(lookups),
+        operands,
+        assigns,
+        versioned,
+        runs_operand,
+    )
+
+
+_SHELL: Final = _wrapper(
+    "-a -b -e -f -h -i -k -l -m -n -p -r -s -t -u -v -x -B -C -E -H -P -T"
+    " --login --norc --noprofile --posix --verbose --interactive",
+    "-o -O --rcfile --init-file",
+    scripts="-c",
+    runs_operand=False,
+)
+_PYTHON: Final = _wrapper("-b -B -d -E -i -I -O -OO -P -q -s -S -u -v -x", "-W -X", modules="-m", runs_operand=False)
+_NODE_PACKAGE: Final = _wrapper(
+    "-y --yes -q --quiet -s --silent --no --no-install --prefer-offline --prefer-online --offline --bun",
+    "-p --package -w --workspace --prefix -C --dir --filter -F --cwd",
+    scripts="-c --call",
+    versioned=True,
+)
+_PYTHON_PACKAGE: Final = "--with --with-editable --with-requirements --from -p --python --index --index-url"
+_UV: Final = (
+    f"{_PYTHON_PACKAGE} --extra --group --only-group --no-group --package --project --directory --env-file"
+    " --extra-index-url --default-index --refresh-package --color -P --upgrade-package"
+)
+_UV_FLAGS: Final = (
+    "--all-extras --all-groups --dev --no-dev --only-dev --frozen --locked --no-sync --isolated --active"
+    " --exact --no-project --no-env-file --offline --no-cache -n -q --quiet -v --verbose --refresh"
+    " --all-packages --no-config --managed-python --no-progress -U --upgrade"
+)
+
+WRAPPERS: Final[dict[str, Wrapper]] = {
+    **dict.fromkeys(("bash", "sh", "zsh", "dash", "ksh", "fish"), _SHELL),
+    **dict.fromkeys(("python", "pypy"), _PYTHON),
+    **dict.fromkeys(("npx", "bunx", "pnpx", "bun x", "npm exec", "npm x"), _NODE_PACKAGE),
+    **dict.fromkeys(("pnpm exec", "pnpm dlx", "yarn exec", "yarn dlx"), _NODE_PACKAGE),
+    "env": _wrapper(
+        "-i --ignore-environment -0 --null -v --debug -",
+        "-u --unset -C --chdir",
+        scripts="-S --split-string",
+        assigns=True,
+    ),
+    "cross-env": _wrapper(assigns=True),
+    "dotenv": _wrapper("-o -q", "-e -f -c -v -p"),
+    "direnv exec": _wrapper(operands=1),
+    "sudo": _wrapper(
+        "-A -b -E -H -n -P -S -i -s --preserve-env --non-interactive --set-home --stdin --login --shell",
+        "-u -g -h -p -C -D -R -r -t -T -U --user --group --host --prompt --chdir --chroot --close-from",
+        lookups="-l -v -k -K -e -V --list --validate --edit",
+        assigns=True,
+    ),
+    "doas": _wrapper("-n -s", "-u -C"),
+    "time": _wrapper("-p -v -a -l -h --portability --verbose --append", "-f -o --format --output", assigns=True),
+    "timeout": _wrapper("-v --verbose --foreground --preserve-status", "-k -s --kill-after --signal", operands=1),
+    **dict.fromkeys(("nohup", "builtin", "chronic", "unbuffer", "corepack"), _wrapper()),
+    "command": _wrapper("-p", lookups="-v -V"),
+    "exec": _wrapper("-c -l", "-a"),
+    "setsid": _wrapper("-c -f -w --ctty --fork --wait"),
+    "nice": _wrapper("", "-n --adjustment"),
+    "ionice": _wrapper("-t --ignore", "-c -n --class --classdata"),
+    "stdbuf": _wrapper("", "-i -o -e --input --output --error"),
+    "caffeinate": _wrapper("-d -i -m -s -u", "-t -w"),
+    "xvfb-run": _wrapper("-a --auto-servernum", "-e -f -n -s -w --server-args --server-num --error-file"),
+    "xargs": _wrapper(
+        "-0 -r -t -p -x -o --null --no-run-if-empty --verbose --interactive --exit",
+        "-n -I -P -L -d -s -E -a -J -R --max-args --max-procs --max-lines --delimiter --replace --arg-file",
+    ),
+    "uv run": _wrapper(_UV_FLAGS + " -s --script", _UV, modules="-m --module"),
+    "uvx": _wrapper(_UV_FLAGS, _UV, versioned=True),
+    "poetry run": _wrapper("-q -v --quiet --no-ansi", "-C --directory -P --project"),
+    "pdm run": _wrapper("-s --site-packages --no-isolation", "-p --project --venv"),
+    "pipenv run": _wrapper(),
+    "pipx run": _wrapper("-q --quiet --no-cache", "--spec --python --pip-args", versioned=True),
+    "hatch run": _wrapper(),
+    "rye run": _wrapper(),
+    "bundle exec": _wrapper("--keep-file-descriptors"),
+    "coverage run": _wrapper(
+        "-a --append --branch -p --parallel-mode --timid --debug",
+        "--source --include --omit --rcfile --data-file --context --concurrency",
+        modules="-m --module",
+        runs_operand=False,
+    ),
+}
+
+_MODULES: Final = word_set(
+    "pytest unittest pip mypy black ruff isort flake8 pylint pyright tox nox coverage pre_commit"
+)
+_LOCAL_BINARIES: Final = word_set(
+    "vitest jest mocha ava playwright cypress puppeteer prettier eslint biome dprint pyright tsc webpack vite"
+    " next rollup esbuild serverless sls vercel netlify sst"
+)
+_KNOWN_PROGRAMS: Final = (
+    frozenset(SUBCOMMANDS)
+    | frozenset(ANY_USE)
+    | frozenset(RUNNERS)
+    | frozenset(phrase.split()[0] for phrase in (*FLAGGED, *WRAPPERS))
+)
+
+
+def base_name(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def without_assignments(argv: list[str]) -> list[str]:
+    start = next((place for place, word in enumerate(argv) if not _ASSIGNMENT.match(word)), len(argv))
+    return argv[start:] if start else argv
+
+
+def unwrap(argv: list[str]) -> list[str] | str | None:
+    """What a wrapper runs: the words of a command, or the text of a script; None where nothing is wrapped."""
+    program = canonical(base_name(argv[0]))
+    if program == "eval":
+        return " ".join(argv[1:]) or None
+    found = _find(program, argv)
+    if found:
+        return _inner(*found, argv) or None
+    return _local_binary(program, argv) if program in SCRIPT_RUNNERS else None
+
+
+def _find(program: str, argv: Sequence[str]) -> tuple[Wrapper, int] | None:
+    """The wrapper the words begin with, and where its options start."""
+    if program in WRAPPERS:
+        return WRAPPERS[program], 1
+    place, word = next(positionals(program, argv[1:]), (0, ""))
+    phrase = f"{program} {word}"
+    return (WRAPPERS[phrase], place + 2) if phrase in WRAPPERS else None
+
+
+def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | None:
+    place = start
+    while place < len(argv):
+        word = argv[place]
+        if wrapper.assigns and _ASSIGNMENT.match(word):
+            place += 1
+            continue
+        if word == "--" or not word.startswith("-"):
+            return _operand(wrapper, argv[place + (word == "--") + wrapper.operands :])
+        act = "pass" if _LEVEL.fullmatch(word) else wrapper.act(word)
+        if act == "script":
+            return "".join(argv[place + 1 : place + 2])
+        if act == "module":
+            return _module(argv[place + 1 :])
+        if act == "nothing":
+            return None
+        if act == "unknown":
+            return _after_unknown_option(wrapper, argv[place + 1 :])
+        place += 2 if act == "pass value" else 1
+    return None
+
+
+def _operand(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
+    if not rest or not wrapper.runs_operand:
+        return None
+    # `npx jest@29` runs jest; the `@` that opens a scope, as in `@biomejs/biome`, is no version.
+    program = re.sub(r"(?<=.)@[^/@]*$", "", rest[0]) if wrapper.versioned else rest[0]
+    return [program, *rest[1:]]
+
+
+def _module(rest: list[str]) -> list[str] | None:
+    return rest if rest and rest[0] in _MODULES else None
+
+
+def _after_unknown_option(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
+    """The next word may be the option's value, even a secret: only a program known by name is believed."""
+    known = bool(rest) and canonical(base_name(rest[0])) in _KNOWN_PROGRAMS
+    return _operand(wrapper, rest) if known and not wrapper.operands else None
+
+
+def _local_binary(program: str, argv: list[str]) -> list[str] | None:
+    """`pnpm vitest` and `yarn run eslint` run a package's program as `npx` does; npm runs scripts only."""
+    words = ((place, word) for place, word in positionals(program, argv[1:]) if word != "run")
+    place, word = next(words, (0, ""))
+    return argv[place + 1 :] if program != "npm" and word in _LOCAL_BINARIES else None

@@ -1,0 +1,113 @@
+"""Prompts give the classes of their words: whole words with usual endings, in any case."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnd.classify.keywords import CLASSES, PROMPT_LIMIT, prompt_words
+
+WORDS = {
+    "debugging": [
+        *("bug", "bugs", "error", "errors", "errored", "crash", "crashes", "crashed", "crashing"),
+        *("traceback", "tracebacks", "stack trace", "stack traces", "stacktrace", "failure", "failures"),
+        *("failing", "fail", "fails", "failed", "broken", "fix the", "fixing the", "fixed the", "fixes the"),
+        *("not working", "throws"),
+    ],
+    "review": [
+        *("review", "reviews", "reviewed", "reviewing", "audit", "audits", "audited", "auditing"),
+        *("inspect", "inspects", "inspected", "inspecting", "look over", "looks over", "looking over"),
+        *("code review", "pr review"),
+    ],
+    "refactoring": [
+        *("refactor", "refactors", "refactored", "refactoring", "cleanup", "cleanups"),
+        *("clean up", "cleans up", "cleaned up", "cleaning up", "rename", "renames", "renamed", "renaming"),
+        *("extract", "extracts", "extracted", "extracting", "restructure", "restructured", "restructuring"),
+        *("reorganize", "reorganizes", "reorganized", "reorganizing", "reorganise"),
+        *("move this", "moves this", "moved this", "moving this"),
+    ],
+    "feature": [
+        *("add", "adds", "added", "adding", "create", "creates", "created", "creating"),
+        *("implement", "implements", "implemented", "implementing", "new"),
+        *("introduce", "introduces", "introduced", "introducing"),
+        *("build the", "builds the", "building the", "built the", "support for", "supports for"),
+    ],
+    "brainstorming": [
+        *("brainstorm", "brainstorms", "brainstormed", "brainstorming", "what if"),
+        *("think through", "thinking through", "thought through", "should we"),
+        *("design", "designs", "designed", "designing", "approach", "approaches", "approached"),
+        *("explore ideas", "exploring ideas"),
+    ],
+    "planning": [
+        *("plan", "plans", "planned", "planning", "outline", "outlines", "outlined", "outlining"),
+        *("roadmap", "roadmaps", "strategy", "strategies"),
+    ],
+}
+EACH_WORD = [(name, word) for name, words in WORDS.items() for word in words]
+
+
+@pytest.mark.parametrize(("name", "word"), EACH_WORD)
+def test_each_word_matches_its_class_alone(name: str, word: str) -> None:
+    assert prompt_words(word) == (name,)
+    assert prompt_words(f"so ({word}), please") == (name,)
+
+
+@pytest.mark.parametrize(("name", "word"), EACH_WORD)
+def test_case_does_not_matter(name: str, word: str) -> None:
+    assert prompt_words(word.upper()) == (name,)
+    assert prompt_words(word.title()) == (name,)
+
+
+@pytest.mark.parametrize(("name", "word"), [each for each in EACH_WORD if " " in each[1]])
+@pytest.mark.parametrize("gap", ["  ", "\t", "\n", "\r\n    ", "\u00a0"])
+def test_a_phrase_may_be_spread_over_any_white_space(name: str, word: str, gap: str) -> None:
+    assert name in prompt_words(word.replace(" ", gap))
+
+
+@pytest.mark.parametrize("word", [word for _, word in EACH_WORD if not word.endswith(" review")])
+def test_a_word_within_a_longer_word_does_not_match(word: str) -> None:
+    assert prompt_words(f"x{word}") == ()
+    assert prompt_words(f"{word}x") == ()
+    assert prompt_words(f"_{word}_") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("address", "addition", "ladder", "newsletter", "newer", "renew", "plane", "planet", "explain"),
+        *("preview", "debugger", "terrors", "failover", "crashpad", "latest", "creative", "recreate"),
+        *("designer", "reproach", "inspector", "extraction", "stra tegy", "fix them", "not networking"),
+        *("throw", "support format", "rebuild the", "whatif", "clean cup", "", " ", "hello there"),
+    ],
+)
+def test_words_that_only_look_alike_do_not_match(text: str) -> None:
+    assert prompt_words(text) == ()
+
+
+def test_classes_come_in_a_fixed_order_whatever_the_order_in_the_prompt() -> None:
+    assert prompt_words("plan a design, add it, rename it, review it, fix the bug") == CLASSES
+    assert prompt_words("new error") == prompt_words("error new") == ("debugging", "feature")
+
+
+def test_only_the_head_of_a_huge_prompt_is_looked_at() -> None:
+    padding = "x" * PROMPT_LIMIT
+    assert prompt_words("bug " + padding) == ("debugging",)
+    assert prompt_words(padding + " bug") == ()
+
+
+@pytest.mark.parametrize("unit", ["clean" + " " * 997, "fix \n", "creat", "a ", "\t", "stack stack "])
+def test_a_hostile_prompt_takes_no_time(unit: str) -> None:
+    text = unit * (1_000_000 // len(unit))
+    start = time.perf_counter()
+    prompt_words(text)
+    assert time.perf_counter() - start < 1
+
+
+@given(st.text())
+def test_any_text_gives_classes_in_order(text: str) -> None:
+    found = prompt_words(text)
+    assert found == tuple(name for name in CLASSES if name in found)
+    assert found == prompt_words(text)

@@ -1,0 +1,216 @@
+"""Every command that is listed for a family belongs to it, alone and in the forms people type it."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from burnd.classify.families import FAMILIES
+from burnd.classify.shell import family, verb
+
+
+def _each(programs: str, words: str) -> list[str]:
+    return [f"{program} {word}" for program, word in product(programs.split(), words.split())]
+
+
+NPM_FAMILY = "npm pnpm yarn bun"
+
+COMMANDS: dict[str, list[str]] = {
+    "testing": [
+        *("pytest", "python -m pytest", "python -m unittest", "vitest", "jest", "mocha", "ava"),
+        *("bun test", "deno test", "node --test"),
+        *_each(NPM_FAMILY, "test tests test:unit test-e2e"),
+        *(f"{program} run {script}" for program in NPM_FAMILY.split() for script in ("test", "test:unit")),
+        *("go test", "cargo test", "cargo nextest", "cargo nextest run", "rspec", "phpunit", "ctest"),
+        *("make test", "make check", "tox", "nox", "playwright test", "cypress", "cypress run", "puppeteer"),
+        *("gradle test", "mvn test", "dotnet test", "swift test", "mix test"),
+    ],
+    "review": [
+        *_each("git", "status diff show log blame"),
+        *("gh pr view", "gh pr diff", "gh pr checks", "gh pr list", "gh run view", "gh issue view"),
+    ],
+    "git": [
+        *_each("git", "push pull fetch commit merge rebase checkout switch cherry-pick reset revert restore"),
+        *_each("git", "tag stash add clone worktree"),
+        *("gh pr create", "gh pr merge"),
+    ],
+    "deps": [
+        *_each(NPM_FAMILY, "install i add remove uninstall update upgrade ci"),
+        *_each("pip pip3", "install uninstall"),
+        *("python -m pip install", "python -m pip uninstall"),
+        *("uv add", "uv remove", "uv sync", "uv lock", "uv pip install"),
+        *_each("poetry pdm", "add remove install update"),
+        *_each("cargo", "add remove update"),
+        *("go get", "go mod tidy", "go mod download"),
+        *_each("bundle", "install update add"),
+        "gem install",
+        *_each("brew apt apt-get dnf apk", "install remove upgrade"),
+        *("apk add", "apk del", "brew uninstall"),
+    ],
+    "format": [
+        *("prettier --write", "prettier -w", "eslint --fix"),
+        *("biome format --write", "biome check --write", "biome check --apply", "biome lint --write"),
+        *("black", "black .", "ruff format", "ruff format .", "ruff check --fix"),
+        *("isort", "isort .", "rustfmt", "cargo fmt", "gofmt -w", "goimports -w"),
+        *("dprint fmt", "clang-format -i", "shfmt -w"),
+    ],
+    "verification": [
+        *_each(NPM_FAMILY, "lint typecheck check"),
+        *(f"{program} run {each}" for program in NPM_FAMILY.split() for each in ("lint", "typecheck", "check")),
+        *("prettier --check", "eslint", "eslint .", "biome check", "biome lint", "black --check"),
+        *("ruff check", "ruff format --check", "flake8", "pylint", "mypy", "pyright", "tsc", "tsc --noEmit"),
+        *("cargo check", "cargo clippy", "cargo fmt --check", "go vet", "golangci-lint", "golangci-lint run"),
+        *("shellcheck", "hadolint", "terraform validate", "make lint", "make typecheck", "make verify"),
+    ],
+    "build-deploy": [
+        *("docker build", "docker push", "docker compose build", "docker compose up"),
+        *("docker-compose up", "docker buildx build", "cargo build", "go build", "make"),
+        *_each("make", "build release dist package deploy install"),
+        *_each(NPM_FAMILY, "build"),
+        *(f"{program} run build" for program in NPM_FAMILY.split()),
+        *("webpack", "vite build", "next build", "rollup", "rollup -c", "esbuild", "tsc --build", "tsc -b"),
+        *_each("gradle mvn", "build package"),
+        *_each("kubectl", "apply rollout set"),
+        *_each("helm", "install upgrade"),
+        *_each("terraform", "apply plan destroy"),
+        *("serverless deploy", "vercel", "vercel deploy", "netlify deploy", "fly deploy", "railway up"),
+        "sst deploy",
+    ],
+}
+EACH = [(name, command) for name, commands in COMMANDS.items() for command in commands]
+
+FORMS = [
+    "{}",
+    "{} some/file --flag=x",
+    "FOO=1 BAR='a b' {}",
+    "cd /some/where && {}",
+    "sudo -u somebody {}",
+    "env -i A=b {}",
+    "time {}",
+    "timeout 5m {}",
+    "bash -lc '{}'",
+    'sh -c "cd x; {} arg"',
+    "ls -la; {} 2>&1 | tail -20",
+    "( {} )",
+    "if {}; then echo good; fi",
+]
+
+
+def test_every_family_is_covered() -> None:
+    assert tuple(COMMANDS) == FAMILIES
+
+
+@pytest.mark.parametrize(("name", "command"), EACH)
+def test_each_listed_command_belongs_to_its_family(name: str, command: str) -> None:
+    assert family(command) == name
+
+
+@pytest.mark.parametrize(("name", "command"), EACH)
+def test_a_wrapped_command_keeps_its_family(name: str, command: str) -> None:
+    for form in FORMS:
+        # `make file` asks for another goal than `make` does.
+        if command == "make":
+            form = form.replace(" some/file --flag=x", " -j8").replace("{} arg", "{}")
+        assert family(form.format(command)) == name, form
+
+
+@pytest.mark.parametrize(("name", "command"), EACH)
+def test_the_verb_alone_gives_the_same_family(name: str, command: str) -> None:
+    assert family(verb(command)) == name
+
+
+@pytest.mark.parametrize("command", sorted({command for _, command in EACH}))
+def test_the_same_words_as_arguments_belong_to_no_family(command: str) -> None:
+    for form in ("echo {}", 'echo "{}"', "grep '{}' x", "rg {} src", "cat {}", "# {}"):
+        assert family(form.format(command)) is None, form
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("git", "git branch", "git rev-parse HEAD", "git stage", "gh", "gh pr", "gh pr comment", "gh issue list"),
+        *("gh run list", "gh repo view", "npm", "npm run", "npm publish", "npm run deploy", "npm run build:prod"),
+        *("npm run install", "npm start", "yarn", "bun index.ts", "bun test.ts", "bun run test.js"),
+        *("pip list", "python -m http.server", "python test.py", "uv", "uv pip list", "uv run main.py"),
+        *("poetry lock", "pdm run", "cargo", "cargo run", "cargo doc", "go run .", "go mod init", "go fmt"),
+        *("bundle", "gem list", "brew list", "apt update", "apt-get update", "dnf search"),
+        *("prettier", "prettier src", "biome", "biome format", "ruff", "ruff rule", "gofmt -l .", "goimports ."),
+        *("dprint check", "clang-format x.c", "shfmt -d .", "terraform", "terraform init", "terraform fmt"),
+        *("make clean", "make all", "make testing", "make docs", "docker", "docker run x", "docker compose down"),
+        *("docker compose logs", "vite", "vite dev", "next dev", "gradle", "gradle tasks", "mvn clean", "mvn verify"),
+        *("kubectl get pods", "kubectl logs x", "helm list", "serverless logs", "netlify dev", "fly logs"),
+        *("railway logs", "sst dev", "playwright install", "node", "node app.js", "node app.js --test"),
+        *("deno run x.ts", "dotnet build", "swift build", "mix compile", "pytest-watch", "jester", "makefile"),
+    ],
+)
+def test_neighbours_of_listed_commands_belong_to_none(command: str) -> None:
+    assert family(command) is None
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("prettier --check src", "verification"),
+        ("prettier --write --check src", "format"),
+        ("eslint . --ext .ts --fix", "format"),
+        ("eslint --fix-dry-run .", "verification"),
+        ("biome check --write src", "format"),
+        ("biome check src", "verification"),
+        ("biome format src --write", "format"),
+        ("black --check --diff .", "verification"),
+        ("black -q src", "format"),
+        ("ruff check . --fix", "format"),
+        ("ruff check . --unsafe-fixes", "verification"),
+        ("ruff format . --check", "verification"),
+        ("cargo fmt --all -- --check", "verification"),
+        ("cargo fmt --all", "format"),
+        ("gofmt -s -w .", "format"),
+        ("shfmt -i 2 -w x.sh", "format"),
+        ("clang-format -style=file -i x.c", "format"),
+        ("tsc --noEmit -p tsconfig.json", "verification"),
+        ("tsc -b packages/a", "build-deploy"),
+        ("node --import tsx --test", "testing"),
+        ("node --test-reporter spec --test", "testing"),
+    ],
+)
+def test_a_deciding_flag_counts_wherever_it_stands_and_stays_in_the_verb(command: str, expected: str) -> None:
+    assert family(command) == expected
+    assert family(verb(command)) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("make lint test", "testing"),
+        ("make build lint", "verification"),
+        ("make clean build", "build-deploy"),
+        ("make clean docs", None),
+        ("make -j4", "build-deploy"),
+        ("make -j 4 CC=clang", "build-deploy"),
+        ("gradle build test", "testing"),
+        ("./gradlew :app:test", "testing"),
+        ("./gradlew build -x test", "build-deploy"),
+        ("mvn clean package -DskipTests", "build-deploy"),
+        ("./mvnw -q -pl core test", "testing"),
+    ],
+)
+def test_of_many_goals_the_family_listed_first_decides(command: str, expected: str | None) -> None:
+    assert family(command) == expected
+    assert family(verb(command)) == expected
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("git status && npm test", "review"),
+        ("npm test && git status", "testing"),
+        ("pip install pytest && pytest", "deps"),
+        ("ls; pwd; npm run lint; npm test", "verification"),
+        ("git add -A && git commit -m x && git push", "git"),
+        ("npm run build | tee log && npm test", "build-deploy"),
+        ("bash -c 'ls && npm ci'; npm test", "deps"),
+    ],
+)
+def test_the_first_command_with_a_family_decides(command: str, expected: str) -> None:
+    assert family(command) == expected
