@@ -104,13 +104,16 @@ class Pipeline:
     async def rewrite_ledger(self, change: Callable[[Entry], Entry]) -> None:
         """Replaces the whole ledger by one with every entry changed; unusable lines stay as they are."""
         async with self._writing():
+            if self._behind:
+                await self._catch_up()
+            self._behind = True
             await self._in_thread(self.journal.rewrite, change)
-            await self._rebuild_index(build.no_progress)
+            await self._rebuild_index(build.no_progress, keep_cursors=True)
 
     async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
         """Makes the index anew from ledger and content, and swaps it in."""
         async with self._writing():
-            await self._rebuild_index(report)
+            await self._rebuild_index(report, keep_cursors=True)
 
     @contextlib.asynccontextmanager
     async def _writing(self) -> AsyncIterator[None]:
@@ -119,17 +122,26 @@ class Pipeline:
             with anyio.CancelScope(shield=True):
                 yield
 
-    async def _rebuild_index(self, report: build.Progress) -> None:
-        cursors = await _cursors_of(self.index)
+    async def _rebuild_index(self, report: build.Progress, *, keep_cursors: bool) -> None:
+        """Builds beside the index in use, which answers until the new one takes its place."""
+        self._behind = True
+        cursors = await _cursors_of(self.index) if keep_cursors else []
+        await build.build_beside(self.home.index_db, self.journal, self.content, report)
         await self.index.close(clean=False)
-        self.index = await build.rebuild(self.home.index_db, self.journal, self.content, report)
-        self._applier = Applier(self.index)
+        build.swap_in(self.home.index_db)
+        await self._open_index()
         await self._apply(Change(cursors=cursors))
+        self._behind = False
         log.info("index.rebuilt")
+
+    async def _open_index(self) -> None:
+        self.index = await build.open_current(self.home.index_db, self.journal, self.content)
+        self._applier = Applier(self.index)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
-            await self.index.close(clean=not self._behind)
+            if not self.index.closed:
+                await self.index.close(clean=not self._behind)
             self.content.close()
             self.journal.close()
 
@@ -206,22 +218,20 @@ class Pipeline:
             await self._applier.apply(change)
         except IndexDamaged as error:
             log.error("index.damaged", reason=error.what)
-            await self._replace_index()
+            await self._rebuild_index(build.no_progress, keep_cursors=False)
             await self._applier.apply(replace(change, logged=(), placed=()))
 
     async def _catch_up(self) -> None:
         """Takes what a failed commit left durable into the index, so that it is not written twice."""
         try:
-            await build.catch_up(self.index, self.journal, self.content)
+            if self.index.closed:
+                await self._open_index()
+            else:
+                await build.catch_up(self.index, self.journal, self.content)
         except IndexDamaged:
-            await self._replace_index()
+            await self._rebuild_index(build.no_progress, keep_cursors=False)
         self._applier = Applier(self.index)
         self._behind = False
-
-    async def _replace_index(self) -> None:
-        await self.index.close(clean=False)
-        self.index = await build.rebuild(self.home.index_db, self.journal, self.content)
-        self._applier = Applier(self.index)
 
     async def _reopen_ledger(self) -> None:
         """Goes on with whatever stands at the ledger's path now; the index follows it."""

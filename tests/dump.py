@@ -43,8 +43,20 @@ _QUERIES = {
 }
 
 
-async def index_dump(index: IndexStore) -> dict[str, list[Any]]:
-    return {name: sorted(await index.rows(sql), key=repr) for name, sql in _QUERIES.items()}
+# Columns that say where a line stands or how often it was revised: they depend on how it came to be.
+_PLACES = {"turns": (32, 33, 34, 35), "facts": (5, 6, 7), "stamps": (0,), "quotas": (0,), "messages": (10, 11), "sessions": (17,)}
+
+
+async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, list[Any]]:
+    """Every row of every table, by what it says; without `places`, two histories of the same facts agree."""
+    dump = {}
+    for name, sql in _QUERIES.items():
+        rows = await index.rows(sql)
+        if not places:
+            hidden = _PLACES.get(name, ())
+            rows = list({tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows})
+        dump[name] = sorted(rows, key=repr)
+    return dump
 
 
 def ledger_dump(journal: Journal) -> dict[str, Any]:

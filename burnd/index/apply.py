@@ -14,7 +14,7 @@ from burnd.index.store import Change, CursorChange, IndexStore, select_keyed, se
 from burnd.ledger.content import Placed
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
-from burnd.records import Prune, Quota, Session, Stamp, Turn
+from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Skipped
 from burnd.records.times import to_ms
 
@@ -45,6 +45,7 @@ class Applier:
         await _write_skipped(db, change.logged)
         await self._write_turns(db, entries)
         await self._write_sessions(db, entries)
+        await self._write_sources(db, entries)
         await self._write_facts(db, entries)
         await self._write_stamps_and_quotas(db, entries)
         await self._write_messages(db, change.placed)
@@ -121,6 +122,12 @@ class Applier:
             said,
         )
 
+    async def _write_sources(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        """A session that only ever held copies or events has its source from them."""
+        others = [e.entry for e, _ in entries if isinstance(e.entry, Copy | Compaction | Event | Overhead)]
+        pairs = {(self._names[entry.source], self._sessions[entry.session_id]) for entry in others}
+        await db.executemany("UPDATE sessions SET source = ? WHERE id = ? AND source IS NULL", sorted(pairs))
+
     async def _write_facts(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         facts: list[rows.Row] = []
         for item, digest in entries:
@@ -189,7 +196,7 @@ def _names_in(item: Logged) -> Iterable[str | None]:
         return rows.turn_names(entry)
     if isinstance(entry, Session):
         return (entry.source, entry.project, entry.project_key)
-    return (entry.source,) if isinstance(entry, Quota) else ()
+    return (entry.source,) if isinstance(entry, Copy | Compaction | Event | Overhead | Quota) else ()
 
 
 async def _fill(

@@ -60,21 +60,35 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
 
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
-    """Builds the index beside the old one and swaps it in; an interrupted build leaves the old one."""
-    new = path.with_name(path.name + ".new")
+    """Makes the index anew where none is open, in the place of whatever is there."""
+    await build_beside(path, journal, content, report)
+    swap_in(path)
+    return await open_index(path)
+
+
+async def build_beside(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> None:
+    """Builds a whole new index beside the one in use; an interrupted build leaves nothing."""
+    new = _beside(path)
     _remove_database(new)
     store = await open_index(new)
     try:
         await catch_up(store, journal, content, report)
-        await store.close()
     except BaseException:
         await store.close(clean=False)
         _remove_database(new)
         raise
-    _set_aside(path)
-    os.replace(new, path)
+    await store.close()
+
+
+def swap_in(path: Path) -> None:
+    """Puts the index that was built beside in its place. The old one must be closed: its log goes too."""
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(path, aside(path))
+    for suffix in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{path}{suffix}")
+    os.replace(_beside(path), path)
     files.sync_folder(path.parent)
-    return await open_index(path)
 
 
 async def _apply_ledger(applier: Applier, journal: Journal, start: int, report: Progress) -> None:
@@ -115,6 +129,15 @@ async def _apply_content(store: IndexStore, content: ContentStore) -> None:
         records = content.stored(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(await _content_change(store, batch))
+        await _mend_mtime(store, content, session_id)
+
+
+async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str) -> None:
+    """A crash may have come between writing a sidecar and dating it by its newest record."""
+    newest = "SELECT max(m.ts) FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ?"
+    ((newest_ms,),) = await store.rows(newest, (session_id,))
+    if newest_ms is not None and newest_ms < content.sidecars.mtime_ms(session_id):
+        content.sidecars.set_mtime(session_id, newest_ms)
 
 
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
@@ -152,21 +175,16 @@ async def _forget_messages(store: IndexStore, session_id: str) -> None:
 
 def remove_leftovers(path: Path) -> None:
     """Clears away a rebuild that was interrupted."""
-    _remove_database(path.with_name(path.name + ".new"))
+    _remove_database(_beside(path))
 
 
 def aside(path: Path) -> Path:
-    """Where the index that was replaced last is kept."""
+    """Where the index that was replaced last is kept, for a look at what went wrong."""
     return path.with_name(path.name + ".aside")
 
 
-def _set_aside(path: Path) -> None:
-    """Keeps the newest replaced index for a look at what went wrong, without the log that belongs to it."""
-    with contextlib.suppress(FileNotFoundError):
-        os.replace(path, aside(path))
-    for suffix in ("-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{path}{suffix}")
+def _beside(path: Path) -> Path:
+    return path.with_name(path.name + ".new")
 
 
 def _remove_database(path: Path) -> None:

@@ -58,6 +58,7 @@ class IndexStore:
 
     def __init__(self, path: Path, writer: aiosqlite.Connection, readers: list[aiosqlite.Connection]) -> None:
         self.path = path
+        self.closed = False
         self.writer = writer
         self._readers = readers
         self._idle = list(readers)
@@ -112,16 +113,21 @@ class IndexStore:
 
     async def scrub(self) -> None:
         """Leaves nothing of deleted rows behind: deleted pages are zeroed, and the log that held them is cut."""
-        await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+        try:
+            await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.Error as error:
+            raise as_index_error(error, self.path) from error
 
     async def close(self, *, clean: bool = True) -> None:
         """Closes every connection; a clean close saves the next start a check of the whole file."""
         with anyio.CancelScope(shield=True):
-            if clean:
-                async with self.transaction() as db:
-                    await _set_meta(db, {"closed": "clean"})
-            for connection in (*self._readers, self.writer):
-                await connection.close()
+            try:
+                if clean:
+                    async with self.transaction() as db:
+                        await _set_meta(db, {"closed": "clean"})
+            finally:
+                self.closed = True
+                await _close_all([*self._readers, self.writer])
 
 
 Fetch = Callable[[str, tuple[Any, ...]], Awaitable[Iterable[Any]]]
@@ -147,17 +153,26 @@ async def open_index(path: Path) -> IndexStore:
     """Opens an index, or makes an empty one. Raises IndexDamaged when it must be built anew."""
     files.make_folder(path.parent)
     files.touch(path)
-    writer = await aiosqlite.connect(path, isolation_level=None)
+    opened: list[aiosqlite.Connection] = []
     try:
-        await _prepare(writer)
-        readers = [await _open_reader(path) for _ in range(READERS)]
-    except sqlite3.Error as error:
-        await writer.close()
-        raise as_index_error(error, path) from error
-    except BaseException:
-        await writer.close()
+        opened.append(await aiosqlite.connect(path, isolation_level=None))
+        await _prepare(opened[0])
+        for _ in range(READERS):
+            opened.append(await _open_reader(path))
+    except BaseException as error:
+        with anyio.CancelScope(shield=True):
+            await _close_all(opened)
+        if isinstance(error, sqlite3.Error):
+            raise as_index_error(error, path) from error
         raise
-    return IndexStore(path, writer, readers)
+    return IndexStore(path, opened[0], opened[1:])
+
+
+async def _close_all(connections: list[aiosqlite.Connection]) -> None:
+    """Each connection has a thread that would keep the process alive: every one is closed, whatever it says."""
+    for connection in connections:
+        with contextlib.suppress(sqlite3.Error):
+            await connection.close()
 
 
 async def _prepare(writer: aiosqlite.Connection) -> None:

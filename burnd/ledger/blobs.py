@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +23,8 @@ _LEVEL = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blob(
-  id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, pack INTEGER NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
+  id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE,
+  pack INTEGER NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS blob_by_pack ON blob(pack);
 CREATE TABLE IF NOT EXISTS holder(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS ref(holder INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(holder, blob)) WITHOUT ROWID;
@@ -49,7 +51,7 @@ class BlobStore:
         self._db = _open(path)
         self._unpacked = lru_cache(maxsize=8)(self._unpack)
 
-    def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, Set[str]]) -> None:
+    def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]]) -> None:
         """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit."""
         with self._transaction():
             fresh = {sha: data for sha, data in blobs.items() if not self._has(sha)}
@@ -120,7 +122,7 @@ class BlobStore:
             )
             start += len(data)
 
-    def _refer(self, session_id: str, shas: Set[str]) -> None:
+    def _refer(self, session_id: str, shas: AbstractSet[str]) -> None:
         self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))
         self._db.executemany(
             "INSERT OR IGNORE INTO ref(holder, blob) "
@@ -163,8 +165,11 @@ class BlobStore:
 
     def _shrink(self) -> None:
         """Gives freed pages back and leaves nothing of them in the write-ahead log."""
-        self._db.execute("PRAGMA incremental_vacuum").fetchall()
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        try:
+            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except sqlite3.Error as error:
+            raise _as_storage_error(error, self.path) from error
 
 
 def _open(path: Path) -> sqlite3.Connection:

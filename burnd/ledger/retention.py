@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from burnd.ledger.sidecars import Sidecar
 
 DAY_MS = 86_400_000
 # Wall and boot time drift apart by what NTP slews and steps; more than this is somebody setting the clock.
 _JUMP_MS = DAY_MS // 2
+_PROBATION_MS = DAY_MS
 
 
 class Pruned(NamedTuple):
@@ -19,11 +22,34 @@ class Pruned(NamedTuple):
     bytes: int
 
 
-class ClockReading(NamedTuple):
-    """Two clocks read together. `boot_ms` goes on while the machine sleeps and nobody can set it."""
+class ClockReading(msgspec.Struct, frozen=True):
+    """Two clocks read together. `boot_ms` goes on while the machine sleeps, and nobody can set it."""
 
     wall_ms: int
     boot_ms: int
+    boot_id: str = ""
+
+
+class ClockTrust(msgspec.Struct, frozen=True):
+    """What is believed of the wall clock: the last reading that was sound, and one that is on probation.
+
+    A clock that leaps ahead would let everything look old at once. Such a leap is not believed until the
+    clock has run evenly for a day of real time after it: by then it was a correction, not an accident.
+    """
+
+    sound: ClockReading
+    suspect: ClockReading | None = None
+
+    def next(self, now: ClockReading) -> ClockTrust:
+        """The belief after one more reading; while `suspect` is set, nothing may be deleted by the clock."""
+        if not _leapt(self.sound, now):
+            return ClockTrust(now)
+        since = self.suspect
+        if since is None or _leapt(since, now) or _leapt(now, since):
+            return ClockTrust(self.sound, now)
+        if now.boot_ms - since.boot_ms >= _PROBATION_MS:
+            return ClockTrust(now)
+        return self
 
 
 def due(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
@@ -31,10 +57,9 @@ def due(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Si
     return [sidecar for sidecar in sidecars if sidecar.mtime_ms < now_ms - older_than_ms]
 
 
-def clock_jumped(before: ClockReading, now: ClockReading) -> bool:
-    """Whether the wall clock ran ahead of real time since `before`: then nothing may be deleted by its word.
-
-    A machine that was off or restarted has a boot clock that began anew; there is nothing to compare then.
-    """
+def _leapt(before: ClockReading, now: ClockReading) -> bool:
+    """Whether the wall clock ran ahead of real time; across a restart of the machine nobody can tell."""
+    if before.boot_id != now.boot_id:
+        return False
     real = now.boot_ms - before.boot_ms
-    return real >= 0 and (now.wall_ms - before.wall_ms) - real > _JUMP_MS
+    return (now.wall_ms - before.wall_ms) - real > _JUMP_MS

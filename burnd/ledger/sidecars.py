@@ -14,6 +14,7 @@ from burnd.ledger import files
 from burnd.ledger.lines import last_newline, read_lines
 from burnd.records.codec import Skipped, decode_content
 from burnd.records.ids import file_stem
+from burnd.records.times import to_ms
 
 SUFFIX = ".jsonl"
 _OPEN_AT_MOST = 64
@@ -40,13 +41,27 @@ class Sidecars:
 
     def append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
         """Makes every session's lines durable, or none of them; returns where each session's begin."""
-        before = {session_id: self.mtime_ms(session_id) for session_id in batch}
         try:
-            starts = self._extend(batch)
+            return self._append(batch, newest_ms)
         except FileReplaced:
-            starts = self._extend(batch)  # somebody changed a sidecar; it has been opened anew
-        for session_id in batch:
-            self._set_mtime(session_id, max(before[session_id], newest_ms[session_id]))
+            return self._append(batch, newest_ms)  # somebody changed a sidecar; it is opened anew
+
+    def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
+        starts: dict[str, int] = {}
+        dates: dict[str, int] = {}
+        try:
+            for session_id, lines in batch.items():
+                file = self._file(session_id)
+                dates[session_id] = self.mtime_ms(session_id)
+                starts[session_id] = file.end
+                file.extend(b"".join(lines))
+            for session_id, start in starts.items():
+                self._file(session_id).sync(start)
+        except BaseException:
+            self._take_back(starts, dates)
+            raise
+        for session_id, date in dates.items():
+            self.set_mtime(session_id, max(date, newest_ms[session_id]))
         return starts
 
     def list(self) -> Iterator[Sidecar]:
@@ -75,11 +90,15 @@ class Sidecars:
             return 0
 
     def mtime_ms(self, session_id: str) -> int:
-        """The time of a session's newest record, 0 when it has no sidecar."""
+        """The time of a session's newest record, 0 when it has none."""
         try:
-            return os.lstat(self.path(session_id)).st_mtime_ns // 1_000_000
+            facts = os.lstat(self.path(session_id))
         except FileNotFoundError:
             return 0
+        return facts.st_mtime_ns // 1_000_000 if facts.st_size else 0
+
+    def set_mtime(self, session_id: str, ms: int) -> None:
+        os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
 
     def remove(self, session_id: str) -> int:
         """Deletes a session's sidecar; returns how many bytes that freed."""
@@ -94,24 +113,13 @@ class Sidecars:
             file.close()
         self._open.clear()
 
-    def _extend(self, batch: Mapping[str, Sequence[bytes]]) -> dict[str, int]:
-        starts: dict[str, int] = {}
-        try:
-            for session_id, lines in batch.items():
-                starts[session_id] = self._file(session_id).extend(b"".join(lines))
-            for session_id, start in starts.items():
-                self._file(session_id).sync(start)
-        except BaseException:
-            self._take_back(starts)
-            raise
-        return starts
-
     def _file(self, session_id: str) -> files.AppendFile:
         file = self._open.get(session_id)
         if file is None:
             files.make_folder(self.folder)
             file = files.AppendFile(self.path(session_id))
-            _cut_torn_tail(file)
+            if _cut_torn_tail(file):
+                self.set_mtime(session_id, _newest_in(file.path))
             self._open[session_id] = file
             self._close_oldest()
         self._open.move_to_end(session_id)
@@ -125,19 +133,25 @@ class Sidecars:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, starts: Mapping[str, int]) -> None:
+    def _take_back(self, starts: Mapping[str, int], dates: Mapping[str, int]) -> None:
+        """Makes every sidecar as long and as old as it was. Each is opened anew: it may have been replaced."""
         for session_id, start in starts.items():
-            self._file(session_id).cut(start)
-        for session_id in list(self._open):
-            # Whoever failed may have been replaced under us: open it anew next time.
             self._forget_open(session_id)
+            file = self._file(session_id)
+            if file.end > start:
+                file.cut(start)
+            self.set_mtime(session_id, dates[session_id])
 
-    def _set_mtime(self, session_id: str, ms: int) -> None:
-        os.utime(self.path(session_id), ns=(ms * 1_000_000, ms * 1_000_000), follow_symlinks=False)
 
-
-def _cut_torn_tail(file: files.AppendFile) -> None:
+def _cut_torn_tail(file: files.AppendFile) -> bool:
     """Content whose line was cut by a crash is read again from its source, so nothing needs keeping aside."""
     whole = last_newline(file.fd, file.end)
-    if whole != file.end:
-        file.cut(whole)
+    if whole == file.end:
+        return False
+    file.cut(whole)
+    return True
+
+
+def _newest_in(path: Path) -> int:
+    records = (decode_content(line) for _, _, line in read_lines(path))
+    return max((to_ms(record.ts) for record in records if not isinstance(record, Skipped)), default=0)
