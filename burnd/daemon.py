@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import msgspec
 import structlog
+from anyio.abc import TaskStatus
 
 from burnd.config import Settings
 from burnd.errors import NoSpace
@@ -31,14 +32,20 @@ async def run(home: Home, settings: Settings) -> None:
         log.warning("home.warning", reason=warning)
     lock = HomeLock(home.lock)
     try:
-        async with _pipeline(home, settings) as pipeline, anyio.create_task_group() as tasks:
-            tasks.start_soon(_prune_on_a_timer, pipeline, settings)
-            log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
-            await _until_told_to_stop()
-            tasks.cancel_scope.cancel()
+        async with anyio.create_task_group() as tasks:
+            # Listening first: a signal that comes while old logs are read in must not kill outright.
+            await tasks.start(_stop_when_told, tasks.cancel_scope)
+            await _serve(home, settings)
     finally:
         lock.release()
     log.info("daemon.stopped")
+
+
+async def _serve(home: Home, settings: Settings) -> None:
+    async with _pipeline(home, settings) as pipeline, anyio.create_task_group() as tasks:
+        tasks.start_soon(_prune_on_a_timer, pipeline, settings)
+        log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
+        await anyio.sleep_forever()
 
 
 @asynccontextmanager
@@ -52,10 +59,14 @@ async def _pipeline(home: Home, settings: Settings) -> AsyncIterator[Pipeline]:
         await pipeline.close()
 
 
-async def _until_told_to_stop() -> None:
+async def _stop_when_told(
+    everything: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
         async for number in signals:
             log.info("daemon.stopping", signal=signal.Signals(number).name)
+            everything.cancel()
             return
 
 

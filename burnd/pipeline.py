@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
@@ -84,7 +84,7 @@ class Pipeline:
         same records may be committed again: what is durable already is known by its identity.
         """
         async with self._writing():
-            return await self._commit(batch)
+            return await self._healed(partial(self._commit, batch))
 
     async def prune_content(self, older_than_ms: int) -> Pruned:
         """Deletes the content of sessions whose newest record is older than that."""
@@ -94,12 +94,12 @@ class Pipeline:
         async with self._writing():
             # A session that was written since the plan was made is not due any more.
             still = [s for s, sidecar in planned.items() if self.content.sidecars.size(s) == sidecar.size]
-            return await self._drop_content(still, up_to_ms=0)
+            return await self._healed(partial(self._drop_content, still, up_to_ms=0))
 
     async def forget(self, session_ids: Iterable[str]) -> Pruned:
         """Deletes the content of these sessions at once; what they say from now on is captured again."""
         async with self._writing():
-            return await self._drop_content(list(session_ids), up_to_ms=self.now())
+            return await self._healed(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry]) -> None:
         """Replaces the whole ledger by one with every entry changed; unusable lines stay as they are."""
@@ -144,6 +144,15 @@ class Pipeline:
                 await self.index.close(clean=not self._behind)
             self.content.close()
             self.journal.close()
+
+    async def _healed(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Does a piece of writing; where the index turns out to be damaged, does it again on a new one."""
+        try:
+            return await work()
+        except IndexDamaged as error:
+            log.error("index.damaged", reason=error.what)
+            await self._rebuild_index(build.no_progress, keep_cursors=False)
+            return await work()
 
     async def _commit(self, batch: Batch) -> int:
         if self._behind:
@@ -214,12 +223,7 @@ class Pipeline:
     async def _apply(self, change: Change) -> None:
         change.ledger_end = self.journal.end
         change.ledger_anchor = self.journal.anchor(self.journal.end)
-        try:
-            await self._applier.apply(change)
-        except IndexDamaged as error:
-            log.error("index.damaged", reason=error.what)
-            await self._rebuild_index(build.no_progress, keep_cursors=False)
-            await self._applier.apply(replace(change, logged=(), placed=()))
+        await self._applier.apply(change)
 
     async def _catch_up(self) -> None:
         """Takes what a failed commit left durable into the index, so that it is not written twice."""
@@ -230,7 +234,6 @@ class Pipeline:
                 await build.catch_up(self.index, self.journal, self.content)
         except IndexDamaged:
             await self._rebuild_index(build.no_progress, keep_cursors=False)
-        self._applier = Applier(self.index)
         self._behind = False
 
     async def _reopen_ledger(self) -> None:

@@ -44,7 +44,14 @@ _QUERIES = {
 
 
 # Columns that say where a line stands or how often it was revised: they depend on how it came to be.
-_PLACES = {"turns": (32, 33, 34, 35), "facts": (5, 6, 7), "stamps": (0,), "quotas": (0,), "messages": (10, 11), "sessions": (17,)}
+_PLACES = {
+    "turns": (32, 33, 34, 35),
+    "facts": (5, 6, 7),
+    "stamps": (0,),
+    "quotas": (0,),
+    "messages": (10, 11),
+    "sessions": (17,),
+}
 
 
 async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, list[Any]]:

@@ -157,7 +157,7 @@ async def open_index(path: Path) -> IndexStore:
     try:
         opened.append(await aiosqlite.connect(path, isolation_level=None))
         await _prepare(opened[0])
-        for _ in range(READERS):
+        while len(opened) <= READERS:
             opened.append(await _open_reader(path))
     except BaseException as error:
         with anyio.CancelScope(shield=True):

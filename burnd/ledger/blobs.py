@@ -166,7 +166,8 @@ class BlobStore:
     def _shrink(self) -> None:
         """Gives freed pages back and leaves nothing of them in the write-ahead log."""
         try:
-            self._db.execute("PRAGMA incremental_vacuum").fetchall()
+            # As a script: executed singly, Python steps the statement once, and that frees one page only.
+            self._db.executescript("PRAGMA incremental_vacuum")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
             raise _as_storage_error(error, self.path) from error

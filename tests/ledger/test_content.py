@@ -1,0 +1,212 @@
+"""Content is given back as it was, stored once however often it is shared, and gone when it is told to go."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnd.ledger.blobs import BlobStore, sha_of
+from burnd.ledger.content import ContentStore
+from burnd.records import BlobRef, Content, File
+from burnd.records.codec import clean
+from tests.make import START_MS, at, text, tool_result, tool_use
+
+NOW = START_MS + 3_600_000
+BIG = "a long answer, said once. " * 320  # 8 KB
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "content")
+
+
+def blob_count(store: ContentStore) -> int:
+    with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:
+        return int(db.execute("SELECT count(*) FROM blob").fetchone()[0])
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=2000),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.text(st.characters(), max_size=3000), max_size=3), json_values, json_values, st.binary(max_size=3000)
+)
+def test_content_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], given_to: Any, came_back: Any, image: bytes
+) -> None:
+    """Texts, tool inputs, results and images of any size and content round-trip, inline or as blobs."""
+    store = ContentStore(tmp_path_factory.mktemp("content") / "content", inline_bytes=100)
+    records = [text(f"m{n}", words) for n, words in enumerate(texts)]
+    records += [tool_use("u", given_to), tool_result("r", came_back)]
+    records += [text("f", None, kind="file", file=File(mime="image/png", data=image))]  # type: ignore[arg-type]
+    store.append_content(records, NOW)
+    expected = [msgspec.structs.replace(r, text=clean(r.text)) if isinstance(r.text, str) else r for r in records]
+    assert list(store.read_content("s1")) == expected
+    store.close()
+
+
+def test_json_that_looks_like_a_reference_is_not_one(store: ContentStore) -> None:
+    """A tool input that has a reference's own shape is still only a tool input."""
+    trick = {"blob": sha_of(b"x"), "bytes": 1}
+    store.append_content([tool_use("u", trick), tool_result("r", trick)], NOW)
+    use, result = store.read_content("s1")
+    assert use.tool_use is not None
+    assert result.tool_result is not None
+    assert msgspec.json.decode(use.tool_use.input) == msgspec.json.decode(result.tool_result.content) == trick
+
+
+def test_the_threshold_is_exact(store: ContentStore) -> None:
+    """1,023 bytes stay inline, 1,024 go to a blob; bytes count, not characters."""
+    store.append_content([text("a", "x" * 1023), text("b", "x" * 1024), text("c", "é" * 512)], NOW)
+    stored = [placed.record.text for placed in store.stored("s1")]
+    assert [isinstance(t, BlobRef) for t in stored] == [False, True, True]
+
+
+def test_system_prompts_and_binaries_are_always_blobs(store: ContentStore) -> None:
+    """However small they are."""
+    image = text("f", None, kind="file", file=File(mime="image/png", data=b"tiny"))  # type: ignore[arg-type]
+    store.append_content([text("s", "be good", role="system"), image], NOW)
+    assert blob_count(store) == 2
+    assert [r.text for r in store.read_content("s1", "s")] == ["be good"]
+
+
+def test_an_answer_shared_by_six_forks_is_stored_once(store: ContentStore) -> None:
+    """An 8 KB answer that six sessions hold is one blob, and each session reads it."""
+    for n in range(6):
+        store.append_content([text("m1", BIG, session_id=f"fork{n}")], NOW)
+    assert blob_count(store) == 1
+    for n in range(6):
+        assert [r.text for r in store.read_content(f"fork{n}")] == [BIG]
+
+
+def test_one_message_can_be_asked_for(store: ContentStore) -> None:
+    store.append_content([text("m1", "one"), text("m2", "two"), text("m1", "more", b=1)], NOW)
+    assert [r.text for r in store.read_content("s1", "m1")] == ["one", "more"]
+    assert list(store.read_content("s1", "nobody")) == []
+    assert list(store.read_content("no such session")) == []
+
+
+def test_the_newest_record_counts(store: ContentStore) -> None:
+    """A block that was written again with other text reads as the newer one, in its old place."""
+    store.append_content([text("m1", "draft"), text("m2", "after")], NOW)
+    store.append_content([text("m1", "final")], NOW)
+    assert [r.text for r in store.read_content("s1")] == ["final", "after"]
+
+
+def test_what_is_read_again_is_not_written_again(store: ContentStore) -> None:
+    """F48: once a re-read is announced, records that stand already are passed over, new ones are not."""
+    old = [text("m1", "one"), text("m2", BIG)]
+    store.append_content(old, NOW)
+    size = store.sidecars.size("s1")
+    store.read_again("s1")
+    placed = store.append_content([*old, text("m3", "three")], NOW)
+    assert [p.record.message_id for p in placed] == ["m3"]
+    assert placed[0].position == size
+
+
+def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
+    """What cannot be given back says so and keeps its hash; the rest of the session reads on."""
+    store.append_content([text("m1", BIG)], NOW)
+    store.append_content([text("m2", BIG + "!"), text("m3", "short")], NOW)
+    with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:
+        db.execute("DELETE FROM blob WHERE sha = ?", (bytes.fromhex(sha_of(BIG.encode())),))
+        db.execute("UPDATE pack SET data = x'00112233' WHERE id = (SELECT max(id) FROM pack)")
+    found = [r.text for r in ContentStore(store.sidecars.folder).read_content("s1")]
+    assert [t.lost if isinstance(t, BlobRef) else t for t in found] == ["missing", "damaged", "short"]
+    assert isinstance(found[0], BlobRef)
+    assert found[0].blob == sha_of(BIG.encode())
+
+
+def test_a_torn_sidecar_is_mended(store: ContentStore) -> None:
+    """A line that a crash cut off is not read, and the next append begins on a line of its own."""
+    store.append_content([text("m1", "one")], NOW)
+    with open(store.sidecars.path("s1"), "ab") as sidecar:
+        sidecar.write(b'{"v":1,"sessionId":"s1","rail')
+    again = ContentStore(store.sidecars.folder)
+    again.append_content([text("m2", "two")], NOW)
+    assert [r.text for r in again.read_content("s1")] == ["one", "two"]
+
+
+def test_a_sidecar_is_as_old_as_its_newest_record(store: ContentStore) -> None:
+    """Taking in old logs does not renew them; a time to come counts as now."""
+    store.append_content([text("m1", ts=at(50)), text("m2", ts=at(10))], NOW)
+    assert store.sidecars.mtime_ms("s1") == START_MS + 50_000
+    store.append_content([text("m3", ts=at(20))], NOW)
+    assert store.sidecars.mtime_ms("s1") == START_MS + 50_000
+    store.append_content([text("m4", ts="2099-01-01T00:00:00.000Z")], NOW)
+    assert store.sidecars.mtime_ms("s1") == NOW
+
+
+def test_a_sidecar_changed_by_hand_is_gone_on_with(store: ContentStore) -> None:
+    """Somebody deleted or cut a sidecar under us: the next append goes to what is there now."""
+    store.append_content([text("m1", "one")], NOW)
+    os.unlink(store.sidecars.path("s1"))
+    store.append_content([text("m2", "two")], NOW)
+    assert [r.text for r in store.read_content("s1")] == ["two"]
+
+
+def test_dropping_keeps_what_others_need(store: ContentStore) -> None:
+    """Exactly the blobs that no other session refers to go."""
+    shared, alone = BIG, BIG + "only here"
+    store.append_content([text("m1", shared), text("m2", alone)], NOW)
+    store.append_content([text("m1", shared, session_id="s2")], NOW)
+    assert store.drop(["s1"]) > 0
+    assert blob_count(store) == 1
+    assert list(store.read_content("s1")) == []
+    assert [r.text for r in store.read_content("s2")] == [shared]
+
+
+def test_a_released_blob_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A pack that loses a blob is written anew, freed pages are wiped, and the file gives its room back."""
+    blobs = BlobStore(tmp_path / "c" / "blobs.db")
+    noise = [os.urandom(40_000) for _ in range(8)]
+    blobs.add({sha_of(n): n for n in noise}, {f"s{i}": {sha_of(n)} for i, n in enumerate(noise)})
+    size = os.path.getsize(tmp_path / "c" / "blobs.db") + os.path.getsize(tmp_path / "c" / "blobs.db-wal")
+    assert blobs.release([f"s{i}" for i in range(7)]) > 200_000
+    on_disk = b"".join(p.read_bytes() for p in (tmp_path / "c").iterdir())
+    assert all(n[:64] not in on_disk for n in noise[:7])
+    assert blobs.get(sha_of(noise[7])).data == noise[7]
+    assert len(on_disk) < size / 2
+
+
+def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
+    """The content folder appears with the first record."""
+    assert store.append_content([], NOW) == []
+    assert list(store.read_content("s1")) == []
+    assert store.sweep() == 0
+    assert not store.sidecars.folder.exists()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 2)), max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
+    tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, int]]
+) -> None:
+    """Any order of writing and dropping leaves the blobs of the sessions that are left, and no others."""
+    store = ContentStore(tmp_path_factory.mktemp("c") / "content")
+    model: dict[str, set[str]] = {}
+    for session_id, letter, deed in deeds:
+        if deed == 2:
+            store.drop([session_id])
+            model.pop(session_id, None)
+        else:
+            store.append_content([text(f"m{letter}{deed}", letter * 3000, session_id=session_id)], NOW)
+            model.setdefault(session_id, set()).add(letter)
+    needed: set[str] = set().union(*model.values()) if model else set()
+    assert not needed or blob_count(store) == len(needed)
+    for session_id in "abc":
+        found: list[Content] = list(store.read_content(session_id))
+        assert {str(r.text)[0] for r in found} == model.get(session_id, set())
+    store.close()

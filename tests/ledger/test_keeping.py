@@ -1,0 +1,229 @@
+"""What is kept, for how long, and that nothing comes back once it is gone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from burnd.ledger.keeping import Keeping
+from burnd.ledger.retention import DAY_MS, ClockReading, ClockTrust
+from burnd.paths import Home
+from burnd.pipeline import Batch
+from burnd.records import Session
+from tests.conftest import Opened
+from tests.dump import index_dump
+from tests.make import START_MS, at, text, tool_result, turn
+
+CANARY = "zqcanary71"
+DAY_S = 86_400
+
+
+def haystack(home: Home) -> bytes:
+    """Every byte below the home, the blobs unpacked, free pages and logs of databases included."""
+    parts = []
+    for folder, _, names in os.walk(home.root):
+        for name in names:
+            path = Path(folder) / name
+            parts.append(str(path).encode())
+            parts.append(path.read_bytes())
+            if name == "blobs.db":
+                with sqlite3.connect(path) as db:
+                    parts += [zstandard.decompress(row[0]) for row in db.execute("SELECT data FROM pack")]
+    return b"\n".join(parts)
+
+
+def chatter(session_id: str = "s1", seconds: float = 0) -> Batch:
+    """A turn with content of every kind, small and large, with a canary in each."""
+    facts: dict[str, Any] = {"session_id": session_id, "ts": at(seconds)}
+    return Batch(
+        entries=[turn(f"m-{session_id}", **facts)],
+        content=[
+            text("u1", f"{CANARY} please", role="user", **facts),
+            text(f"m-{session_id}", f"{CANARY} " * 1000, **facts),
+            text("sys", f"you are {CANARY}", role="system", **facts),
+            tool_result("r1", f"{CANARY} " * 900, **facts),
+            text("t", f"{CANARY} title", kind="title", role="system", b=3, **facts),
+            text("t2", f"{CANARY} title", kind="title", role="user", **facts),
+        ],
+    )
+
+
+async def test_full_keeps_everything(opened: Opened) -> None:
+    """The canary is found where it should be, so that its absence elsewhere means something."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+    await opened.close()
+    assert CANARY.encode() in haystack(opened.home)
+
+
+@pytest.mark.parametrize("mode", ["hash-only", "off"])
+async def test_without_content_no_text_is_anywhere(opened: Opened, mode: str) -> None:
+    """I6: no text in any file of the home; `off` does not even have the folder, nor hashes of results."""
+    pipeline = await opened(mode)
+    await pipeline.commit(chatter())
+    (logged,) = pipeline.journal.read()
+    hashes = [call.result_hash for call in logged.entry.tool_calls]  # type: ignore[union-attr]
+    await opened.close()
+    assert CANARY.encode() not in haystack(opened.home)
+    assert not opened.home.content.exists()
+    assert hashes == (["bb"] if mode == "hash-only" else [None])
+
+
+async def test_turns_are_the_same_in_every_mode(opened: Opened) -> None:
+    """But for hashes of results, what is counted does not depend on what is kept."""
+    dumps = []
+    for mode in ("full", "hash-only", "off"):
+        pipeline = await opened(mode)
+        await pipeline.commit(Batch(entries=[turn(tool_calls=())]))
+        dumps.append((await index_dump(pipeline.index))["turns"])
+        await opened.close()
+        shutil.rmtree(opened.home.root)
+    assert dumps[0] == dumps[1] == dumps[2]
+
+
+async def test_a_session_can_be_off_in_a_full_daemon(opened: Opened) -> None:
+    """A session's own mode holds for it and its child sessions, after a restart and a lost index too."""
+    pipeline = await opened()
+    await pipeline.commit(
+        Batch(
+            entries=[
+                Session(session_id="quiet", source="claude-code", content_mode="off"),
+                Session(session_id="child", source="opencode", parent_session_id="quiet"),
+            ]
+        )
+    )
+    await pipeline.commit(chatter("quiet"))
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    pipeline = await opened()
+    await pipeline.commit(chatter("child"))
+    await pipeline.commit(chatter("quiet"))
+    await opened.close()
+    assert CANARY.encode() not in haystack(opened.home)
+
+
+def test_a_sessions_mode_wins_both_ways() -> None:
+    """Whatever the daemon's own mode is."""
+    keeping = Keeping("off")
+    keeping.learn(Session(session_id="loud", source="x", content_mode="full"))
+    assert (keeping.mode_of("loud"), keeping.mode_of("other")) == ("full", "off")
+
+
+async def test_pruning_takes_exactly_what_is_old(opened: Opened) -> None:
+    """A folder of mixed ages loses exactly the old sidecars and exactly the blobs nobody needs."""
+    shared, own = "shared words " * 200, "own words " * 200
+    now_ms = START_MS + 100 * DAY_MS
+    pipeline = await opened(now=lambda: now_ms)
+    ages = {"a": 100, "b": 91, "c": 90, "d": 89, "e": 0}
+    for session_id, days in ages.items():
+        ts = at((100 - days) * DAY_S)
+        await pipeline.commit(
+            Batch(
+                entries=[turn(f"m{session_id}", session_id=session_id, ts=ts)],
+                content=[
+                    text("1", shared, session_id=session_id, ts=ts),
+                    text("2", own + session_id, session_id=session_id, ts=ts),
+                ],
+            )
+        )
+    pruned = await pipeline.prune_content(90 * DAY_MS)
+    assert pruned.files == 2
+    assert pruned.bytes > 0
+    left = {s.path.name for s in pipeline.content.sidecars.list()}
+    assert left == {"c.jsonl", "d.jsonl", "e.jsonl"}
+    with sqlite3.connect(opened.home.blobs) as db:
+        assert db.execute("SELECT count(*) FROM blob").fetchone() == (4,)
+    dump = await index_dump(pipeline.index)
+    assert len(dump["turns"]) == 5
+    assert {row[0] for row in dump["messages"]} == {"c", "d", "e"}
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 0
+
+
+async def test_pruned_text_is_gone_from_the_whole_home(opened: Opened) -> None:
+    """After a prune no file holds the text any more, free pages and logs of databases included."""
+    pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
+    await pipeline.commit(chatter())
+    await pipeline.commit(Batch(content=[text("x", "stays", session_id="young", ts=at(99 * DAY_S))]))
+    await pipeline.prune_content(90 * DAY_MS)
+    assert CANARY.encode() not in haystack(opened.home)
+    await opened.close()
+    assert CANARY.encode() not in haystack(opened.home)
+    assert b"stays" in haystack(opened.home)
+
+
+@pytest.mark.parametrize("how", ["prune", "forget"])
+async def test_what_was_pruned_never_comes_back(opened: Opened, how: str) -> None:
+    """Deleting the index and reading the source again brings no pruned text back; what is said later is kept."""
+    clock = {"now_ms": START_MS + 100 * DAY_MS}
+    pipeline = await opened(now=lambda: clock["now_ms"])
+    await pipeline.commit(chatter())
+    if how == "prune":
+        await pipeline.prune_content(90 * DAY_MS)
+    else:
+        await pipeline.forget(["s1"])
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    pipeline = await opened(now=lambda: clock["now_ms"])
+    await pipeline.commit(chatter())
+    assert CANARY.encode() not in haystack(opened.home)
+    await pipeline.commit(Batch(content=[text("new", "said later", ts=at(101 * DAY_S))]))
+    assert [r.text for r in pipeline.content.read_content("s1")] == ["said later"]
+
+
+async def test_a_pruned_session_keeps_its_figures(opened: Opened) -> None:
+    """When it was and how many messages it had outlive its content and the index."""
+    pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
+    await pipeline.commit(Batch(entries=[turn(ts=at(5))], content=[text("u", ts=at(0)), text("m1", ts=at(9))]))
+    await pipeline.prune_content(DAY_MS)
+    before = await index_dump(pipeline.index)
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    assert await index_dump((await opened()).index) == before
+    (session,) = before["sessions"]
+    assert session[7:12] == (START_MS, START_MS + 9000, 0, 2, 0)
+
+
+async def test_a_prune_cut_short_is_finished_at_the_next_start(opened: Opened) -> None:
+    """The ledger says what goes before it goes: a crash in between loses nothing and keeps nothing."""
+    pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
+    await pipeline.commit(chatter())
+    sidecar = pipeline.content.sidecars.path("s1")
+    kept = sidecar.read_bytes(), sidecar.stat()
+    await pipeline.forget(["s1"])
+    await opened.close()
+    sidecar.write_bytes(kept[0])
+    await opened()
+    assert not sidecar.exists()
+
+
+async def test_forgetting_a_session_nobody_knows_is_harmless(opened: Opened) -> None:
+    pipeline = await opened()
+    assert (await pipeline.forget(["nobody"])).files == 0
+
+
+def test_a_leap_of_the_clock_is_not_believed() -> None:
+    """F50: the timer deletes nothing when wall time ran ahead of real time, until a day has shown it even."""
+    hour = 3_600_000
+    trust = ClockTrust(ClockReading(START_MS, 0, "boot"))
+    trust = trust.next(ClockReading(START_MS + hour, hour, "boot"))
+    assert trust.suspect is None
+    ahead = 30 * 365 * DAY_MS
+    trust = trust.next(ClockReading(START_MS + ahead, 2 * hour, "boot"))
+    assert trust.suspect is not None
+    assert trust.next(ClockReading(START_MS + 3 * hour, 3 * hour, "boot")).suspect is None
+    trust = trust.next(ClockReading(START_MS + ahead + hour, 3 * hour, "boot"))
+    assert trust.suspect is not None
+    assert trust.next(ClockReading(START_MS + ahead + 2 * DAY_MS, 2 * hour + 2 * DAY_MS, "boot")).suspect is None
+
+
+def test_a_sleeping_machine_is_no_leap() -> None:
+    """F79: boot time goes on during sleep; a restart of the machine leaves nothing to compare."""
+    trust = ClockTrust(ClockReading(START_MS, 0, "boot"))
+    assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 40 * DAY_MS, "boot")).suspect is None
+    assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 5, "another boot")).suspect is None

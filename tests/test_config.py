@@ -1,0 +1,126 @@
+"""Settings: the environment beats the file, the file beats the defaults, and every mistake is named."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from burnd import config
+from burnd.errors import ConfigError
+from burnd.ledger.retention import DAY_MS
+from burnd.paths import Home, find_home, socket_path
+
+DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def write(home: Home, text: str, name: str = "config.toml") -> None:
+    home.root.mkdir(mode=0o700, exist_ok=True)
+    (home.root / name).write_text(text)
+
+
+def test_defaults_hold_when_nothing_is_said(home: Home) -> None:
+    settings = config.load(home, {})
+    assert (settings.content_mode, settings.retention_ms) == ("full", 90 * DAY_MS)
+    assert (settings.inline_bytes, settings.reserve) == (1024, None)
+
+
+def test_the_environment_beats_the_file(home: Home) -> None:
+    write(home, '[content]\nstore = "off"\nretention_days = 7\n')
+    assert config.load(home, {}).content_mode == "off"
+    settings = config.load(home, {"RELAYBURN_CONTENT_STORE": "hash-only", "RELAYBURN_CONTENT_TTL_DAYS": "30"})
+    assert (settings.content_mode, settings.retention_ms) == ("hash-only", 30 * DAY_MS)
+    assert settings.from_env == {"content.store", "content.retention_days"}
+
+
+@pytest.mark.parametrize("days", ["forever", "-1"])
+def test_content_may_be_kept_for_ever(home: Home, days: str) -> None:
+    assert config.load(home, {"RELAYBURN_CONTENT_TTL_DAYS": days}).retention_ms is None
+
+
+def test_the_older_file_is_honoured_when_it_is_alone(home: Home) -> None:
+    """{"content": {"store", "retentionDays"}}, and only while there is no config.toml."""
+    write(home, '{"content": {"store": "off", "retentionDays": 14}}', "config.json")
+    assert config.load(home, {}).retention_ms == 14 * DAY_MS
+    assert config.load(home, {}).content_mode == "off"
+    write(home, "[content]\nretention_days = 3\n")
+    assert config.load(home, {}).content_mode == "full"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "reason"),
+    [
+        ("config.toml", "[content]\nstor = 'full'\n", "content.stor", "did you mean content.store"),
+        ("config.toml", "[content]\nstore = 'some'\n", "content.store", 'must be "full"'),
+        ("config.toml", "[content]\nretention_days = -3\n", "content.retention_days", "number of days"),
+        ("config.toml", "[content]\nretention_days = true\n", "content.retention_days", "number of days"),
+        ("config.toml", "[content]\nretention_days = nan\n", "content.retention_days", "number of days"),
+        ("config.toml", "[content]\ninline_bytes = 'x'\n", "content.inline_bytes", "whole number"),
+        ("config.toml", "[disk]\nreserve = -1\n", "disk.reserve", "whole number"),
+        ("config.toml", "store = 'full'\n", "store", "is not a setting"),
+        ("config.toml", "[content\n", "", "is not TOML"),
+        ("config.json", "{", "", "is not JSON"),
+        ("config.json", "[]", "", "must be an object"),
+        ("config.json", '{"content": {"color": 1}}', "content.color", "older file"),
+        ("config.json", '{"content": {"store": "some"}}', "content.store", 'must be "full"'),
+    ],
+)
+def test_mistakes_name_file_key_and_reason(home: Home, name: str, text: str, key: str, reason: str) -> None:
+    """F81: a person can find and mend the line from the message alone."""
+    write(home, text, name)
+    with pytest.raises(ConfigError) as raised:
+        config.load(home, {})
+    assert str(home.root / name) in str(raised.value)
+    assert raised.value.key == key
+    assert reason in str(raised.value)
+
+
+def test_a_bad_variable_is_named(home: Home) -> None:
+    with pytest.raises(ConfigError, match=r"environment: RELAYBURN_CONTENT_TTL_DAYS: .*'soon'"):
+        config.load(home, {"RELAYBURN_CONTENT_TTL_DAYS": "soon"})
+
+
+def test_init_writes_every_default_with_its_meaning(home: Home) -> None:
+    """What `config init` writes is valid, complete, private, and says the defaults."""
+    path = config.init(home)
+    tables = tomllib.loads(path.read_text())
+    assert {f"{t}.{k}": v for t, keys in tables.items() for k, v in keys.items()} == {
+        key.name: key.default for key in config.KEYS
+    }
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert config.load(home, {}) == config.Settings({key.name: key.default for key in config.KEYS})
+    with pytest.raises(ConfigError, match="is there already"):
+        config.init(home)
+
+
+def test_init_takes_an_older_file_over(home: Home) -> None:
+    write(home, '{"content": {"store": "off", "retentionDays": -1}}', "config.json")
+    config.init(home)
+    settings = config.load(home, {})
+    assert (settings.content_mode, settings.retention_ms) == ("off", None)
+
+
+def test_every_key_is_documented() -> None:
+    """A setting nobody can read about does not exist."""
+    text = DOCS.read_text()
+    for key in config.KEYS:
+        assert f"`{key.name}`" in text
+        assert not key.env or f"`{key.env}`" in text
+
+
+def test_the_home_is_where_the_variable_says(tmp_path: Path) -> None:
+    assert find_home({"RELAYBURN_HOME": "/x/y"}).root == Path("/x/y")
+    assert find_home({"HOME": str(tmp_path)}).root == tmp_path / ".relayburn"
+
+
+def test_a_long_path_moves_the_socket(tmp_path: Path) -> None:
+    """F65: beyond 100 bytes the socket goes to the runtime folder, under a name only this home has."""
+    short, long = Home(Path("/h")), Home(Path("/h" + "x" * 100))
+    assert socket_path(short, {}) == Path("/h/burnd.sock")
+    moved = socket_path(long, {"XDG_RUNTIME_DIR": "/run/user/1"})
+    assert moved.parent == Path("/run/user/1")
+    assert moved != socket_path(Home(Path("/i" + "x" * 100)), {"XDG_RUNTIME_DIR": "/run/user/1"})
+    with pytest.raises(ValueError, match="too long"):
+        socket_path(long, {})
+    assert socket_path(long, {"BURND_SOCKET": "/s"}) == Path("/s")

@@ -1,0 +1,163 @@
+"""The daemon as a process: what a person or a service manager sees of its start and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from burnd.ledger.retention import DAY_MS
+from burnd.paths import Home
+from burnd.pipeline import Batch, wall_ms
+from burnd.records.times import to_iso
+from tests.conftest import Opened
+from tests.make import text, turn
+
+
+def environment(home: Home, **more: str) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(home.root.parent), "RELAYBURN_HOME": str(home.root), **more}
+
+
+@contextmanager
+def running(home: Home, umask: int = 0o022, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """A daemon that has said it is ready; killed when the block ends, if it still runs."""
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "burnd", "run", "--log-format", "json"],
+        env=environment(home, **more),
+        stderr=subprocess.PIPE,
+        text=True,
+        umask=umask,
+    )
+    try:
+        wait_for(daemon, "daemon.ready")
+        yield daemon
+    finally:
+        daemon.kill()
+        daemon.wait()
+        assert daemon.stderr is not None
+        daemon.stderr.close()
+
+
+def wait_for(daemon: subprocess.Popen[str], event: str) -> dict[str, object]:
+    assert daemon.stderr is not None
+    for line in daemon.stderr:
+        found: dict[str, object] = json.loads(line)
+        if found["event"] == event:
+            return found
+    raise AssertionError(f"the daemon ended without {event}")
+
+
+def run(home: Home, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "burnd", *arguments]
+    return subprocess.run(
+        command, env=environment(home, **more), capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def test_it_stops_when_told_to(home: Home) -> None:
+    """P10: SIGTERM ends it within seconds, with exit code 0."""
+    with running(home) as daemon:
+        begun = time.monotonic()
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(timeout=10) == 0
+        assert time.monotonic() - begun < 5
+
+
+def test_a_second_one_refuses_and_names_the_first(home: Home) -> None:
+    """F61: exit code 5, with the pid of the one that runs; that one is not disturbed."""
+    with running(home) as daemon:
+        second = run(home, "run")
+        assert second.returncode == 5
+        assert f"pid {daemon.pid}" in second.stderr
+        assert daemon.poll() is None
+
+
+def test_after_kill_nine_the_next_one_starts(home: Home) -> None:
+    """F60: nothing a killed daemon leaves behind is in the way."""
+    with running(home) as daemon:
+        daemon.kill()
+        daemon.wait()
+    with running(home):
+        pass
+
+
+async def test_everything_is_private_whatever_the_umask(opened: Opened) -> None:
+    """F82: folders 0700 and files 0600 under umask 000, made by the daemon or by its parts."""
+    before = os.umask(0)
+    try:
+        with running(opened.home, umask=0):
+            pass
+        pipeline = await opened()
+        await pipeline.commit(Batch(entries=[turn()], content=[text("m1", "x" * 5000), text("m2", "y")]))
+        modes = {
+            str(path.relative_to(opened.home.root)): stat.S_IMODE(path.lstat().st_mode)
+            for path in [opened.home.root, *opened.home.root.rglob("*")]
+        }
+    finally:
+        os.umask(before)
+    folders = {name for name in modes if (opened.home.root / name).is_dir()}
+    assert {modes[name] for name in folders} == {0o700}
+    assert {mode for name, mode in modes.items() if name not in folders} == {0o600}
+    assert {"content/blobs.db", "content/s1.jsonl", "index/burn.db", "ledger.jsonl", "burnd.lock"} <= set(modes)
+
+
+async def test_old_content_goes_at_start(opened: Opened) -> None:
+    """Retention runs when the daemon starts, by the daemon's own settings."""
+    now = wall_ms()
+    pipeline = await opened(now=lambda: now)
+    for session_id, days in (("old", 40), ("young", 20)):
+        ts = to_iso(now - days * DAY_MS)
+        await pipeline.commit(Batch(content=[text("m", session_id=session_id, ts=ts)]))
+    await opened.close()
+    with running(opened.home, RELAYBURN_CONTENT_TTL_DAYS="30") as daemon:
+        assert wait_for(daemon, "retention.pruned")["files"] == 1
+    assert [p.name for p in opened.home.content.glob("*.jsonl")] == ["young.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more", "code", "says"),
+    [
+        (["check"], {}, 0, "are sound"),
+        (["check"], {"RELAYBURN_CONTENT_STORE": "some"}, 1, "RELAYBURN_CONTENT_STORE"),
+        (["config", "init"], {}, 0, "wrote "),
+        (["config", "path"], {}, 0, "config.toml"),
+        (["config", "show"], {"RELAYBURN_CONTENT_STORE": "off"}, 0, "content.store = off  (RELAYBURN_CONTENT_STORE)"),
+        (["run"], {"RELAYBURN_CONTENT_TTL_DAYS": "x"}, 1, "RELAYBURN_CONTENT_TTL_DAYS"),
+        (["--version"], {}, 0, "burnd 0."),
+        (["fly"], {}, 2, "invalid choice"),
+    ],
+)
+def test_commands(home: Home, arguments: list[str], more: dict[str, str], code: int, says: str) -> None:
+    """Each command does its work or says in one line what is wrong, without a traceback."""
+    done = run(home, *arguments, **more)
+    assert done.returncode == code
+    assert says in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_home_others_may_write_in_is_refused(home: Home) -> None:
+    """F52: with the path and the remedy."""
+    home.root.mkdir()
+    home.root.chmod(0o777)
+    done = run(home, "run")
+    assert done.returncode == 1
+    assert f"chmod 700 {home.root}" in done.stderr
+
+
+def test_code_in_the_working_folder_is_not_run(home: Home, tmp_path: Path) -> None:
+    """F84: the installed program does not import what lies in the folder it is started in."""
+    (tmp_path / "json.py").write_text("raise SystemExit('planted')")
+    burnd = Path(sys.executable).parent / "burnd"
+    done = subprocess.run(
+        [burnd, "check"], env=environment(home), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
