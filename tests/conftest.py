@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ class Opened:
         await self.close()
         prepare_home(self.home.root)
         self._lock = HomeLock(self.home.lock)
-        facts = {"inline_bytes": INLINE_BYTES, "reserve": 0, "now": lambda: START_MS + 3_600_000}
+        facts: dict[str, Any] = {"inline_bytes": INLINE_BYTES, "reserve": 0, "now": lambda: START_MS + 3_600_000}
         self.pipeline = await open_pipeline(self.home, Keeping(mode), **facts | options)
         return self.pipeline
 
@@ -51,6 +51,3 @@ async def opened(home: Home) -> AsyncIterator[Opened]:
     opener = Opened(home)
     yield opener
     await opener.close()
-
-
-Factory = Callable[..., Any]

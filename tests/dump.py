@@ -13,10 +13,10 @@ from burnd.records import Turn
 
 _QUERIES = {
     "turns": """
-      SELECT s.name, t.message_id, se.session_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, pr.name, pk.name,
-             br.name, t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h, sp.name,
-             t.searches, t.fetches, t.quality, ac.name, sr.name, t.has_edits, t.retries, t.prompt_id, t.prompt_retries,
-             t.agent_id, at.name, t.parent_call, t.open, t.rev, t.digest, t.position, t.length
+      SELECT s.name, t.message_id, se.session_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, pr.name,
+             pk.name, br.name, t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h,
+             sp.name, t.searches, t.fetches, t.quality, ac.name, sr.name, t.has_edits, t.retries, t.prompt_id,
+             t.prompt_retries, t.agent_id, at.name, t.parent_call, t.open, t.rev, t.digest, t.position, t.length
       FROM turns t JOIN names s ON s.id = t.source JOIN sessions se ON se.id = t.session JOIN names m ON m.id = t.model
       LEFT JOIN names p ON p.id = t.provider LEFT JOIN names pr ON pr.id = t.project
       LEFT JOIN names pk ON pk.id = t.project_key LEFT JOIN names br ON br.id = t.branch
@@ -24,7 +24,8 @@ _QUERIES = {
       LEFT JOIN names sr ON sr.id = t.stop_reason LEFT JOIN names at ON at.id = t.agent_type""",
     "calls": """
       SELECT t.message_id, c.n, c.call_id, a.name, b.name, c.args_hash, c.result_hash, c.is_error
-      FROM tool_calls c JOIN turns t ON t.id = c.turn JOIN names a ON a.id = c.name LEFT JOIN names b ON b.id = c.target""",
+      FROM tool_calls c JOIN turns t ON t.id = c.turn
+      JOIN names a ON a.id = c.name LEFT JOIN names b ON b.id = c.target""",
     "sessions": """
       SELECT session_id, n.name, parent_session_id, p.name, k.name, agent, created_by, created_at, updated_at,
              said_count, pruned_count, kept_count, content_mode, title, summary, harness_title, harness_summary,
@@ -35,7 +36,8 @@ _QUERIES = {
       SELECT kind, key, s.session_id, rail, ts, digest, position, length
       FROM facts f LEFT JOIN sessions s ON s.id = f.session""",
     "stamps": "SELECT * FROM stamps",
-    "quotas": "SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source",
+    "quotas": """
+      SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source""",
     "messages": """
       SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length
       FROM messages m JOIN sessions s ON s.id = m.session LEFT JOIN names t ON t.id = m.tool""",

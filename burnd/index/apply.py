@@ -215,13 +215,20 @@ async def _fill(
 
 
 async def _turn_ids(db: aiosqlite.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[int, int]]:
-    sql = "SELECT source, message_id, id, rev FROM turns WHERE (source, message_id) IN ({keys})"
+    # A join, and in this order: for a row value IN a list SQLite 3.40 would scan every turn of the source.
+    sql = (
+        "WITH wanted(source, message_id) AS ({keys}) SELECT t.source, t.message_id, t.id, t.rev FROM wanted w "
+        "CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id"
+    )
     found = await select_keyed(db.execute_fetchall, sql, keys)
     return {(row[0], row[1]): (row[2], row[3]) for row in found}
 
 
 async def _message_numbers(db: aiosqlite.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
-    sql = "SELECT DISTINCT rail, message_id, msg_idx FROM messages WHERE (session, message_id) IN ({keys})"
+    sql = (
+        "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
+        "CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id"
+    )
     keys = [(session, message_id) for message_id in sorted(message_ids)]
     found = await select_keyed(db.execute_fetchall, sql, keys)
     return {(row[0], row[1]): row[2] for row in found}

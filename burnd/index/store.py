@@ -98,7 +98,8 @@ class IndexStore:
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
             "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length FROM wanted w "
-            "JOIN names n ON n.name = w.source JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
+            "CROSS JOIN names n ON n.name = w.source "
+            "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
         )
         return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
 

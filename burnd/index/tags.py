@@ -70,7 +70,8 @@ def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_Stamped]]:
 
 _TURNS = (
     "WITH wanted(source, message_id) AS ({keys}) SELECT n.name, t.message_id, t.ts, s.session_id FROM wanted w "
-    "JOIN names n ON n.name = w.source JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
+    "CROSS JOIN names n ON n.name = w.source "
+    "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
     "JOIN sessions s ON s.id = t.session"
 )
 _PARENTS = (

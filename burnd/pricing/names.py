@@ -184,9 +184,7 @@ def _parse_bedrock(text: str) -> Name | None:
     if not dotted:
         return _parse_bare(text, provider="amazon-bedrock")
     vendor = dotted[2]
-    return _parse_bare(
-        dotted[3], provider="amazon-bedrock", maker=_VENDORS.get(vendor, vendor), region=dotted[1] or ""
-    )
+    return _parse_bare(dotted[3], provider="amazon-bedrock", maker=_VENDORS.get(vendor, vendor), region=dotted[1] or "")
 
 
 def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str = "") -> Name | None:

@@ -128,9 +128,7 @@ class _CostReader:
         return self._price(cost[key], f"cost.{key}")
 
     def _optional(self, values: Mapping[str, Any], keys: tuple[str, ...], where: str) -> dict[str, str]:
-        return {
-            key: self._price(values[key], f"{where}.{key}") for key in keys if values.get(key) is not None
-        }
+        return {key: self._price(values[key], f"{where}.{key}") for key in keys if values.get(key) is not None}
 
     def _price(self, value: Any, key: str) -> str:
         if isinstance(value, bool) or not isinstance(value, int | Decimal):

@@ -101,8 +101,8 @@ async def outcome(home: Home) -> str:
     return repr((index, content, sorted(map(repr, ledger["latest"].items())), ledger["stamps"], ledger["skipped"]))
 
 
-def run_once(folder: Path, k: int, kind: int, shim: ctypes.CDLL) -> int | None:
-    """One run in a child with the fault armed; returns its exit code, or None when it saw fewer than k changes."""
+def run_once(folder: Path, k: int, kind: int, shim: ctypes.CDLL) -> int:
+    """One run in a child with the fault armed; returns its exit code."""
     child = os.fork()
     if child == 0:
         shim.fault_arm(str(folder).encode(), ctypes.c_long(k), kind)
@@ -111,13 +111,12 @@ def run_once(folder: Path, k: int, kind: int, shim: ctypes.CDLL) -> int | None:
             asyncio.run(work(Home(folder)))
         except (BurndError, OSError):
             code = GAVE_UP
-        except BaseException:  # an error in nobody's words: the test must see it
+        except BaseException:  # noqa: BLE001 - an error in nobody's words: the test must see it
             traceback.print_exc()
             os._exit(ESCAPED)
         os._exit(code if shim.fault_seen() >= k else 0)
     _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return code
+    return os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:

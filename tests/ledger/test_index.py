@@ -251,3 +251,25 @@ async def test_a_re_owned_turn_counts_once(opened: Opened) -> None:
     assert row[2] == "original"
     assert [c.session_id for c in Folded(pipeline.journal.read()).copies.values()] == ["fork"]
     assert ledger_dump(pipeline.journal)["skipped"] == {}
+
+
+async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
+    """The cost of one more turn must not grow with history: no statement of a commit scans a table or
+    goes through all rows of a source or a session."""
+    pipeline = await opened()
+    seen: set[str] = set()
+    for connection in (pipeline.index.writer, *pipeline.index._readers):
+        await connection.set_trace_callback(seen.add)
+    where: dict[str, Any] = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "ts": at(3)}
+    for n in range(2):
+        entries = [turn("m1", ts=at(n)), stamp(1, k="v"), Copy(**where, message_id="m0", turn_index=n)]
+        await pipeline.commit(Batch(entries=entries, content=[text(f"m{n}", "words")]))
+    for connection in (pipeline.index.writer, *pipeline.index._readers):
+        await connection.set_trace_callback(None)
+    planned = [sql for sql in seen if sql.startswith(("SELECT", "WITH", "UPDATE", "DELETE"))]
+    assert len(planned) > 8
+    for sql in planned:
+        plan = "; ".join(row[3] for row in await pipeline.index.rows(f"EXPLAIN QUERY PLAN {sql}"))
+        assert not any(f"SCAN {table}" in plan for table in ("turns", "t", "messages", "m", "sessions", "facts")), sql
+        assert "(source=?)" not in plan, sql
+        assert "messages_by_message (session=?)" not in plan, sql

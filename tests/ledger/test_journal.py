@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.errors import FileReplaced, HomeBusy, HomeError
+from burnd.errors import FileReplaced, HomeBusy, HomeError, StorageError
 from burnd.ledger import files
 from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
@@ -178,7 +178,7 @@ def test_a_link_in_the_place_of_the_ledger_is_refused(tmp_path: Path) -> None:
     """Nothing is ever written through a link."""
     (tmp_path / "target").write_bytes(b"")
     (tmp_path / "ledger.jsonl").symlink_to(tmp_path / "target")
-    with pytest.raises(files.StorageError):
+    with pytest.raises(StorageError):
         Journal(tmp_path / "ledger.jsonl", 0)
 
 
@@ -186,8 +186,13 @@ def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path) -> None:
     """A file is replaced whole or not at all."""
     path = tmp_path / "file"
     files.replace_file(path, b"old")
-    with pytest.raises(RuntimeError), files.replacement(path) as new:
-        new.append(b"half")
-        raise RuntimeError
+
+    def fail_half_way() -> None:
+        with files.replacement(path) as new:
+            new.append(b"half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["file"]

@@ -220,7 +220,8 @@ def test_an_equal_record_has_an_equal_digest() -> None:
 
 
 def test_every_kind_has_a_name() -> None:
-    assert {kind_of(msgspec.convert(sample(t), t)) for t in KINDS.values()} == set(KINDS)
+    samples: list[Any] = [msgspec.convert(sample(t), t) for t in KINDS.values()]
+    assert [kind_of(record) for record in samples] == list(KINDS)
 
 
 def sample(record_type: type[Any]) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from burnd.pricing.table import SNAPSHOT
 TABLE = PriceTable.load()
 
 with open(SNAPSHOT, "rb") as file:
-    LISTED = [
-        (provider, model) for provider, models in json.load(file)["providers"].items() for model in models
-    ]
+    LISTED = [(provider, model) for provider, models in json.load(file)["providers"].items() for model in models]
 
 
 def found(model: str, provider: str | None = None) -> str | None:
@@ -220,9 +218,7 @@ def test_neighbours_keep_their_own_price(one: str, other: str) -> None:
     assert input_price(TABLE.find(one)) != input_price(TABLE.find(other))
 
 
-@pytest.mark.parametrize(
-    "suffix", ["-5", "-x", "5", "-mini-2", ".9", "-2512", "-20250101x", "-preview-2", "~"]
-)
+@pytest.mark.parametrize("suffix", ["-5", "-x", "5", "-mini-2", ".9", "-2512", "-20250101x", "-preview-2", "~"])
 def test_no_listed_name_lends_its_price_to_a_longer_one(suffix: str) -> None:
     for provider, model in LISTED:
         assert found(model + suffix, provider) != f"{provider} {model}"

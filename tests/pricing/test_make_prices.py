@@ -28,9 +28,7 @@ make_prices = load_script()
 
 
 def api(**models: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "anthropic": {"models": {model.replace("_", "-"): {"cost": cost} for model, cost in models.items()}}
-    }
+    return {"anthropic": {"models": {model.replace("_", "-"): {"cost": cost} for model, cost in models.items()}}}
 
 
 @pytest.fixture
@@ -76,9 +74,7 @@ def test_only_what_prices_need_is_kept(run: Any) -> None:
 @pytest.mark.parametrize(
     "cost", [{"input": -1, "output": 1}, {"input": float("nan"), "output": 1}, {"output": 1}, {"input": 1}]
 )
-def test_a_broken_price_stops_the_run(
-    run: Any, capsys: pytest.CaptureFixture[str], cost: dict[str, Any]
-) -> None:
+def test_a_broken_price_stops_the_run(run: Any, capsys: pytest.CaptureFixture[str], cost: dict[str, Any]) -> None:
     run(api(good={"input": 1, "output": 1}), "2026-01-01")
     code, snapshot = run(api(good={"input": 2, "output": 2}, broken_model=cost), "2026-02-01")
     assert code == 1

@@ -82,9 +82,7 @@ def test_a_users_price_leaves_a_dated_model_of_another_price_alone(tmp_path: Pat
 
 
 def test_a_provider_of_ones_own(tmp_path: Path) -> None:
-    own = partial("my-gateway", "fast-model", input=1, output=2) | partial(
-        "ollama", "qwen3:8b", input=0, output=0
-    )
+    own = partial("my-gateway", "fast-model", input=1, output=2) | partial("ollama", "qwen3:8b", input=0, output=0)
     prices = table(tmp_path, own)
     assert input_price(prices, "fast-model", "my-gateway") == 1
     assert input_price(prices, "my-gateway/fast-model") == 1

@@ -1,0 +1,1 @@
+"""Measures burnd. `make bench` runs it and writes docs/benchmarks.md."""
