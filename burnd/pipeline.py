@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -18,7 +18,8 @@ import structlog
 from burnd.errors import FileReplaced, IndexDamaged, NoSpace
 from burnd.index import build
 from burnd.index.apply import Applier, fact_key
-from burnd.index.store import Change, CursorChange, IndexStore, Known
+from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
+from burnd.joiner import Held, Joiner
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore
 from burnd.ledger.fold import Key, identity
@@ -26,7 +27,8 @@ from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import Pruned, due
 from burnd.paths import Home
-from burnd.records import Content, Prune, Session, Turn
+from burnd.projects import ProjectKeys
+from burnd.records import Content, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, Skipped, decode, digest, encode
 from burnd.records.times import to_iso
 
@@ -49,6 +51,32 @@ class Batch:
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
     cursors: list[CursorChange] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    agents: list[AgentRow] = field(default_factory=list)
+    overheads: list[Overhead] = field(default_factory=list)
+    files: list[FileChange] = field(default_factory=list)
+
+
+class Said(NamedTuple):
+    """What an append put into the ledger, and which turns it had said already but were shown as open."""
+
+    logged: list[tuple[Logged, int]]
+    closed: list[Turn]
+
+
+@dataclass
+class Novel:
+    """Entries that say something new: their lines, themselves as read back, their digests."""
+
+    lines: list[bytes] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+    closed: list[Turn] = field(default_factory=list)
+
+    def add(self, line: bytes, entry: Entry, said: int) -> None:
+        self.lines.append(line)
+        self.entries.append(entry)
+        self.digests.append(said)
 
 
 class Pipeline:
@@ -68,10 +96,12 @@ class Pipeline:
         self.keeping = keeping
         self.reserve = reserve
         self.now = now
+        self.generation = 0  # how often the index was lost, and with it where the sources stood
         self.refused = 0  # records that could not have been read back, and so were not written
         self.journal: Journal
         self.index: IndexStore
         self._applier: Applier
+        self._projects = ProjectKeys()
         self._one_at_a_time = anyio.Lock()
         self._thread = anyio.CapacityLimiter(1)
         self._behind = False
@@ -127,6 +157,7 @@ class Pipeline:
         self._behind = True
         cursors = await _cursors_of(self.index) if keep_cursors else []
         await build.build_beside(self.home.index_db, self.journal, self.content, report)
+        self.generation += 1
         await self.index.close(clean=False)
         build.swap_in(self.home.index_db)
         await self._open_index()
@@ -160,65 +191,73 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         content = self.keeping.kept(batch.content)
-        if content or batch.cursors:
+        if content or batch.cursors or batch.files:
             self._check_room()
+        joiner = Joiner(self.index, self.journal, self._projects)
+        joined = await joiner.join(batch.held, batch.agents)
+        overheads = await joiner.greatest(batch.overheads)
         self._behind = True
         placed = await self._in_thread(self.content.append_content, content, self.now())
-        logged = await self._append(batch.entries)
-        await self._apply(Change(logged=logged, placed=placed, cursors=batch.cursors))
+        said = await self._append([*batch.entries, *joined.entries, *overheads])
+        change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
+        change.logged, change.closed = said.logged, said.closed
+        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in joined.open]
+        await self._apply(change)
         self._behind = False
-        return len(logged)
+        return len(said.logged)
 
-    async def _append(self, entries: Sequence[Entry]) -> list[tuple[Logged, int]]:
+    async def _append(self, entries: Sequence[Entry]) -> Said:
         """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
         novel = await self._novel(entries)
-        lines = [line for line, _, _ in novel]
         try:
-            positions = await self._in_thread(self.journal.append, lines)
+            positions = await self._in_thread(self.journal.append, novel.lines)
         except FileReplaced as error:
             log.error("ledger.replaced", reason=error.what)
             await self._reopen_ledger()
             novel = await self._novel(entries)
-            lines = [line for line, _, _ in novel]
-            positions = await self._in_thread(self.journal.append, lines)
-        return [
-            (Logged(position, len(line), entry), said)
-            for position, (line, entry, said) in zip(positions, novel, strict=True)
+            positions = await self._in_thread(self.journal.append, novel.lines)
+        logged = [
+            (Logged(position, len(line), entry), digest)
+            for position, line, entry, digest in zip(positions, novel.lines, novel.entries, novel.digests, strict=True)
         ]
+        return Said(logged, novel.closed)
 
-    async def _novel(self, entries: Sequence[Entry]) -> list[tuple[bytes, Entry, int]]:
-        """The entries that say something new, as (line, entry as it will be read back, digest)."""
+    async def _novel(self, entries: Sequence[Entry]) -> Novel:
+        """The entries that say something new, as they will be read back."""
         known = await self._known(entries)
-        novel = []
+        novel = Novel()
         for entry in entries:
             if isinstance(entry, Turn):
                 entry = self.keeping.trimmed(entry)
             key = identity(entry)
-            rev, said = known.get(key, (0, None)) if key else (0, None)
+            before = known.get(key) if key else None
             if isinstance(entry, Turn):
-                entry = msgspec.structs.replace(entry, rev=rev + 1)
+                entry = msgspec.structs.replace(entry, rev=before.rev + 1 if before else 1)
             line = encode(entry)
             written = decode(line)
             if isinstance(written, Skipped):
                 self.refused += 1
                 log.warning("record.refused", kind=type(entry).__name__)
-            elif (now_said := digest(written)) != said:
-                novel.append((line, written, now_said))
-                if key:
-                    known[key] = (rev + 1, now_said)
+                continue
+            said = digest(written)
+            if before is not None and before.rev and before.digest == said:
+                if before.open and isinstance(written, Turn):
+                    novel.closed.append(written)
+                continue
+            novel.add(line, written, said)
+            if key:
+                known[key] = Known(0, before.rev + 1 if before else 1, said, None, None)
         return novel
 
-    async def _known(self, entries: Sequence[Entry]) -> dict[Key, tuple[int, int | None]]:
-        """(revision, digest) of what the ledger has already said about the same things."""
+    async def _known(self, entries: Sequence[Entry]) -> dict[Key, Known]:
+        """What the ledger has already said about the same things."""
         keys = {key for entry in entries if (key := identity(entry)) is not None}
         turns = await self.index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
         facts = await self.index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
-        found: dict[Key, tuple[int, int | None]] = {}
-        for key in keys:
-            known = turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key)))
-            if known is not None:
-                found[key] = _said(known)
-        return found
+        found = {
+            key: turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key))) for key in keys
+        }
+        return {key: known for key, known in found.items() if known is not None}
 
     async def _apply(self, change: Change) -> None:
         change.ledger_end = self.journal.end
@@ -251,7 +290,7 @@ class Pipeline:
         for entry in entries:
             self.keeping.learn(entry)
         self._behind = True
-        await self._apply(Change(logged=await self._append(entries)))
+        await self._apply(Change(logged=(await self._append(entries)).logged))
         present = [s for s in session_ids if self.content.sidecars.size(s)]
         freed = await self._in_thread(self.content.drop, session_ids)
         freed += await self._in_thread(self.content.sweep)
@@ -295,10 +334,6 @@ SELECT n.name, s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.
        (SELECT max(ts) FROM messages WHERE session = s.id)
 FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
 """
-
-
-def _said(known: Known) -> tuple[int, int | None]:
-    return known.rev, known.digest
 
 
 async def _cursors_of(index: IndexStore) -> list[CursorChange]:

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiosqlite
 import msgspec
 
 from burnd.index import rows
-from burnd.index.store import Change, CursorChange, IndexStore, select_keyed, set_ledger_end
+from burnd.index.store import (
+    AgentRow,
+    Change,
+    CursorChange,
+    FileChange,
+    IndexStore,
+    Known,
+    select_keyed,
+    set_ledger_end,
+)
 from burnd.ledger.content import Placed
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
-from burnd.records.codec import Skipped
+from burnd.records.codec import Skipped, encode
 from burnd.records.times import to_ms
 
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
+
+
+class _Standing(NamedTuple):
+    """A turn and what its row says of its place in the ledger."""
+
+    turn: Turn
+    known: Known
 
 
 class Applier:
@@ -41,7 +57,7 @@ class Applier:
 
     async def _apply(self, db: aiosqlite.Connection, change: Change) -> None:
         entries = [(item, digest) for item, digest in change.logged if not isinstance(item.entry, Skipped)]
-        await self._number(db, entries, change.placed)
+        await self._number(db, entries, change)
         await _write_skipped(db, change.logged)
         await self._write_turns(db, entries)
         await self._write_sessions(db, entries)
@@ -51,13 +67,18 @@ class Applier:
         await self._write_messages(db, change.placed)
         await _write_prunes(db, entries)
         await _write_cursors(db, change.cursors)
+        await write_files(db, change.files)
+        await _write_agents(db, change.agents)
+        await self._write_open_turns(db, change)
         await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
 
-    async def _number(
-        self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]], placed: Sequence[Placed]
-    ) -> None:
-        names: set[str | None] = {rows.tool_of(p.record) for p in placed}
-        sessions: set[str | None] = {p.record.session_id for p in placed}
+    async def _number(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
+        """Gives every text and session of a change its number, in a few statements."""
+        names: set[str | None] = {rows.tool_of(p.record) for p in change.placed}
+        sessions: set[str | None] = {p.record.session_id for p in change.placed}
+        for turn in (*(item.turn for item in change.open), *change.closed):
+            names.update(rows.turn_names(turn))
+            sessions.add(turn.session_id)
         for item, _ in entries:
             names.update(_names_in(item))
             sessions.add(rows.session_of(item.entry))  # type: ignore[arg-type]
@@ -68,32 +89,65 @@ class Applier:
         return None if text is None else self._names[text]
 
     async def _write_turns(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        """The newest revision of each turn; what the ledger says of it is not open any more."""
         turns = [(item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
-        if not turns:
-            return
-        known = await _turn_ids(db, [(self._names[t.source], t.message_id) for t in map(_turn, turns)])
-        ((next_id,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) + 1 FROM turns")
-        newest: dict[int, tuple[Logged, int]] = {}
-        for item, digest in turns:
-            turn = _turn((item, digest))
+        known, next_id = await self._known_turns(db, [_turn(pair) for pair in turns])
+        newest: dict[int, _Standing] = {}
+        for pair in turns:
+            turn, (item, digest) = _turn(pair), pair
             key = (self._names[turn.source], turn.message_id)
-            row_id, rev = known.get(key, (next_id, 0))
-            next_id += row_id == next_id
-            if turn.rev >= rev:
-                known[key] = (row_id, turn.rev)
-                newest[row_id] = (item, digest)
+            old = known.get(key) or Known(next_id, 0, 0, None, None)
+            next_id += old.id == next_id
+            if turn.rev >= old.rev:
+                known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
+                newest[old.id] = _Standing(turn, known[key])
         await self._replace_turns(db, newest)
+        await db.executemany("DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
 
-    async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, tuple[Logged, int]]) -> None:
+    async def _write_open_turns(self, db: aiosqlite.Connection, change: Change) -> None:
+        """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
+        shown = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
+        known, next_id = await self._known_turns(db, [turn for turn, _ in shown])
+        standing: dict[int, _Standing] = {}
+        for turn, is_open in shown:
+            key = (self._names[turn.source], turn.message_id)
+            old = known.get(key) or Known(next_id, 0, 0, None, None)
+            next_id += old.id == next_id
+            known[key] = old._replace(open=is_open)
+            standing[old.id] = _Standing(turn, known[key])
+        await self._replace_turns(db, standing)
+        await db.executemany("DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
+        await db.executemany(
+            "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
+            [
+                (
+                    known[self._names[item.turn.source], item.turn.message_id].id,
+                    encode(item.turn),
+                    item.source,
+                    item.path,
+                )
+                for item in change.open
+            ],
+        )
+
+    async def _known_turns(
+        self, db: aiosqlite.Connection, turns: Sequence[Turn]
+    ) -> tuple[dict[tuple[int, str], Known], int]:
+        """What stands of these turns, and the number the next new one gets."""
+        if not turns:
+            return {}, 1
+        known = await _turn_rows(db, [(self._names[turn.source], turn.message_id) for turn in turns])
+        ((next_id,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) + 1 FROM turns")
+        return known, int(next_id)
+
+    async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, _Standing]) -> None:
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
         touched: list[rows.Row] = []
-        for row_id, pair in newest.items():
-            item, digest = pair
-            turn = _turn(pair)
+        for row_id, (turn, known) in newest.items():
             session = self._sessions[turn.session_id]
             row = rows.turn_row(turn, row_id, session, self._name)
-            turn_rows.append((*row, 0, turn.rev, digest, item.position, item.length))
+            turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length))
             call_rows += rows.call_rows(turn, row_id, self._name)
             ts = to_ms(turn.ts)
             names = (self._name(turn.source), self._name(turn.project), self._name(turn.project_key))
@@ -214,14 +268,15 @@ async def _fill(
     memory.update((row[0], row[1]) for row in found)
 
 
-async def _turn_ids(db: aiosqlite.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], tuple[int, int]]:
+async def _turn_rows(db: aiosqlite.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], Known]:
     # A join, and in this order: for a row value IN a list SQLite 3.40 would scan every turn of the source.
     sql = (
-        "WITH wanted(source, message_id) AS ({keys}) SELECT t.source, t.message_id, t.id, t.rev FROM wanted w "
+        "WITH wanted(source, message_id) AS ({keys}) "
+        "SELECT t.source, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
         "CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id"
     )
     found = await select_keyed(db.execute_fetchall, sql, keys)
-    return {(row[0], row[1]): (row[2], row[3]) for row in found}
+    return {(row[0], row[1]): Known(*row[2:]) for row in found}
 
 
 async def _message_numbers(db: aiosqlite.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
@@ -294,3 +349,28 @@ async def _write_cursors(db: aiosqlite.Connection, cursors: Sequence[CursorChang
     gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
     await db.executemany("INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
     await db.executemany("DELETE FROM cursors WHERE source = ? AND key = ?", gone)
+
+
+async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -> None:
+    """Where each file was read to, and the rows its reader must find again."""
+    for change in changes:
+        where = (change.source, change.path)
+        if change.cursor is None or change.anew:
+            own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
+            await db.execute(f"DELETE FROM reader_rows WHERE file = {own}", where)
+        if change.cursor is None:
+            await db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
+            continue
+        found = await db.execute_fetchall(
+            "INSERT INTO files(source, path, cursor, state, seen) VALUES(?,?,?,?,?) ON CONFLICT(source, path) "
+            "DO UPDATE SET cursor = excluded.cursor, state = excluded.state, seen = excluded.seen RETURNING id",
+            (*where, change.cursor, change.state, change.seen_ms),
+        )
+        ((file,),) = found
+        await db.executemany(
+            "INSERT OR REPLACE INTO reader_rows VALUES(?,?,?,?)", [(file, *row) for row in change.rows]
+        )
+
+
+async def _write_agents(db: aiosqlite.Connection, agents: Sequence[AgentRow]) -> None:
+    await db.executemany("INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)

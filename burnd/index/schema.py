@@ -140,6 +140,23 @@ CREATE INDEX messages_by_message ON messages(session, message_id);
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
 
+-- What a source's readers must find again: which files, where in them, and the rows they gave away.
+CREATE TABLE files(
+  id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, cursor BLOB, state BLOB, seen INTEGER,
+  UNIQUE(source, path));
+CREATE TABLE reader_rows(
+  file INTEGER NOT NULL, kind INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
+  PRIMARY KEY(file, kind, key)) WITHOUT ROWID;
+
+-- Turns that may still grow: the whole record, since the ledger does not have it yet.
+CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);
+
+-- Which call started which agent, as far as any file told.
+CREATE TABLE agents(
+  session_id TEXT NOT NULL, agent_id TEXT NOT NULL, told_by INTEGER NOT NULL,
+  tool_use_id TEXT, type TEXT, parent_agent_id TEXT,
+  PRIMARY KEY(session_id, agent_id, told_by)) WITHOUT ROWID;
+
 CREATE TABLE cursors(
   source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
 """

@@ -18,6 +18,7 @@ from burnd.index import schema
 from burnd.ledger import files
 from burnd.ledger.content import Placed
 from burnd.ledger.journal import Logged
+from burnd.records import Turn
 
 READERS = 3
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
@@ -32,6 +33,7 @@ class Known(NamedTuple):
     digest: int
     position: int | None
     length: int | None
+    open: bool = False
 
 
 class CursorChange(NamedTuple):
@@ -42,6 +44,41 @@ class CursorChange(NamedTuple):
     value: bytes | None
 
 
+class FileChange(NamedTuple):
+    """How far a file has been read, with the reader's state there and the rows it must find again.
+
+    `anew` forgets the rows of earlier readings: the file is read from its start. A cursor of None forgets
+    the file.
+    """
+
+    source: str
+    path: str
+    cursor: bytes | None
+    state: bytes = b""
+    rows: Sequence[tuple[int, bytes, bytes]] = ()
+    anew: bool = False
+    seen_ms: int = 0
+
+
+class AgentRow(NamedTuple):
+    """Which call started an agent, as one file tells it; a smaller `told_by` is the better word."""
+
+    session_id: str
+    agent_id: str
+    told_by: int
+    tool_use_id: str | None
+    type: str | None
+    parent_agent_id: str | None
+
+
+class OpenTurn(NamedTuple):
+    """A turn that may still grow, and the file it grows in."""
+
+    turn: Turn
+    source: str
+    path: str
+
+
 @dataclass
 class Change:
     """All that one transaction puts into the index."""
@@ -49,6 +86,10 @@ class Change:
     logged: Sequence[tuple[Logged, int]] = ()
     placed: Sequence[Placed] = ()
     cursors: Sequence[CursorChange] = ()
+    files: Sequence[FileChange] = ()
+    agents: Sequence[AgentRow] = ()
+    open: Sequence[OpenTurn] = ()
+    closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
     ledger_end: int = 0
     ledger_anchor: str = ""
 
@@ -97,7 +138,7 @@ class IndexStore:
         """What is known of the turns with these (source, messageId)."""
         sql = (
             "WITH wanted(source, message_id) AS ({keys}) "
-            "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length FROM wanted w "
+            "SELECT n.name, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
             "CROSS JOIN names n ON n.name = w.source "
             "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
         )
@@ -105,7 +146,7 @@ class IndexStore:
 
     async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
         """What is known of the facts with these (kind, key)."""
-        sql = "SELECT kind, key, id, 0, digest, position, length FROM facts WHERE (kind, key) IN ({keys})"
+        sql = "SELECT kind, key, id, 1, digest, position, length FROM facts WHERE (kind, key) IN ({keys})"
         return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
 
     async def cursor(self, source: str, key: str) -> bytes | None:

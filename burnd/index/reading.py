@@ -1,0 +1,78 @@
+"""What readers gave away and ask for again: rows of a file by their names, on a connection of a worker thread."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from burnd.readers.claude_state import Link, Prompt, Rail, Reading
+from burnd.readers.holding import Holding
+
+T = TypeVar("T")
+
+LINK, PROMPT, RAIL, HOLDING = range(4)
+_encode = msgspec.msgpack.Encoder().encode
+_links = msgspec.msgpack.Decoder(Link)
+_prompts = msgspec.msgpack.Decoder(Prompt)
+_rails = msgspec.msgpack.Decoder(Rail)
+_holdings = msgspec.msgpack.Decoder(Holding)
+
+
+def row_key(name: str) -> bytes:
+    """Eight bytes that stand for a uuid or a message id: within one file that is enough to tell them apart."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def rows_of(reading: Reading) -> list[tuple[int, bytes, bytes]]:
+    """The rows a reading gives away, as they are stored."""
+    rows = [(LINK, row_key(uuid), _encode(link)) for uuid, link in reading.links.items()]
+    rows += [(PROMPT, row_key(name), _encode(prompt)) for name, prompt in reading.prompts.items()]
+    rows += [(RAIL, row_key(name), _encode(rail)) for name, rail in reading.rails.items()]
+    own = [holding for holding in reading.holdings if not holding.lent_activity]
+    return rows + [(HOLDING, row_key(holding.message_id), _encode(holding)) for holding in own]
+
+
+class RowSource:
+    """A connection that reads rows of files. Readers run in a worker thread and cannot wait for the event loop."""
+
+    def __init__(self, index_path: Path) -> None:
+        self._db = sqlite3.connect(f"file:{index_path}?mode=ro", uri=True, check_same_thread=False)
+
+    def of(self, source: str, path: str) -> FileRows:
+        found = self._db.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
+        return FileRows(self._db, found[0] if found else None)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class FileRows:
+    """The rows that earlier readings of one file gave away."""
+
+    def __init__(self, db: sqlite3.Connection, file: int | None) -> None:
+        self._db = db
+        self._file = file
+
+    def link(self, uuid: str) -> Link | None:
+        return self._find(LINK, uuid, _links)
+
+    def prompt(self, prompt_id: str) -> Prompt | None:
+        return self._find(PROMPT, prompt_id, _prompts)
+
+    def rail(self, rail_id: str) -> Rail | None:
+        return self._find(RAIL, rail_id, _rails)
+
+    def holding(self, message_id: str) -> Holding | None:
+        return self._find(HOLDING, message_id, _holdings)
+
+    def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+        if self._file is None:
+            return None
+        found = self._db.execute(
+            "SELECT value FROM reader_rows WHERE file = ? AND kind = ? AND key = ?", (self._file, kind, row_key(name))
+        ).fetchone()
+        return decoder.decode(found[0]) if found else None

@@ -1,0 +1,200 @@
+"""Brings what files say of messages together with what the ledger knows: who owns them, who started their agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.index.store import AgentRow, IndexStore, Known, OpenTurn, select_keyed
+from burnd.ledger.journal import Journal
+from burnd.projects import ProjectKeys
+from burnd.readers.holding import Holding
+from burnd.readers.join import holder, join
+from burnd.records import Copy, Overhead, Subagent, Turn
+from burnd.records.codec import Entry, decode
+
+Key = tuple[str, str]
+Rail = tuple[str, str]
+
+
+class Held(NamedTuple):
+    """A holding and the file that holds it."""
+
+    holding: Holding
+    source: str
+    path: str
+
+
+@dataclass
+class Outcome:
+    """What is to be said in the ledger, and what is only shown as open for now."""
+
+    entries: list[Entry] = field(default_factory=list)
+    open: list[OpenTurn] = field(default_factory=list)
+
+
+class _Message(msgspec.Struct):
+    """A message while a batch is joined: what stands of it, and whether its owner may still change it."""
+
+    turn: Turn | None = None
+    copies: dict[Rail, Copy] = {}
+    open_in: tuple[str, str] | None = None
+    touched: bool = False
+
+
+class Joiner:
+    """Joins holdings in any order to the same turns. Asked only by the one writer, so what it read stays true."""
+
+    def __init__(self, index: IndexStore, journal: Journal, projects: ProjectKeys) -> None:
+        self._index = index
+        self._journal = journal
+        self._projects = projects
+
+    async def join(self, held: Sequence[Held], agents: Sequence[AgentRow]) -> Outcome:
+        """Takes holdings and news of agents into the turns they are about."""
+        keys = {(item.holding.source, item.holding.message_id) for item in held}
+        rails = {(agent.session_id, agent.agent_id) for agent in agents}
+        keys |= await self._turns_of(rails)
+        messages = await self._load(keys)
+        for item in held:
+            _take(messages[item.holding.source, item.holding.message_id], item)
+        known = await self._agents(messages.values(), agents)
+        outcome = Outcome()
+        for message in messages.values():
+            self._finish(message, known, outcome)
+        return outcome
+
+    async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
+        """Of what a harness says it used in all, the largest figure counts: a later one may have begun anew."""
+        kept = []
+        for overhead in overheads:
+            key = ("overhead", msgspec.json.encode((overhead.source, overhead.session_id)).decode())
+            known = (await self._index.known_facts([key])).get(key)
+            before = self._entry(known) if known else None
+            if not isinstance(before, Overhead) or _total(before) < _total(overhead):
+                kept.append(overhead)
+        return kept
+
+    def _finish(self, message: _Message, agents: dict[Rail, list[AgentRow]], outcome: Outcome) -> None:
+        if message.turn is None:
+            return
+        turn = _linked(message.turn, agents.get(holder(message.turn), []))
+        if turn.project_key is None and turn.project is not None:
+            turn = msgspec.structs.replace(turn, project_key=self._projects.key(turn.project))
+        if not message.touched and turn == message.turn:
+            return
+        if message.open_in is None:
+            outcome.entries += [turn, *message.copies.values()]
+        else:
+            outcome.open.append(OpenTurn(turn, *message.open_in))
+
+    async def _load(self, keys: set[Key]) -> dict[Key, _Message]:
+        messages = {key: _Message() for key in keys}
+        known = await self._index.known_turns(sorted(keys))
+        opened = await self._open_records([k.id for k in known.values() if k.open])
+        for key, row in known.items():
+            message = messages[key]
+            if row.id in opened:
+                message.turn, source, path = opened[row.id]
+                message.open_in = (source, path)
+            else:
+                entry = self._entry(row)
+                message.turn = entry if isinstance(entry, Turn) else None
+        for copy in await self._copies(list(known)):
+            owner = messages[copy.source, copy.message_id].turn
+            if owner is None or holder(owner) != holder(copy):
+                messages[copy.source, copy.message_id].copies[holder(copy)] = copy
+        return messages
+
+    def _entry(self, known: Known) -> Entry | None:
+        if known.position is None or known.length is None:
+            return None
+        return self._journal.entry_at(known.position, known.length)
+
+    async def _open_records(self, turns: list[int]) -> dict[int, tuple[Turn, str, str]]:
+        sql = (
+            "SELECT o.turn, o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file "
+            "WHERE o.turn IN ({keys})"
+        )
+        found = await select_keyed(self._index.rows, sql, [(turn,) for turn in turns])
+        decoded = ((turn, decode(record), source, path) for turn, record, source, path in found)
+        return {turn: (entry, source, path) for turn, entry, source, path in decoded if isinstance(entry, Turn)}
+
+    async def _copies(self, keys: list[Key]) -> list[Copy]:
+        """Who else is known to hold these messages."""
+        sql = (
+            "WITH wanted(low, high) AS ({keys}) SELECT f.position, f.length FROM wanted w "
+            "CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high"
+        )
+        # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
+        begins = [msgspec.json.encode(key).decode()[:-1] + "," for key in keys]
+        found = await select_keyed(self._index.rows, sql, [(begin, begin + "\U0010ffff") for begin in begins])
+        entries = (self._journal.entry_at(position, length) for position, length in found)
+        return [entry for entry in entries if isinstance(entry, Copy)]
+
+    async def _turns_of(self, rails: set[Rail]) -> set[Key]:
+        sql = (
+            "WITH wanted(session_id, rail) AS ({keys}) SELECT n.name, t.message_id FROM wanted w "
+            "CROSS JOIN sessions s ON s.session_id = w.session_id "
+            "CROSS JOIN turns t ON t.session = s.id AND t.rail = w.rail JOIN names n ON n.id = t.source"
+        )
+        return {(row[0], row[1]) for row in await select_keyed(self._index.rows, sql, sorted(rails))}
+
+    async def _agents(self, messages: Iterable[_Message], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
+        """What is known of the agents whose turns these are, the best word first."""
+        rails = {holder(m.turn) for m in messages if m.turn is not None and m.turn.subagent is not None}
+        sql = (
+            "WITH wanted(session_id, agent_id) AS ({keys}) SELECT a.* FROM wanted w "
+            "CROSS JOIN agents a ON a.session_id = w.session_id AND a.agent_id = w.agent_id"
+        )
+        rows = [AgentRow(*row) for row in await select_keyed(self._index.rows, sql, sorted(rails))]
+        known: dict[Rail, dict[int, AgentRow]] = {}
+        for row in (*rows, *told):
+            known.setdefault((row.session_id, row.agent_id), {})[row.told_by] = row
+        return {rail: [said[n] for n in sorted(said)] for rail, said in known.items()}
+
+
+def _take(message: _Message, item: Held) -> None:
+    """One holding into its message. One that may still grow counts only where it owns the message."""
+    holding = item.holding
+    before = message.turn
+    joined = join(before, message.copies.values(), holding)
+    owns = holder(joined.turn) == holding.holder
+    if not owns and not holding.settled:
+        return
+    message.turn = _keep_agent(joined.turn, before)
+    message.copies = {holder(copy): copy for copy in joined.copies}
+    message.touched = True
+    if owns:
+        message.open_in = None if holding.settled else (item.source, item.path)
+
+
+def _keep_agent(turn: Turn, before: Turn | None) -> Turn:
+    """A transcript read again may know less of who started it than was known before."""
+    old = before.subagent if before is not None and holder(before) == holder(turn) else None
+    new = turn.subagent
+    if old is None or new is None:
+        return turn
+    merged = Subagent(
+        is_sidechain=new.is_sidechain,
+        agent_id=new.agent_id,
+        type=new.type or old.type,
+        parent_tool_use_id=new.parent_tool_use_id or old.parent_tool_use_id,
+    )
+    return msgspec.structs.replace(turn, subagent=merged)
+
+
+def _linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:
+    if turn.subagent is None or not told:
+        return turn
+    call = next((row.tool_use_id for row in told if row.tool_use_id), turn.subagent.parent_tool_use_id)
+    kind = next((row.type for row in told if row.type), turn.subagent.type)
+    subagent = msgspec.structs.replace(turn.subagent, parent_tool_use_id=call, type=kind)
+    return msgspec.structs.replace(turn, subagent=subagent)
+
+
+def _total(overhead: Overhead) -> int:
+    return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())

@@ -1,0 +1,124 @@
+"""Lines beside the conversation: titles, requests, running totals, and what the system notes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from burnd.readers import claude_lines
+from burnd.readers.claude_content import title
+from burnd.readers.claude_lines import SYSTEM_SUBTYPES, TITLES, BareLine
+from burnd.readers.claude_memory import NEVER, Memory, Spot, iso, tally
+from burnd.readers.claude_messages import note
+from burnd.readers.claude_state import KEPT_REQUESTS, LeafTitle
+from burnd.readers.claude_tools import short_hash
+from burnd.readers.claude_usage import count, stated_usage
+from burnd.readers.holding import LACKS_REQUEST, SOURCE
+from burnd.readers.safe_json import Rejected, Repaired
+from burnd.records import Compaction, Overhead
+from burnd.records.content import Kind
+
+_TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
+    "custom-title": ("custom", "title"),
+    "ai-title": ("ai", "title"),
+    "summary": ("summary", "summary"),
+    "last-prompt": ("last-prompt", "title"),
+}
+
+
+def read_bare(memory: Memory, line: BareLine) -> None:
+    if line.type in TITLES:
+        _read_title(memory, line)
+    elif line.type == "api-request":
+        _read_request(memory, line)
+    elif line.model_usage:
+        _read_totals(memory, line)
+
+
+def _read_title(memory: Memory, line: BareLine) -> None:
+    """Keep a title that changed; clients repeat the same one all the time."""
+    text = line.custom_title or line.ai_title or line.summary or line.last_prompt
+    if not memory.keep_content or not text:
+        return
+    name, kind = _TITLE_NAMES[line.type]
+    said, told = short_hash(text.encode()), memory.state.titles
+    if told.get(name) == said:
+        return
+    told[name] = said
+    content = title(memory, name, kind, text, memory.state.stamp or NEVER)
+    if line.type == "summary" and line.leaf_uuid is not None:
+        memory.out.titles.append(LeafTitle(line.leaf_uuid, content))
+    else:
+        memory.out.content.append(content)
+
+
+def _read_request(memory: Memory, line: BareLine) -> None:
+    """A request this file made itself: copies of its answer elsewhere come without it."""
+    facts, requests = memory.state.facts, memory.state.requests
+    if facts.birth is None:
+        facts.birth = iso(line.timestamp)
+    if line.id is None:
+        return
+    requests[line.id] = None
+    if len(requests) > KEPT_REQUESTS:
+        del requests[next(iter(requests))]
+    for holding in list(memory.state.holdings.values()):
+        if holding.request_ref == line.id and holding.rank & LACKS_REQUEST:
+            holding.rank &= ~LACKS_REQUEST
+            memory.touch(holding)
+
+
+def _read_totals(memory: Memory, line: BareLine) -> None:
+    models = {name: stated_usage(usage) for name, usage in (line.model_usage or {}).items() if usage is not None}
+    ts = memory.state.stamp or NEVER
+    memory.out.overheads.append(Overhead(source=SOURCE, session_id=memory.session_id, ts=ts, models=models))
+
+
+def read_system(memory: Memory, spot: Spot) -> None:
+    """Compactions and retries; the rest only continues the chain."""
+    line = spot.line
+    if line.subtype == "compact_boundary":
+        _read_boundary(memory, spot)
+        return
+    memory.follow(spot)
+    if line.subtype == "api_error":
+        note(memory, spot, "retry", status=_status(spot))
+    elif line.subtype not in SYSTEM_SUBTYPES:
+        tally(memory.out.counts.unknown, f"system/{line.subtype}")
+
+
+def _read_boundary(memory: Memory, spot: Spot) -> None:
+    """A new row of context begins here: no turn is above it, but the prompt is still being worked on."""
+    line, rail = spot.line, spot.rail
+    before = memory.link(line.logical_parent_uuid) if line.logical_parent_uuid is not None else None
+    if before is None and rail.last is not None:
+        before = memory.link(rail.last)
+    boundary = replace(spot, parent=None)
+    memory.add_link(boundary, turn=None, prompt=before.prompt if before is not None else None)
+    facts = line.compact_metadata
+    memory.out.compactions.append(
+        Compaction(
+            source=SOURCE,
+            session_id=memory.session_id,
+            rail_id=rail.id,
+            id=spot.name,
+            ts=spot.ts,
+            trigger=facts.trigger if facts is not None else None,
+            before_tokens=_tokens(facts.pre_tokens) if facts is not None else None,
+            after_tokens=_tokens(facts.post_tokens) if facts is not None else None,
+        )
+    )
+
+
+def _tokens(stated: int | None) -> int | None:
+    return None if stated is None else count(stated)
+
+
+def _status(spot: Spot) -> int | None:
+    if not spot.line.error:
+        return None
+    found = claude_lines.error_facts.decode(bytes(spot.line.error))
+    if isinstance(found, Rejected):
+        return None
+    return (found.value if isinstance(found, Repaired) else found).status

@@ -1,0 +1,96 @@
+"""Where a line stands in the conversation's tree, and what entered the context above a new message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from burnd.readers.claude_lines import Line
+from burnd.readers.claude_memory import Memory, Spot
+from burnd.readers.claude_state import KEPT_ENTRIES, KEPT_GENERATIONS, MAIN, Entry, Link, Rail
+from burnd.records import Block
+
+_LONGEST_CHAIN: Final = 1024
+
+
+def spot_of(memory: Memory, line: Line, ts: str, offset: int) -> Spot:
+    """Find a line's rail and the link above it.
+
+    A parent that is not in this file is normal: the line then follows its rail's last line, and so does every
+    other line that names the same missing parent.
+    """
+    above = line.parent_uuid
+    parent = memory.link(above) if above is not None else None
+    rail = memory.rail(_rail_id(memory, line, parent))
+    if parent is not None and parent.rail != rail.id:
+        parent = memory.link(rail.last) if rail.last is not None else None
+    elif parent is None and above is not None:
+        parent = memory.assume(above, rail, offset)
+    return Spot(line, rail, parent, ts, offset, line.uuid or f"@{offset}")
+
+
+def _rail_id(memory: Memory, line: Line, parent: Link | None) -> str:
+    if memory.place.rail_id is not None:
+        return memory.place.rail_id
+    if not line.is_sidechain:
+        return MAIN
+    if parent is not None and parent.rail != MAIN:
+        return parent.rail
+    if parent is None and line.parent_uuid is not None:
+        return _newest_sidechain(memory) or line.uuid or MAIN
+    return line.uuid or MAIN
+
+
+def _newest_sidechain(memory: Memory) -> str | None:
+    return next((rail for rail in reversed(memory.state.rails) if rail != MAIN), None)
+
+
+def add_entry(spot: Spot, blocks: tuple[Block, ...], answers: tuple[str, ...] = (), *, hangs: bool = False) -> None:
+    """Remember what may enter the context of the rail's next message."""
+    if not blocks or spot.line.uuid is None:
+        return
+    rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
+    rail.recent.append(Entry(spot.line.uuid, parent, spot.offset, rail.next_index, blocks, answers, hangs))
+    if len(rail.recent) > KEPT_ENTRIES:
+        del rail.recent[0]
+
+
+def entered(memory: Memory, rail: Rail, parent: Link | None) -> tuple[Block, ...]:
+    """The blocks between a new message and the message above it, in file order.
+
+    These are the entries on the chain itself, the results that answer the same message off the chain (parallel
+    calls fork it), and attachments below any of them. An abandoned branch is on no such path.
+    """
+    chain = _chain(memory, parent)
+    found = [(link.offset, link.blocks) for link in chain.values() if link.blocks]
+    included = set(chain)
+    turn = parent.turn if parent is not None else None
+    for entry in rail.recent:
+        if entry.uuid in included:
+            continue
+        if turn in entry.answers or (entry.hangs and entry.parent in included):
+            included.add(entry.uuid)
+            found.append((entry.offset, entry.blocks))
+    found.sort(key=_offset)
+    return tuple(block for _, blocks in found for block in blocks)
+
+
+def _chain(memory: Memory, link: Link | None) -> dict[str, Link]:
+    chain: dict[str, Link] = {}
+    while link is not None and not link.said and link.uuid not in chain and len(chain) < _LONGEST_CHAIN:
+        chain[link.uuid] = link
+        link = memory.link(link.parent) if link.parent is not None else None
+    return chain
+
+
+def _offset(found: tuple[int, tuple[Block, ...]]) -> int:
+    return found[0]
+
+
+def begin_generation(rail: Rail) -> int:
+    """Count a new message on the rail and forget the entries that no later one can reach."""
+    index = rail.next_index
+    rail.next_index += 1
+    oldest = index - KEPT_GENERATIONS
+    if rail.recent and rail.recent[0].generation < oldest:
+        rail.recent = [entry for entry in rail.recent if entry.generation >= oldest]
+    return index

@@ -1,0 +1,150 @@
+"""Reads a Claude Code transcript line by line into holdings, content and the facts beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from burnd.readers import claude_lines
+from burnd.readers.claude_beside import read_bare, read_system
+from burnd.readers.claude_chain import spot_of
+from burnd.readers.claude_inputs import read_attachment, read_user
+from burnd.readers.claude_lines import BARE, IGNORED, TIMED, Line, branch_of, leading_type
+from burnd.readers.claude_memory import Memory, iso, tally
+from burnd.readers.claude_messages import read_assistant
+from burnd.readers.claude_place import Place
+from burnd.readers.claude_state import Lookups, NoLookups, Reading, State
+from burnd.readers.safe_json import Rejected, Repaired
+
+_TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
+_UUID: Final = re.compile(rb'"uuid":"([^"\\]{1,200})"')
+_ABOVE: Final = re.compile(rb'"(?:parentUuid|logicalParentUuid|sourceToolAssistantUUID)":"([^"\\]{1,200})"')
+_MESSAGE_ID: Final = re.compile(rb'"message":\{(?:"[a-z_]+":"[^"\\]*",)*?"id":"([^"\\]{1,200})"')
+_READ: Final = {
+    "assistant": read_assistant,
+    "user": read_user,
+    "attachment": read_attachment,
+    "system": read_system,
+}
+
+
+class Wanted(NamedTuple):
+    """Rows that lines are about to ask for: links by uuid, holdings by message id."""
+
+    links: set[str]
+    holdings: set[str]
+
+
+class ClaudeReader:
+    """Feeds on the whole lines of one transcript, in file order.
+
+    However the lines are cut into readings, and whether the state was carried in memory or stored and loaded,
+    the readings add up to the same rows, given that `lookups` answers from all readings taken before. `place`
+    is what the path tells; a `state` of None begins at the file's start, with empty lookups.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        state: State | None = None,
+        lookups: Lookups | None = None,
+        *,
+        keep_content: bool = True,
+        keep_hashes: bool = True,
+    ) -> None:
+        self._memory = Memory(
+            place, state or State(), lookups or NoLookups(), keep_content=keep_content, keep_hashes=keep_hashes
+        )
+        self._memory.tell_meta()
+
+    def feed(self, line: bytes, offset: int) -> None:
+        """Read one line that begins at `offset` in its file, with or without its newline. Never raises."""
+        counts = self._memory.out.counts
+        counts.lines += 1
+        kind = leading_type(line)
+        if kind in IGNORED:
+            self._skip(kind, line)
+            return
+        if kind in BARE:
+            self._read_bare(line, offset)
+            return
+        found = claude_lines.lines.decode(line, offset)
+        if isinstance(found, Line):
+            self._read(found, line, offset)
+        elif isinstance(found, Repaired):
+            for what in found.what:
+                tally(counts.repaired, what)
+            self._read(found.value, line, offset)
+        elif found.reason != "empty":
+            tally(counts.rejected, found.reason)
+
+    def flush(self) -> None:
+        """Settle what is open: nothing more is expected, though it may still come."""
+        for rail in list(self._memory.state.rails.values()):
+            self._memory.settle(rail.open)
+
+    def take(self) -> Reading:
+        """All that came out since the last take, and the state to go on from."""
+        return self._memory.take()
+
+    def wanted(self, lines: Iterable[bytes]) -> Wanted:
+        """What these lines may look up and neither they nor the state hold: for callers who fetch ahead.
+
+        The prompts and holdings that the links found name may be asked for as well.
+        """
+        state, seen = self._memory.state, set(self._memory.state.links)
+        links: set[str] = set()
+        holdings: set[str] = set()
+        for line in lines:
+            links.update(uuid.decode("utf-8", "replace") for uuid in _ABOVE.findall(line))
+            holdings.update(name.decode("utf-8", "replace") for name in _MESSAGE_ID.findall(line))
+            seen.update(uuid.decode("utf-8", "replace") for uuid in _UUID.findall(line))
+        return Wanted(links - seen, holdings - set(state.holdings))
+
+    def _skip(self, kind: str | None, line: bytes) -> None:
+        tally(self._memory.out.counts.skipped, kind or "")
+        facts = self._memory.state.facts
+        if facts.birth is None and kind in TIMED:
+            found = _TIMESTAMP.search(line)
+            facts.birth = iso(found[1].decode("ascii", "replace")) if found else None
+
+    def _read_bare(self, line: bytes, offset: int) -> None:
+        found = claude_lines.bare_lines.decode(line, offset)
+        if isinstance(found, Rejected):
+            tally(self._memory.out.counts.rejected, found.reason)
+            return
+        if isinstance(found, Repaired):
+            for what in found.what:
+                tally(self._memory.out.counts.repaired, what)
+            found = found.value
+        read_bare(self._memory, found)
+
+    def _read(self, line: Line, raw: bytes, offset: int) -> None:
+        if line.type in BARE:
+            self._read_bare(raw, offset)
+            return
+        memory = self._memory
+        self._learn(line)
+        spot = spot_of(memory, line, memory.stamp(line.timestamp), offset)
+        read = _READ.get(line.type)
+        if read is not None:
+            read(memory, spot)
+            return
+        # A type that is not read may still be a link of the chain.
+        memory.follow(spot)
+        counts = memory.out.counts
+        tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
+
+    def _learn(self, line: Line) -> None:
+        facts = self._memory.state.facts
+        if facts.session_id is None:
+            facts.session_id = line.session_id
+        if facts.project is None:
+            facts.project = line.cwd
+        if line.version is not None:
+            facts.version = line.version
+            facts.git_branch = branch_of(line)
+            facts.entrypoint = line.entrypoint
+        if line.forked_from is not None and facts.forked_from is None:
+            facts.forked_from = line.forked_from.session_id

@@ -1,0 +1,174 @@
+"""Content records made from Claude Code lines: one for each block, numbered as it stands in its line."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from burnd.readers.claude_lines import Attachment, Piece, Source
+from burnd.readers.claude_memory import Memory, Spot
+from burnd.readers.claude_prompts import attached_text
+from burnd.readers.claude_state import MAIN
+from burnd.readers.safe_json import Rejected, plain
+from burnd.records import Content, File, ToolResult, ToolUse
+from burnd.records.content import Kind, Role
+
+CALLS: Final = frozenset({"tool_use", "server_tool_use"})
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class Page:
+    """Takes down the blocks of one line, each as a record of its own."""
+
+    def __init__(self, memory: Memory, spot: Spot, message_id: str, n: int = 0) -> None:
+        self._records = memory.out.content
+        self._session_id, self._rail_id = memory.session_id, spot.rail.id
+        self._message_id, self._n, self._ts = message_id, n, spot.ts
+        self._next = 0
+
+    def add(self, role: Role, kind: Kind, **block: Any) -> None:
+        self._records.append(
+            Content(
+                session_id=self._session_id,
+                rail_id=self._rail_id,
+                message_id=self._message_id,
+                n=self._n,
+                b=self._next,
+                ts=self._ts,
+                role=role,
+                kind=kind,
+                **block,
+            )
+        )
+        self._next += 1
+
+    def add_said(self, piece: Piece) -> None:
+        """What a model said or asked for."""
+        if piece.type in CALLS:
+            use = ToolUse(id=piece.id or "", name=piece.name or "", input=piece.input or _NULL)
+            self.add("assistant", "tool_use", tool_use=use)
+        elif piece.thinking:
+            self.add("assistant", "thinking", text=piece.thinking)
+        elif piece.text:
+            self.add("assistant", "text", text=piece.text)
+        elif piece.tool_use_id is not None:
+            self.add_result(piece)
+
+    def add_given(self, piece: Piece, role: Role, kind: Kind) -> None:
+        """What a model was given: a result, a file, or a text in this role."""
+        if piece.type == "tool_result":
+            self.add_result(piece)
+        elif piece.text:
+            self.add(role, kind, text=piece.text)
+        elif (file := _file(piece.source, piece.title)) is not None:
+            self.add(role, "file", file=file)
+
+    def add_result(self, piece: Piece) -> None:
+        """A result without the images in it, then each of them."""
+        content, files = _opened_result(piece.content) if piece.content else (_NULL, ())
+        result = ToolResult(tool_use_id=piece.tool_use_id or "", content=content, is_error=piece.is_error)
+        self.add("tool_result", "tool_result", tool_result=result)
+        for file in files:
+            self.add("tool_result", "file", file=file)
+
+
+def keep_message(memory: Memory, spot: Spot, message_id: str, n: int, pieces: Sequence[Piece]) -> None:
+    """Keep what a model said in line `n` of its message."""
+    if memory.keep_content:
+        page = Page(memory, spot, message_id, n)
+        for piece in pieces:
+            page.add_said(piece)
+
+
+def keep_user(memory: Memory, spot: Spot, content: str | list[Piece] | None, role: Role, kind: Kind) -> None:
+    """Keep a user line: its texts in the given role and kind, its results and files as such."""
+    if not memory.keep_content or not content:
+        return
+    page = Page(memory, spot, spot.name)
+    if isinstance(content, str):
+        page.add(role, kind, text=content)
+        return
+    for piece in content:
+        page.add_given(piece, role, kind)
+
+
+def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
+    """Keep queued prompts, files and system prompts; the other attachments repeat what is known elsewhere."""
+    if not memory.keep_content:
+        return
+    if is_prompt:
+        keep_user(memory, spot, attachment.prompt, "user", "text")
+    elif attachment.type == "prompt_snapshot":
+        page = Page(memory, spot, spot.name)
+        for text in _system_prompt(attachment):
+            page.add("system", "text", text=text)
+    elif attachment.type == "file":
+        file = File(mime="text/plain", name=attachment.filename)
+        Page(memory, spot, spot.name).add("user", "file", text=attached_text(attachment), file=file)
+
+
+def title(memory: Memory, name: str, kind: Kind, text: str, ts: str) -> Content:
+    """A title as content; its name tells which of the sources it is from, so that the best can be chosen."""
+    return Content(
+        session_id=memory.session_id,
+        rail_id=MAIN,
+        message_id=f"title:{name}",
+        n=0,
+        b=0,
+        ts=ts,
+        role="system",
+        kind=kind,
+        text=text,
+    )
+
+
+def as_text(raw: msgspec.Raw) -> msgspec.Raw:
+    """JSON that others could not open, as a JSON text of itself."""
+    return msgspec.Raw(msgspec.json.encode(bytes(raw).decode("utf-8", "replace")))
+
+
+def _opened_result(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:
+    if bytes(memoryview(raw)[:1]) == b'"':
+        return raw, ()
+    value = plain(raw)
+    if isinstance(value, Rejected):
+        return as_text(raw), ()
+    files = list(_taken_out(value)) if isinstance(value, list) else []
+    return (msgspec.Raw(msgspec.json.encode(value)) if files else raw), files
+
+
+def _taken_out(blocks: list[Any]) -> Iterator[File]:
+    """Take the bytes of images out of a result's blocks, where they would be kept as base64."""
+    for block in blocks:
+        source = block.get("source") if isinstance(block, dict) else None
+        if isinstance(source, dict) and isinstance(source.get("data"), str):
+            media = source.get("media_type")
+            found = Source(data=source["data"], media_type=media if isinstance(media, str) else None)
+            file = _file(found, None)
+            if file is not None:
+                del source["data"]
+                yield file
+
+
+def _file(source: Source | None, name: str | None) -> File | None:
+    if source is None or not source.data:
+        return None
+    try:
+        data = binascii.a2b_base64(source.data)
+    except ValueError:
+        return None
+    return File(mime=source.media_type or "application/octet-stream", name=name, data=data)
+
+
+def _system_prompt(attachment: Attachment) -> Iterator[str]:
+    """A snapshot's system prompt, then its tools as JSON."""
+    prompt = attachment.system_prompt
+    text = prompt if isinstance(prompt, str) else "\n\n".join(prompt or ())
+    text = text or attached_text(attachment)
+    if text:
+        yield text
+    if attachment.tools:
+        yield bytes(attachment.tools).decode("utf-8", "replace")

@@ -1,0 +1,165 @@
+"""Lines that go into the model: prompts, results, attachments and what the harness adds to them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from burnd.classify.keywords import prompt_words
+from burnd.readers.claude_chain import add_entry
+from burnd.readers.claude_content import keep_attachment, keep_user
+from burnd.readers.claude_lines import Outcome, Piece
+from burnd.readers.claude_memory import Memory, Spot, tally
+from burnd.readers.claude_messages import answer, note
+from burnd.readers.claude_prompts import (
+    ATTACHMENT_TYPES,
+    INTERRUPT,
+    attached_blocks,
+    attachment_of,
+    blocks_of,
+    is_harness_text,
+    is_queued_prompt,
+    notified_agent,
+    text_of,
+)
+from burnd.readers.claude_state import MAIN, AgentLink, Prompt, SavedOutput
+from burnd.readers.claude_tools import DELEGATES, short_hash
+from burnd.records import Block
+
+_SNAPSHOT: Final = b'{"type":"prompt_snapshot"'
+
+
+def read_user(memory: Memory, spot: Spot) -> None:
+    """A prompt, the results of calls, or a text the harness put in the user's place."""
+    content = spot.line.message.content if spot.line.message is not None else None
+    text = text_of(content)
+    has_results = isinstance(content, list) and any(piece.type == "tool_result" for piece in content)
+    is_prompt = bool(content) and not has_results and _is_prompt(spot, text)
+    kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
+    blocks, answers = _answered(memory, spot, content) if has_results else ((), ())
+    blocks += blocks_of(content, kind)
+    add_entry(spot, blocks, answers)
+    if is_prompt:
+        _begin_prompt(memory, spot, text, blocks)
+    else:
+        memory.follow(spot, blocks)
+        _heed_harness(memory, spot, text)
+    keep_user(
+        memory,
+        spot,
+        content,
+        role="user" if is_prompt else "system",
+        kind="summary" if kind == "summary" else "text",
+    )
+
+
+def _is_prompt(spot: Spot, text: str) -> bool:
+    """Whether a person asked this; on an agent's rail, whether it is the text that handed it its work."""
+    line, rail = spot.line, spot.rail
+    if line.is_compact_summary:
+        return False
+    if rail.id != MAIN:
+        return not rail.prompted and not line.is_meta
+    return not is_harness_text(line, text)
+
+
+def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ...]) -> None:
+    rail, parent = spot.rail, spot.parent
+    rail.prompted = True
+    if rail.id != MAIN and memory.place.rail_id is None:
+        _claim_delegation(memory, spot, text)
+    memory.keep_prompt(Prompt(spot.name, prompt_words(text)))
+    memory.add_link(spot, turn=parent.turn if parent is not None else None, prompt=spot.name, blocks=blocks)
+
+
+def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
+    """Tie a sidechain in the main file to the call that handed out this very text."""
+    rail, wanted = spot.rail, short_hash(text.encode())
+    waiting = memory.state.delegations
+    found = next((one for one in waiting.values() if one.prompt_hash == wanted), None)
+    if found is None:
+        return
+    del waiting[found.call_id]
+    rail.agent_type, rail.parent_tool_use_id = found.type, found.call_id
+    memory.out.agents.append(
+        AgentLink(memory.session_id, rail.id, "prompt", tool_use_id=found.call_id, type=found.type)
+    )
+
+
+def _heed_harness(memory: Memory, spot: Spot, text: str) -> None:
+    if text.startswith(INTERRUPT):
+        turn = spot.parent.turn if spot.parent is not None else None
+        note(memory, spot, "interrupt", message_id=spot.line.interrupted_message_id or turn)
+        return
+    notified = notified_agent(text)
+    if notified is None:
+        return
+    agent_id, call_id = notified
+    name, agent_type = _call(memory, call_id)
+    if name is None or name in DELEGATES:
+        memory.out.agents.append(
+            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call_id, type=agent_type)
+        )
+
+
+def _call(memory: Memory, call_id: str) -> tuple[str | None, str | None]:
+    """A recent call's tool and target."""
+    recent = (call for holding in memory.state.holdings.values() for call in holding.calls)
+    return next(((call.name, call.target) for call in recent if call.id == call_id), (None, None))
+
+
+def _answered(
+    memory: Memory, spot: Spot, content: str | list[Piece] | None
+) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    """The blocks of a line's results, and the messages whose calls they answer."""
+    blocks: tuple[Block, ...] = ()
+    answers: tuple[str, ...] = ()
+    results = [piece for piece in content or () if isinstance(piece, Piece) and piece.type == "tool_result"]
+    for piece in results:
+        own, message_id = answer(memory, spot, piece)
+        blocks += own
+        if message_id is not None and message_id not in answers:
+            answers += (message_id,)
+    outcome = spot.line.tool_use_result
+    if isinstance(outcome, Outcome):
+        _note_outcome(memory, spot, outcome, results[0].tool_use_id or "")
+    return blocks, answers
+
+
+def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str) -> None:
+    if outcome.agent_id:
+        agent_type = _call(memory, call_id)[1]
+        memory.out.agents.append(
+            AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type)
+        )
+    name = _base_name(outcome.persisted_output_path) if outcome.persisted_output_path else None
+    if name:
+        memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
+
+
+def _base_name(path: str) -> str | None:
+    """A file's own name, whatever folder the log claims it is in."""
+    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    return name if name not in ("", ".", "..") and "\0" not in name else None
+
+
+def read_attachment(memory: Memory, spot: Spot) -> None:
+    """What a client put beside a prompt or a result; a queued prompt is one a person typed meanwhile."""
+    if not memory.keep_content and bytes(memoryview(spot.line.attachment)[: len(_SNAPSHOT)]) == _SNAPSHOT:
+        memory.follow(spot)
+        return
+    attachment = attachment_of(spot.line)
+    if attachment is None:
+        memory.follow(spot)
+        return
+    if attachment.type not in ATTACHMENT_TYPES:
+        tally(memory.out.counts.unknown, f"attachment/{attachment.type}")
+    text = text_of(attachment.prompt)
+    is_prompt = is_queued_prompt(attachment, text)
+    blocks = attached_blocks(spot.line, attachment, is_prompt=is_prompt)
+    add_entry(spot, blocks, hangs=True)
+    if is_prompt:
+        _begin_prompt(memory, spot, text, blocks)
+    else:
+        memory.follow(spot, blocks)
+        _heed_harness(memory, spot, text)
+    keep_attachment(memory, spot, attachment, is_prompt=is_prompt)

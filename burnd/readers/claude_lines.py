@@ -1,0 +1,303 @@
+"""The shapes of a Claude Code transcript's lines: only the fields that are used, and which lines are not.
+
+Every field has a default and unknown ones are ignored, so that a line of any release decodes. What may be
+large and is seldom needed stays `Raw`: tool arguments, results, attachments.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from burnd.readers.safe_json import SafeDecoder
+
+NOTHING: Final = msgspec.Raw(b"")
+SYNTHETIC: Final = "<synthetic>"
+
+
+class _Camel(msgspec.Struct, gc=False, rename="camel"):
+    """The envelope's keys are in camel case; the API's own objects inside it are in snake case."""
+
+
+class CacheCreation(msgspec.Struct, gc=False):
+    """How the written cache splits over the two life times."""
+
+    ephemeral_5m_input_tokens: int | None = None
+    ephemeral_1h_input_tokens: int | None = None
+
+
+class ServerToolUse(msgspec.Struct, gc=False):
+    """Requests that ran at the provider."""
+
+    web_search_requests: int | None = None
+    web_fetch_requests: int | None = None
+
+
+class OutputDetails(msgspec.Struct, gc=False):
+    """What the output tokens hold."""
+
+    thinking_tokens: int | None = None
+
+
+class TokenCounts(msgspec.Struct, gc=False):
+    """Token counts as the API writes them, of a whole response or of one iteration within it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    output_tokens_details: OutputDetails | None = None
+
+
+class Iteration(TokenCounts, gc=False):
+    """One model call within a response; most kinds are already in the response's own sums."""
+
+    type: str | None = None
+    model: str | None = None
+
+
+class UsageLine(TokenCounts, gc=False):
+    """A response's whole `usage` object."""
+
+    server_tool_use: ServerToolUse | None = None
+    speed: str | None = None
+    iterations: list[Iteration] | None = None
+
+
+class Source(msgspec.Struct, gc=False):
+    """Where an image's or document's bytes are."""
+
+    type: str | None = None
+    media_type: str | None = None
+    data: str | None = None
+
+
+class Piece(msgspec.Struct, gc=False):
+    """One content block of any type: text, thinking, a call, a result, an image, a document."""
+
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw = NOTHING
+    tool_use_id: str | None = None
+    content: msgspec.Raw = NOTHING
+    is_error: bool | None = None
+    source: Source | None = None
+    title: str | None = None
+
+
+class Message(msgspec.Struct, gc=False):
+    """The API's message, or the user's; `stop_details` is Raw because its mere presence says something."""
+
+    id: str | None = None
+    model: str | None = None
+    content: str | list[Piece] | None = None
+    stop_reason: str | None = None
+    stop_details: msgspec.Raw = NOTHING
+    usage: UsageLine | None = None
+
+
+class ForkedFrom(_Camel):
+    """The session a copied line came from."""
+
+    session_id: str | None = None
+
+
+class CompactMetadata(_Camel):
+    """What a compaction did."""
+
+    trigger: str | None = None
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+
+
+class Line(_Camel):
+    """A line of the conversation: user, assistant, system, attachment, or a type not known yet."""
+
+    type: str = ""
+    subtype: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    logical_parent_uuid: str | None = None
+    timestamp: str | None = None
+    session_id: str | None = None
+    is_sidechain: bool = False
+    is_meta: bool | None = None
+    is_compact_summary: bool | None = None
+    cwd: str | None = None
+    git_branch: str | None = None
+    version: str | None = None
+    entrypoint: str | None = None
+    forked_from: ForkedFrom | None = None
+    message: Message | None = None
+    request_id: str | None = None
+    request_ref: str | None = None
+    attribution_agent: str | None = None
+    is_api_error_message: bool | None = None
+    api_error_status: int | None = None
+    turn_origin: str | None = None
+    interrupted_message_id: str | None = None
+    refused_message_id: str | None = None
+    source_tool_assistant_uuid: str | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
+    tool_use_result: Outcome | str | list[msgspec.Raw] | float | bool | None = None
+    error: msgspec.Raw = NOTHING
+    compact_metadata: CompactMetadata | None = None
+    attachment: msgspec.Raw = NOTHING
+    rendered: msgspec.Raw = NOTHING
+    rendered_role: str | None = None
+
+
+class BareLine(_Camel):
+    """A line beside the conversation: a title, a request, a running total."""
+
+    type: str = ""
+    id: str | None = None
+    timestamp: str | None = None
+    session_id: str | None = None
+    custom_title: str | None = None
+    ai_title: str | None = None
+    summary: str | None = None
+    leaf_uuid: str | None = None
+    last_prompt: str | None = None
+    model_usage: dict[str, ModelUsage | None] | None = None
+
+
+class ModelUsage(_Camel):
+    """A running total of one model, as the client's own books have it."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    thinking_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    five_minutes: int | None = msgspec.field(name="cacheCreationEphemeral5mInputTokens", default=None)
+    one_hour: int | None = msgspec.field(name="cacheCreationEphemeral1hInputTokens", default=None)
+
+
+class Origin(msgspec.Struct, gc=False):
+    """Who a queued text is from."""
+
+    kind: str | None = None
+
+
+class Attachment(_Camel):
+    """What a client put beside a prompt or a result; `content` is shaped differently for each type."""
+
+    type: str = ""
+    prompt: str | list[Piece] | None = None
+    command_mode: str | None = None
+    origin: Origin | None = None
+    filename: str | None = None
+    hook_event: str | None = None
+    content: msgspec.Raw = NOTHING
+    system_prompt: str | list[str] | None = None
+    tools: msgspec.Raw = NOTHING
+
+
+class Outcome(_Camel):
+    """The few facts that are wanted from a `toolUseResult`."""
+
+    agent_id: str | None = None
+    persisted_output_path: str | None = None
+
+
+class ErrorFacts(msgspec.Struct, gc=False):
+    """The HTTP status of a failed request."""
+
+    status: int | None = None
+
+
+class Rendered(msgspec.Struct, gc=False):
+    """A text as an attachment put it before the model."""
+
+    content: str | list[Piece] | None = None
+
+
+class FileText(msgspec.Struct, gc=False):
+    """The text within a file attachment."""
+
+    content: str | None = None
+
+
+class FileContent(msgspec.Struct, gc=False):
+    """A file attachment's content: a text file has its text in `file`."""
+
+    file: FileText | None = None
+
+
+lines: Final = SafeDecoder(Line)
+bare_lines: Final = SafeDecoder(BareLine)
+attachments: Final = SafeDecoder(Attachment)
+error_facts: Final = SafeDecoder(ErrorFacts)
+file_contents: Final = SafeDecoder(FileContent)
+rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
+pieces: Final = msgspec.json.Decoder(str | list[Piece] | None)
+
+CONVERSATION: Final = frozenset({"user", "assistant", "system", "attachment"})
+TITLES: Final = frozenset({"custom-title", "ai-title", "summary", "last-prompt"})
+BARE: Final = TITLES | {"api-request", "cost-state"}
+TIMED: Final = frozenset({"queue-operation"})
+# `progress` lines repeat whole messages of sub-agents with their usage: they are never counted.
+IGNORED: Final = TIMED | {
+    "agent-color",
+    "agent-name",
+    "agent-setting",
+    "api-request-blob",
+    "api-request-shape",
+    "atis-latch",
+    "attribution-snapshot",
+    "content-replacement",
+    "file-history-delta",
+    "file-history-snapshot",
+    "mode",
+    "permission-mode",
+    "pr-link",
+    "progress",
+    "tag",
+    "tools-used",
+    "worktree-state",
+}
+SYSTEM_SUBTYPES: Final = frozenset(
+    {
+        "api_error",
+        "compact_boundary",
+        "informational",
+        "local_command",
+        "model_fallback",
+        "model_refusal_no_fallback",
+        "stop_hook_summary",
+        "turn_duration",
+    }
+)
+
+_TYPE_FIRST: Final = b'{"type":"'
+_LONGEST_NAME: Final = 64
+
+
+def leading_type(line: bytes) -> str | None:
+    """The type of a line that names it first, as all lines beside the conversation do; no decoding."""
+    if not line.startswith(_TYPE_FIRST):
+        return None
+    end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)
+    return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
+
+
+def branch_of(line: Line) -> str | None:
+    """The branch worked on; a detached head or no repository is none."""
+    return line.git_branch if line.git_branch not in ("", "HEAD") else None
+
+
+@lru_cache(maxsize=256)
+def release(version: str | None) -> tuple[int, ...] | None:
+    """The numbers of a client's version; None where there is none to be read."""
+    if not version:
+        return None
+    numbers = version.split("-", 1)[0].split(".")
+    return tuple(map(int, numbers)) if all(n.isdecimal() and len(n) < 10 for n in numbers) else None

@@ -1,0 +1,254 @@
+"""A reader's memory: the state it carries, the rows it has given away, and what has come out since."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from burnd.readers.claude_lines import Line, UsageLine
+from burnd.readers.claude_place import Place
+from burnd.readers.claude_state import (
+    KEPT_HOLDINGS,
+    KEPT_LINKS,
+    KEPT_PROMPTS,
+    KEPT_RAILS,
+    MAIN,
+    AgentLink,
+    Link,
+    Lookups,
+    Prompt,
+    Rail,
+    Reading,
+    State,
+    dump_state,
+)
+from burnd.readers.claude_usage import Bill, bill_of
+from burnd.readers.holding import Holding, with_iterations
+from burnd.records import Block
+from burnd.records.times import canonical
+
+V = TypeVar("V")
+
+NEVER: Final = "1970-01-01T00:00:00.000Z"
+_LONGEST_NAME: Final = 60
+_MOST_NAMES: Final = 100
+
+
+class Spot(msgspec.Struct, frozen=True, gc=False):
+    """A line with where it stands: its rail, the link above it, its time.
+
+    `name` is the line's uuid, or made from its offset where it has none.
+    """
+
+    line: Line
+    rail: Rail
+    parent: Link | None
+    ts: str
+    offset: int
+    name: str
+
+
+class Memory:
+    """Finds rows wherever they are by now: in the state, in what is about to be given away, or in the lookups.
+
+    What is found does not depend on when readings were taken, since a row is in one of the three from the line
+    on that made it.
+    """
+
+    def __init__(self, place: Place, state: State, lookups: Lookups, *, keep_content: bool, keep_hashes: bool) -> None:
+        self.place = place
+        self.state = state
+        state.facts.session_id = state.facts.session_id or place.session_id
+        self.lookups = lookups
+        self.keep_content = keep_content
+        self.keep_hashes = keep_hashes
+        self.out = Reading()
+        self.touched: dict[str, Holding] = {}
+        self._billed: tuple[UsageLine | None, Bill] = (None, bill_of(None))
+
+    @property
+    def session_id(self) -> str:
+        """The path's session or else the first that a line named; it never changes once it was needed."""
+        facts = self.state.facts
+        if facts.session_id is None:
+            facts.session_id = self.place.stem
+        return facts.session_id
+
+    def tell_meta(self) -> None:
+        """Give away, once, what the file beside an agent's transcript says; it may appear after the transcript."""
+        place = self.place
+        if place.meta is None or place.rail_id is None or place.session_id is None or self.state.meta_told:
+            return
+        self.state.meta_told = True
+        meta = place.meta
+        self.out.agents.append(
+            AgentLink(
+                place.session_id,
+                place.rail_id,
+                "meta",
+                tool_use_id=meta.tool_use_id,
+                type=meta.agent_type,
+                parent_agent_id=meta.parent_agent_id,
+            )
+        )
+
+    def link(self, uuid: str) -> Link | None:
+        return self.out.links.get(uuid) or self.state.links.get(uuid) or self.lookups.link(uuid)
+
+    def add_link(
+        self,
+        spot: Spot,
+        *,
+        turn: str | None,
+        prompt: str | None,
+        said: bool = False,
+        blocks: tuple[Block, ...] = (),
+    ) -> None:
+        uuid = spot.line.uuid
+        if uuid is None:
+            return
+        parent = spot.parent.uuid if spot.parent is not None and not said else None
+        rail = spot.rail
+        self.out.links[uuid] = Link(uuid, rail.id, spot.offset, parent, turn, prompt, said, blocks)
+        rail.last = uuid
+
+    def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
+        """Link a line that is neither a message nor a prompt: it continues what is above it."""
+        parent = spot.parent
+        turn, prompt = (parent.turn, parent.prompt) if parent is not None else (None, None)
+        self.add_link(spot, turn=turn, prompt=prompt, blocks=blocks)
+
+    def assume(self, uuid: str, rail: Rail, offset: int) -> Link:
+        """A link for a line that is not in the file: it is taken to follow the rail's last line."""
+        last = self.link(rail.last) if rail.last is not None else None
+        turn, prompt = (last.turn, last.prompt) if last is not None else (None, None)
+        link = Link(uuid, rail.id, offset, rail.last, turn, prompt)
+        self.out.links[uuid] = link
+        return link
+
+    def holding(self, message_id: str) -> Holding | None:
+        held = self.state.holdings.get(message_id) or self.touched.get(message_id)
+        if held is not None:
+            return held
+        found = self.lookups.holding(message_id)
+        return copy.copy(found) if found is not None else None
+
+    def touch(self, holding: Holding) -> None:
+        """Keep a holding that was made or changed, and give it away with the next reading."""
+        self.touched[holding.message_id] = holding
+        _keep(self.state.holdings, holding.message_id, holding, KEPT_HOLDINGS)
+
+    def settle(self, message_id: str | None) -> None:
+        holding = self.holding(message_id) if message_id is not None else None
+        if holding is not None and not holding.settled:
+            holding.settled = True
+            self.touch(holding)
+
+    def bill(self, usage: UsageLine | None) -> Bill:
+        """What a usage object says. The lines of a message mostly repeat one object."""
+        if usage != self._billed[0]:
+            self._billed = (usage, bill_of(usage))
+        return self._billed[1]
+
+    def prompt(self, prompt_id: str | None) -> Prompt | None:
+        if prompt_id is None:
+            return None
+        known = self.state.prompts.get(prompt_id) or self.out.prompts.get(prompt_id)
+        return known or self.lookups.prompt(prompt_id)
+
+    def keep_prompt(self, prompt: Prompt) -> None:
+        self.out.prompts[prompt.id] = prompt
+        _keep(self.state.prompts, prompt.id, prompt, KEPT_PROMPTS)
+
+    def rail(self, rail_id: str) -> Rail:
+        rails = self.state.rails
+        rail = rails.get(rail_id)
+        if rail is None:
+            rail = self._found_rail(rail_id) or self._new_rail(rail_id)
+            _keep(rails, rail_id, rail, KEPT_RAILS, self._retire)
+        elif len(rails) > 1:
+            _keep(rails, rail_id, rail, KEPT_RAILS)
+        return rail
+
+    def _found_rail(self, rail_id: str) -> Rail | None:
+        retired = self.out.rails.pop(rail_id, None)
+        if retired is not None:
+            return retired
+        found = self.lookups.rail(rail_id)
+        if found is None:
+            return None
+        rail = copy.copy(found)
+        rail.recent = list(found.recent)
+        return rail
+
+    def _new_rail(self, rail_id: str) -> Rail:
+        meta = self.place.meta if rail_id != MAIN else None
+        if meta is None:
+            return Rail(rail_id)
+        return Rail(rail_id, agent_type=meta.agent_type, parent_tool_use_id=meta.tool_use_id)
+
+    def _retire(self, rail: Rail) -> None:
+        self.settle(rail.open)
+        self.out.rails[rail.id] = rail
+
+    def stamp(self, text: str | None) -> str:
+        """A line's own time in canonical form, or the last one seen where it has none that can be read."""
+        ts = iso(text)
+        if ts is None:
+            return self.state.stamp or NEVER
+        facts = self.state.facts
+        self.state.stamp = ts
+        if facts.birth is None:
+            facts.birth = ts
+        if facts.first_ts is None or ts < facts.first_ts:
+            facts.first_ts = ts
+        if facts.last_ts is None or ts > facts.last_ts:
+            facts.last_ts = ts
+        return ts
+
+    def take(self) -> Reading:
+        out, state = self.out, self.state
+        for holding in self.touched.values():
+            holding.late_born = state.facts.birth is not None and state.facts.birth > holding.ts
+            out.holdings.extend(with_iterations(copy.copy(holding)))
+        older = [item for item in state.links.items() if item[0] not in out.links]
+        state.links = dict([*older, *out.links.items()][-KEPT_LINKS:])
+        out.facts = copy.copy(state.facts)
+        out.state = dump_state(state)
+        self.out, self.touched = Reading(), {}
+        return out
+
+
+def iso(text: str | None) -> str | None:
+    """A time in canonical form; None for what is no time."""
+    if text is None:
+        return None
+    try:
+        datetime.fromisoformat(text)
+        if len(text) == 24 and text[10] == "T" and text[19] == "." and text[23] == "Z" and text[7] == "-":
+            return text
+        return canonical(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def tally(counts: dict[str, int], name: str) -> None:
+    """Count one more of a name that may come from outside: cut to length, and only so many names."""
+    name = name[:_LONGEST_NAME]
+    if name not in counts and len(counts) >= _MOST_NAMES:
+        name = "(other)"
+    counts[name] = counts.get(name, 0) + 1
+
+
+def _keep(kept: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:
+    """Put a value last; the first goes when there are too many."""
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > most:
+        oldest = kept.pop(next(iter(kept)))
+        if retire is not None:
+            retire(oldest)

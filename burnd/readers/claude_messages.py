@@ -1,0 +1,245 @@
+"""Lines a model wrote: they open a holding, add blocks and calls to it, and may raise what it was billed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from burnd.classify.activity import Call, step
+from burnd.classify.tools import kind
+from burnd.readers.claude_chain import begin_generation, entered
+from burnd.readers.claude_content import CALLS, as_text, keep_message
+from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
+from burnd.readers.claude_memory import Memory, Spot
+from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation
+from burnd.readers.claude_tools import Arguments, arguments_of, result_of, short_hash, size
+from burnd.readers.claude_usage import count, is_final
+from burnd.readers.holding import (
+    FORKED,
+    LACKS_REQUEST,
+    NO_REQUEST_ID,
+    SIDECHAIN,
+    SOURCE,
+    Holding,
+    LineKey,
+)
+from burnd.records import Block, Event, Subagent
+
+REFUSAL: Final = "refusal"
+
+
+def read_assistant(memory: Memory, spot: Spot) -> None:
+    message = spot.line.message
+    if message is None or message.model == SYNTHETIC:
+        memory.follow(spot)
+        if message is not None:
+            _note_synthetic(memory, spot)
+        return
+    message_id = message.id or spot.line.request_id or spot.name
+    holding = memory.holding(message_id) or _begin(memory, spot, message_id)
+    _weigh(memory, holding, spot, message)
+    if spot.name not in holding.lines:
+        _add_line(memory, holding, spot, message)
+    memory.touch(holding)
+    memory.add_link(spot, turn=message_id, prompt=holding.prompt_id, said=True)
+
+
+def _note_synthetic(memory: Memory, spot: Spot) -> None:
+    """The client speaks in the model's place: a request failed, was refused or was never answered."""
+    line = spot.line
+    if line.refused_message_id is not None:
+        refused = memory.holding(line.refused_message_id)
+        if refused is None or refused.stop_reason != REFUSAL:
+            note(memory, spot, REFUSAL, name=line.refused_message_id, message_id=line.refused_message_id)
+    else:
+        note(memory, spot, "api_error" if line.is_api_error_message else "no_response", status=line.api_error_status)
+
+
+def note(
+    memory: Memory,
+    spot: Spot,
+    what: str,
+    *,
+    name: str | None = None,
+    message_id: str | None = None,
+    status: int | None = None,
+) -> None:
+    memory.out.events.append(
+        Event(
+            source=SOURCE,
+            session_id=memory.session_id,
+            rail_id=spot.rail.id,
+            id=name or spot.name,
+            ts=spot.ts,
+            name=what,
+            message_id=message_id,
+            status=status if status is not None and 0 <= status < 1000 else None,
+        )
+    )
+
+
+def _begin(memory: Memory, spot: Spot, message_id: str) -> Holding:
+    """Open a holding: what stands above its first line is what the model was given."""
+    rail, parent, line = spot.rail, spot.parent, spot.line
+    memory.settle(rail.open)
+    rail.open = message_id
+    blocks = entered(memory, rail, parent)
+    prompt = memory.prompt(parent.prompt) if parent is not None else None
+    return Holding(
+        message_id=message_id,
+        session_id=memory.session_id,
+        rail_id=rail.id,
+        turn_index=begin_generation(rail),
+        ts=spot.ts,
+        parent=parent.turn if parent is not None else None,
+        entered=blocks,
+        subagent=_subagent(spot) if rail.id != MAIN else None,
+        project=memory.state.facts.project,
+        git_branch=branch_of(line),
+        prompt_id=prompt.id if prompt is not None else None,
+        prompt_words=prompt.words if prompt is not None else (),
+        prompt_retries=prompt.walk.retries if prompt is not None else 0,
+    )
+
+
+def _subagent(spot: Spot) -> Subagent:
+    rail = spot.rail
+    return Subagent(
+        agent_id=rail.id,
+        type=rail.agent_type or spot.line.attribution_agent,
+        parent_tool_use_id=rail.parent_tool_use_id,
+    )
+
+
+def _weigh(memory: Memory, holding: Holding, spot: Spot, message: Message) -> None:
+    """Take the line's whole usage object if it is the best so far; add its evidence to the rank."""
+    line, usage = spot.line, message.usage
+    if spot.ts < holding.ts:
+        holding.ts = spot.ts
+    if not holding.final:
+        holding.final = is_final(line, message)
+    if holding.rank:
+        holding.rank &= _rank(memory, line)
+        holding.request_ref = holding.request_ref or line.request_ref
+    output = count(usage.output_tokens) if usage is not None else 0
+    key = (output, message.stop_reason is not None, spot.ts, spot.name)
+    if key <= holding.best:
+        return
+    if message.stop_reason == REFUSAL and holding.stop_reason != REFUSAL:
+        note(memory, spot, REFUSAL, name=holding.message_id, message_id=holding.message_id)
+    holding.best = LineKey(*key)
+    holding.model = message.model or ""
+    holding.stop_reason = message.stop_reason
+    holding.usage, holding.speed, holding.server_tools, holding.apart = memory.bill(usage)
+
+
+def _rank(memory: Memory, line: Line) -> int:
+    rank = 0
+    if line.request_ref is None or line.request_ref not in memory.state.requests:
+        rank |= LACKS_REQUEST
+    if line.forked_from is not None:
+        rank |= FORKED
+    if line.is_sidechain:
+        rank |= SIDECHAIN
+    if line.request_id is None:
+        rank |= NO_REQUEST_ID
+    return rank
+
+
+def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) -> None:
+    content = message.content
+    pieces: Sequence[Piece]
+    pieces = [Piece(type="text", text=content)] if isinstance(content, str) else content or []
+    made = [block for piece in pieces if (block := _made(piece)) is not None]
+    for piece in pieces:
+        if piece.type in CALLS:
+            _add_call(memory, holding, piece)
+    holding.made += tuple(made)
+    keep_message(memory, spot, holding.message_id, len(holding.lines), pieces)
+    holding.lines += (spot.name,)
+
+
+def _made(piece: Piece) -> Block | None:
+    """A block of output by its size. Thinking that is hidden is as long as its signature."""
+    if piece.type in CALLS:
+        return Block(kind="call", bytes=len(piece.input), call_id=piece.id)
+    if piece.type in ("thinking", "redacted_thinking"):
+        return Block(kind="thinking", bytes=size(piece.thinking or piece.signature or piece.data or ""))
+    if piece.text is not None:
+        return Block(kind="text", bytes=size(piece.text))
+    if piece.tool_use_id is not None:
+        return Block(kind="result", bytes=len(piece.content), call_id=piece.tool_use_id)
+    return None
+
+
+def _add_call(memory: Memory, holding: Holding, piece: Piece) -> None:
+    given = arguments_of(piece)
+    if not given.readable:
+        piece.input = as_text(piece.input)
+    if any(call.id == given.call.id for call in holding.calls):
+        return
+    # What runs at the provider is answered within the response, if at all.
+    answered = piece.type != "tool_use"
+    holding.calls += (replace(given.call, is_error=False) if answered else given.call,)
+    if given.file is not None and given.file not in holding.files:
+        holding.files += (given.file,)
+    if given.prompt is not None:
+        _expect_agent(memory, given)
+    if kind(given.call.name) in ("edit", "shell"):
+        _walk(memory, holding, given.call.name)
+
+
+def _expect_agent(memory: Memory, given: Arguments) -> None:
+    waiting, call = memory.state.delegations, given.call
+    waiting[call.id] = Delegation(call.id, short_hash((given.prompt or "").encode()), call.target)
+    if len(waiting) > KEPT_DELEGATIONS:
+        del waiting[next(iter(waiting))]
+
+
+def _walk(memory: Memory, holding: Holding, tool: str) -> None:
+    """Go on with the retry walk over all calls of the prompt."""
+    prompt = memory.prompt(holding.prompt_id)
+    if prompt is None:
+        return
+    walk = step(prompt.walk, (Call(tool),))
+    holding.prompt_retries = walk.retries
+    if walk != prompt.walk:
+        memory.keep_prompt(replace(prompt, walk=walk))
+
+
+def answer(memory: Memory, spot: Spot, piece: Piece) -> tuple[tuple[Block, ...], str | None]:
+    """Give a call its result: the result's blocks, and the message whose call it answers if that is known."""
+    call_id = piece.tool_use_id or ""
+    result = result_of(call_id, piece.content)
+    memory.state.delegations.pop(call_id, None)
+    holding = _asker(memory, spot, call_id)
+    if holding is None:
+        return result.blocks, None
+    holding.calls = tuple(
+        replace(
+            call,
+            result_hash=result.hash if memory.keep_hashes else None,
+            is_error=bool(piece.is_error) or (call.name == "Bash" and result.failed_exit),
+        )
+        if call.id == call_id
+        else call
+        for call in holding.calls
+    )
+    memory.touch(holding)
+    return result.blocks, holding.message_id
+
+
+def _asker(memory: Memory, spot: Spot, call_id: str) -> Holding | None:
+    """The holding with this call: that of the turn above, of the line the result names, or a recent one."""
+    source = spot.line.source_tool_assistant_uuid
+    for link in (spot.parent, memory.link(source) if source is not None else None):
+        holding = memory.holding(link.turn) if link is not None and link.turn is not None else None
+        if holding is not None and _has_call(holding, call_id):
+            return holding
+    return next((one for one in memory.state.holdings.values() if _has_call(one, call_id)), None)
+
+
+def _has_call(holding: Holding, call_id: str) -> bool:
+    return any(call.id == call_id for call in holding.calls)

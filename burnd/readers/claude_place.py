@@ -1,0 +1,78 @@
+"""What the path of a Claude Code transcript tells: whose session it is, and which agent's rail."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
+
+_ENDING: Final = ".jsonl"
+_AGENT: Final = "agent-"
+_SUBAGENTS: Final = "subagents"
+_NO_SESSIONS: Final = frozenset({"memory", "journal"})
+_DEPTH_OF_A_SESSION: Final = 2
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """What a client writes beside a sub-agent's transcript, as `agent-<id>.meta.json`."""
+
+    agent_type: str | None = None
+    tool_use_id: str | None = None
+    parent_agent_id: str | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a transcript stands.
+
+    `session_id` is None where only the lines know it, `rail_id` is None for a main transcript. `stem` stands
+    in for a session id that neither the path nor any line tells.
+    """
+
+    stem: str
+    session_id: str | None = None
+    rail_id: str | None = None
+    meta: Meta | None = None
+
+
+_metas: Final = SafeDecoder(Meta)
+
+
+def place_of(relative_path: str) -> Place | None:
+    """The place of a file given by its path below `projects/`, or None where it is no transcript."""
+    *folders, name = relative_path.split("/")
+    if not name.endswith(_ENDING) or not folders:
+        return None
+    stem = name.removesuffix(_ENDING)
+    if _SUBAGENTS in folders:
+        return _subagent_place(folders, stem)
+    if len(folders) + 1 != _DEPTH_OF_A_SESSION or not stem or stem in _NO_SESSIONS or stem.startswith("."):
+        return None
+    if stem.startswith(_AGENT):
+        return Place(stem=stem, rail_id=stem.removeprefix(_AGENT)) if stem != _AGENT else None
+    return Place(stem=stem, session_id=stem)
+
+
+def _subagent_place(folders: list[str], stem: str) -> Place | None:
+    above = folders[: folders.index(_SUBAGENTS)]
+    if len(above) != _DEPTH_OF_A_SESSION or not stem.startswith(_AGENT) or stem == _AGENT:
+        return None
+    return Place(stem=stem, session_id=above[-1], rail_id=stem.removeprefix(_AGENT))
+
+
+def meta_path(relative_path: str) -> str | None:
+    """Where a sub-agent's facts would stand; None for a transcript that has none."""
+    place = place_of(relative_path)
+    if place is None or place.rail_id is None:
+        return None
+    return relative_path.removesuffix(_ENDING) + ".meta.json"
+
+
+def with_meta(place: Place, data: bytes) -> Place:
+    """The same place with the facts of its meta file; what cannot be read changes nothing."""
+    found = _metas.decode(data, 0)
+    if isinstance(found, Rejected):
+        return place
+    meta = found.value if isinstance(found, Repaired) else found
+    return msgspec.structs.replace(place, meta=meta)

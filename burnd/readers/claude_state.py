@@ -1,0 +1,229 @@
+"""What a reader of a Claude Code transcript remembers between lines, and the rows it can ask for again.
+
+The state stays small however long a session grows: what falls out of it has been given away as rows before.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from burnd.classify.activity import Walk
+from burnd.readers.holding import Holding
+from burnd.records import Block, Compaction, Content, Event, Overhead
+
+MAIN: Final = "main"
+VERSION: Final = 1
+KEPT_HOLDINGS: Final = 6
+KEPT_RAILS: Final = 32
+KEPT_PROMPTS: Final = 8
+KEPT_LINKS: Final = 16
+KEPT_REQUESTS: Final = 64
+KEPT_DELEGATIONS: Final = 64
+KEPT_ENTRIES: Final = 256
+KEPT_GENERATIONS: Final = 3
+
+
+class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Where a line stands: its rail, the turn and the prompt at or above it, and its own blocks.
+
+    `said` marks a line of a message; above any other line the chain goes on at `parent`, which is never
+    dangling: a parent that is not in the file is taken to follow the rail's last line.
+    """
+
+    uuid: str
+    rail: str
+    offset: int
+    parent: str | None = None
+    turn: str | None = None
+    prompt: str | None = None
+    said: bool = False
+    blocks: tuple[Block, ...] = ()
+
+
+class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A prompt by its word classes, and how far the retry walk over its turns has come."""
+
+    id: str
+    words: tuple[str, ...] = ()
+    walk: Walk = Walk()
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Something that may enter the context of the rail's next message.
+
+    `answers` are the messages whose calls it answers; one that `hangs` goes wherever its parent goes.
+    """
+
+    uuid: str
+    parent: str | None
+    offset: int
+    generation: int
+    blocks: tuple[Block, ...]
+    answers: tuple[str, ...] = ()
+    hangs: bool = False
+
+
+class Rail(msgspec.Struct, omit_defaults=True, gc=False):
+    """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line."""
+
+    id: str
+    next_index: int = 0
+    last: str | None = None
+    open: str | None = None
+    prompted: bool = False
+    agent_type: str | None = None
+    parent_tool_use_id: str | None = None
+    recent: list[Entry] = []
+
+
+class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A call that hands work to an agent and has no answer yet; the text only as a hash."""
+
+    call_id: str
+    prompt_hash: str
+    type: str | None
+
+
+class Facts(msgspec.Struct, omit_defaults=True):
+    """What a transcript says of its session. `birth` is the first time written in the file."""
+
+    session_id: str | None = None
+    birth: str | None = None
+    first_ts: str | None = None
+    last_ts: str | None = None
+    project: str | None = None
+    git_branch: str | None = None
+    version: str | None = None
+    entrypoint: str | None = None
+    forked_from: str | None = None
+
+
+class State(msgspec.Struct, omit_defaults=True):
+    """All that a reader needs to go on at the next line."""
+
+    version: int = VERSION
+    stamp: str | None = None
+    facts: Facts = msgspec.field(default_factory=Facts)
+    rails: dict[str, Rail] = {}
+    holdings: dict[str, Holding] = {}
+    prompts: dict[str, Prompt] = {}
+    links: dict[str, Link] = {}
+    requests: dict[str, None] = {}
+    delegations: dict[str, Delegation] = {}
+    titles: dict[str, str] = {}
+    meta_told: bool = False
+
+
+class Lookups(Protocol):
+    """Rows that earlier readings of the same file gave away; None for what was never given.
+
+    A file that is read again from its start has none: its old rows are to be forgotten first.
+    """
+
+    def link(self, uuid: str) -> Link | None:
+        """The line with this uuid."""
+
+    def prompt(self, prompt_id: str) -> Prompt | None:
+        """The prompt whose line has this uuid."""
+
+    def holding(self, message_id: str) -> Holding | None:
+        """What this file said of a message."""
+
+    def rail(self, rail_id: str) -> Rail | None:
+        """A rail that had been quiet for so long that it left the state."""
+
+
+class NoLookups:
+    """The rows of a file that is read from its start."""
+
+    def link(self, uuid: str) -> Link | None:  # noqa: ARG002
+        return None
+
+    def prompt(self, prompt_id: str) -> Prompt | None:  # noqa: ARG002
+        return None
+
+    def holding(self, message_id: str) -> Holding | None:  # noqa: ARG002
+        return None
+
+    def rail(self, rail_id: str) -> Rail | None:  # noqa: ARG002
+        return None
+
+
+class AgentLink(msgspec.Struct, frozen=True):
+    """Which call started an agent. Where two disagree, the earlier of meta, result, prompt, notification holds."""
+
+    session_id: str
+    agent_id: str
+    told_by: Literal["meta", "result", "prompt", "notification"]
+    tool_use_id: str | None = None
+    type: str | None = None
+    parent_agent_id: str | None = None
+
+
+class SavedOutput(msgspec.Struct, frozen=True):
+    """A result too big for its line: the file `tool-results/<name>` of the session holds the whole."""
+
+    session_id: str
+    rail_id: str
+    message_id: str
+    ts: str
+    name: str
+    call_id: str
+
+
+class LeafTitle(msgspec.Struct, frozen=True):
+    """A title that belongs to whichever session holds the leaf line, often another file's."""
+
+    leaf_uuid: str
+    content: Content
+
+
+class Counts(msgspec.Struct):
+    """How many lines were read, and by type or reason how many were not used as they stand."""
+
+    lines: int = 0
+    skipped: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    rejected: dict[str, int] = {}
+    repaired: dict[str, int] = {}
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What came out of a transcript since the last time: snapshots that do not change any more.
+
+    `state` is the reader's whole state after the last line fed, to be stored with the rows.
+    """
+
+    state: bytes = b""
+    facts: Facts = msgspec.field(default_factory=Facts)
+    holdings: list[Holding] = []
+    content: list[Content] = []
+    events: list[Event] = []
+    compactions: list[Compaction] = []
+    overheads: list[Overhead] = []
+    agents: list[AgentLink] = []
+    titles: list[LeafTitle] = []
+    saved: list[SavedOutput] = []
+    links: dict[str, Link] = {}
+    prompts: dict[str, Prompt] = {}
+    rails: dict[str, Rail] = {}
+    counts: Counts = msgspec.field(default_factory=Counts)
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(State).decode
+
+
+def dump_state(state: State) -> bytes:
+    return _encode(state)
+
+
+def load_state(data: bytes) -> State | None:
+    """The state as it was stored; None when it is damaged or of another release: read the file again."""
+    try:
+        state = _decode(data)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return state if state.version == VERSION else None

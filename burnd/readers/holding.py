@@ -1,0 +1,174 @@
+"""What one transcript says about one message, and the turn that comes of it when nothing else is known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from burnd.classify.activity import Call, has_edits, label, retries
+from burnd.classify.tools import kind
+from burnd.records import Basis, Block, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records.turn import Quality
+
+SOURCE: Final = "claude-code"
+
+LACKS_REQUEST: Final = 8
+FORKED: Final = 4
+SIDECHAIN: Final = 2
+NO_REQUEST_ID: Final = 1
+WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
+
+
+class LineKey(NamedTuple):
+    """Which line's usage counts: the highest key. Among equal counts the line that tells why it stopped."""
+
+    output_tokens: int = -1
+    stopped: bool = False
+    ts: str = ""
+    uuid: str = ""
+
+
+class Apart(NamedTuple):
+    """A model call within a response that is billed beside it."""
+
+    n: int
+    model: str | None
+    usage: Usage
+
+
+class Holding(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """A message as one transcript holds it; it grows while its lines arrive.
+
+    `rank` only ever falls and `best` only ever rises, so that a later state of the same holding never counts
+    for less. `lines` are the uuids of its lines in file order: a line written twice is known by them.
+    `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
+    `lent_activity` is the label of the response that an iteration is a part of.
+    """
+
+    message_id: str
+    session_id: str
+    rail_id: str
+    turn_index: int
+    ts: str
+    source: str = SOURCE
+    parent: str | None = None
+    settled: bool = False
+    rank: int = WORST_RANK
+    late_born: bool = False
+    request_ref: str | None = None
+    best: LineKey = LineKey()
+    usage: Usage = Usage()
+    model: str = ""
+    stop_reason: str | None = None
+    speed: str | None = None
+    server_tools: ServerTools | None = None
+    apart: tuple[Apart, ...] = ()
+    final: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    entered: tuple[Block, ...] = ()
+    made: tuple[Block, ...] = ()
+    files: tuple[str, ...] = ()
+    subagent: Subagent | None = None
+    project: str | None = None
+    git_branch: str | None = None
+    prompt_id: str | None = None
+    prompt_words: tuple[str, ...] = ()
+    prompt_retries: int = 0
+    lines: tuple[str, ...] = ()
+    lent_activity: str | None = None
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        return (self.session_id, self.rail_id)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every call has its result."""
+        return all(call.is_error is not None for call in self.calls)
+
+    @property
+    def quality(self) -> Quality:
+        if self.usage == _NO_USAGE:
+            return "empty"
+        return "final" if self.final else "partial"
+
+    @property
+    def reasoned(self) -> bool:
+        return self.usage.reasoning > 0 or any(block.kind == "thinking" for block in self.made)
+
+    @property
+    def activity(self) -> str:
+        return self.lent_activity or _label(as_calls(self.calls), self.prompt_words, self.reasoned)
+
+
+_NO_USAGE: Final = Usage()
+
+
+def with_iterations(holding: Holding) -> Iterator[Holding]:
+    """The holding and, as messages of their own, the model calls that are billed beside it."""
+    yield holding
+    for n, model, usage in holding.apart:
+        own = copy.copy(holding)
+        own.message_id = f"{holding.message_id}:iter:{n}"
+        own.lent_activity = holding.activity
+        own.parent = holding.message_id
+        own.model, own.usage = model or holding.model, usage
+        own.best = holding.best._replace(output_tokens=usage.output + usage.reasoning)
+        own.server_tools, own.apart, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
+        yield own
+
+
+def turn_of(holding: Holding) -> Turn:
+    """The turn as this holding alone tells it, with all that is needed to go on joining."""
+    calls = as_calls(holding.calls)
+    return Turn(
+        source=holding.source,
+        session_id=holding.session_id,
+        rail_id=holding.rail_id,
+        message_id=holding.message_id,
+        turn_index=holding.turn_index,
+        parent=holding.parent,
+        ts=holding.ts,
+        model=holding.model,
+        project=holding.project,
+        git_branch=holding.git_branch,
+        usage=holding.usage,
+        speed=holding.speed,
+        server_tools=holding.server_tools,
+        tool_calls=holding.calls,
+        entered=holding.entered,
+        made=holding.made,
+        files_touched=holding.files,
+        subagent=holding.subagent,
+        stop_reason=holding.stop_reason,
+        activity=holding.activity,
+        prompt_words=holding.prompt_words,
+        retries=retries(calls),
+        has_edits=has_edits(calls),
+        prompt_id=holding.prompt_id,
+        prompt_retries=holding.prompt_retries,
+        quality=holding.quality,
+        basis=Basis(rank=holding.rank, late_born=holding.late_born, line=(holding.best.ts, holding.best.uuid)),
+    )
+
+
+def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
+    return tuple(
+        Call(
+            name=call.name,
+            command=call.target if kind(call.name) == "shell" else None,
+            path=call.target if kind(call.name) in ("edit", "read") else None,
+            failed=bool(call.is_error),
+        )
+        for call in calls
+    )
+
+
+# Most turns repeat a few patterns of calls, and reading a shell command again is the dear part of a label.
+@lru_cache(maxsize=4096)
+def _label(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> str:
+    return label(calls, words, reasoned=reasoned)

@@ -1,0 +1,123 @@
+"""Settles what a turn is when several transcripts hold its message, in whatever order they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.readers.holding import Holding, turn_of
+from burnd.records import Basis, Copy, Turn
+from burnd.records.turn import Quality
+
+_BETTER: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
+_UNKNOWN: Final = Basis(rank=15)
+_SAID_BY_THE_LINE: Final = ("usage", "model", "stop_reason", "speed", "server_tools")
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+Holder = tuple[str, str]
+
+
+class Standing(NamedTuple):
+    """How good a claim a holder has on a message; the smallest owns it."""
+
+    rank: int
+    ts: str
+    late_born: bool
+
+
+class Joined(NamedTuple):
+    """The turn with its owner, and one copy for every other holder, ordered by holder."""
+
+    turn: Turn
+    copies: tuple[Copy, ...]
+
+
+def join(current: Turn | None, copies: Iterable[Copy], candidate: Holding) -> Joined:
+    """Take one more holding of a message into what is known of it.
+
+    Any order and any repetition of holdings ends in the same turn and copies, revision aside. A holder's newer
+    holding replaces what was known of its structure; usage, time, quality and claim only ever get better.
+    """
+    new = turn_of(candidate)
+    if current is None:
+        return Joined(new, ())
+    others = {(copy.session_id, copy.rail_id): copy for copy in copies}
+    if holder(current) == holder(new):
+        owner, standing = _kept(new, current), _better_standing(_standing(current), _standing(new))
+    else:
+        owner, standing = _contest(current, new, others)
+    line = max(current, new, key=_line_key)
+    return Joined(_settled(owner, standing, current, new, line), tuple(others[key] for key in sorted(others)))
+
+
+def _contest(current: Turn, new: Turn, others: dict[Holder, Copy]) -> tuple[Turn, Standing]:
+    """Decide between two holders; the one that does not own the message is left among the others."""
+    before = others.pop(holder(new), None)
+    claim = _standing(new)
+    if before is not None:
+        claim = _better_standing(claim, _standing(before))
+    ruling = _standing(current)
+    if (claim, holder(new)) < (ruling, holder(current)):
+        others[holder(current)] = _copy(current, ruling)
+        return new, claim
+    others[holder(new)] = _copy(new, claim)
+    return current, ruling
+
+
+def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Turn) -> Turn:
+    ts = min(current.ts, new.ts)
+    basis = Basis(
+        rank=standing.rank,
+        ts=standing.ts if standing.ts != ts else None,
+        late_born=standing.late_born,
+        line=(line.basis or _UNKNOWN).line,
+    )
+    said: dict[str, Any] = {name: getattr(line, name) for name in _SAID_BY_THE_LINE}
+    quality = max(current.quality, new.quality, key=_BETTER.__getitem__)
+    return msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **said)
+
+
+def _kept(new: Turn, current: Turn) -> Turn:
+    """What the transcript does not tell stays with the turn."""
+    project_key = current.project_key if new.project == current.project else None
+    return msgspec.structs.replace(new, project_key=project_key, provider=current.provider)
+
+
+def holder(record: Turn | Copy) -> Holder:
+    return (record.session_id, record.rail_id)
+
+
+def _standing(record: Turn | Copy) -> Standing:
+    basis = record.basis or _UNKNOWN
+    return Standing(basis.rank, basis.ts or record.ts, basis.late_born)
+
+
+def _better_standing(one: Standing, other: Standing) -> Standing:
+    """Evidence for a holder adds up: what spoke against it and is refuted once stays refuted."""
+    ts, late_born = min(one[1:], other[1:])
+    return Standing(one.rank & other.rank, ts, late_born)
+
+
+def _copy(turn: Turn, standing: Standing) -> Copy:
+    return Copy(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        parent=turn.parent,
+        ts=standing.ts,
+        entered=turn.entered,
+        made=turn.made,
+        basis=Basis(rank=standing.rank, late_born=standing.late_born),
+    )
+
+
+def _line_key(turn: Turn) -> tuple[int, bool, str, str, bytes]:
+    """Order lines totally: by output, whether it tells why it stopped, time and uuid, then by what it says."""
+    ts, uuid = (turn.basis or _UNKNOWN).line or ("", "")
+    output = turn.usage.output + turn.usage.reasoning
+    said = _encode([getattr(turn, name) for name in _SAID_BY_THE_LINE])
+    return (output, turn.stop_reason is not None, ts, uuid, said)

@@ -1,0 +1,194 @@
+"""Decodes lines of JSON that nobody vouches for: a value, a repaired value or a reason, never an exception."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, Generic, Literal, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "not-finite", "wrong-shape"]
+Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type"]
+
+MAX_DEPTH: Final = 200
+_MAX_SALVAGES: Final = 32
+_BOM: Final = b"\xef\xbb\xbf"
+_PADDING: Final = b" \t\r\n\0"
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+_STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
+# One escape at a time, so that the `ud800` of an escaped backslash (`\\ud800`) is left alone.
+_ESCAPE: Final = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_ERROR_PATH: Final = re.compile(r"at `\$(.*)`$", re.DOTALL)
+_PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_BIG_DIGITS: Final = 19
+_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """There is nothing to be had from these bytes, and why."""
+
+    reason: Reason
+
+
+class Repaired(msgspec.Struct, Generic[T], frozen=True):
+    """A value that could only be had by changing its bytes, and what was changed."""
+
+    value: T
+    what: tuple[Repair, ...]
+
+
+class SafeDecoder(Generic[T]):
+    """Decodes whole lines into a struct type whose fields all have defaults.
+
+    A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
+    Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
+    hold numbers beyond all bounds: open them with `plain`, which refuses those.
+    """
+
+    def __init__(self, struct: type[T]) -> None:
+        self._typed = msgspec.json.Decoder(struct)
+
+    def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
+        """The line's value; `offset` is where the line stands in its file, a BOM counts only at 0."""
+        try:
+            if line.isascii() or _is_utf8(line):
+                return self._typed.decode(line)
+        except _FAILURES:
+            pass
+        return self._mended(line, offset)
+
+    def _mended(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
+        mended, what = _mend_bytes(line, offset)
+        if not mended:
+            return Rejected("empty")
+        try:
+            value = self._typed.decode(mended)
+        except RecursionError:
+            return Rejected("too-deep")
+        except msgspec.ValidationError:
+            return self._salvaged(mended, what)
+        except ValueError:
+            return Rejected("not-json")
+        return Repaired(value, what) if what else value
+
+    def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
+        """Decode without what has a wrong type: one odd field is no reason to lose a bill."""
+        loose = plain(line)
+        if isinstance(loose, Rejected):
+            return loose
+        if not isinstance(loose, dict):
+            return Rejected("not-an-object")
+        for _ in range(_MAX_SALVAGES):
+            try:
+                value = self._typed.decode(msgspec.json.encode(loose))
+            except msgspec.ValidationError as error:
+                if not _drop(loose, str(error)):
+                    break
+            except _FAILURES:
+                break
+            else:
+                return Repaired(value, (*what, "wrong-type"))
+        return Rejected("wrong-shape")
+
+
+def plain(raw: bytes | msgspec.Raw) -> Any | Rejected:
+    """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
+    data = bytes(raw)
+    try:
+        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
+            return Rejected("too-deep")
+        return msgspec.json.decode(data)
+    except RecursionError:
+        return Rejected("too-deep")
+    except msgspec.ValidationError:
+        return _with_big_numbers_as_text(data)
+    except ValueError:
+        return Rejected("not-json")
+
+
+def depth(data: bytes) -> int:
+    """How deeply the brackets outside of strings are nested."""
+    deepest = level = 0
+    for byte in _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS):
+        if byte in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        else:
+            level -= 1
+    return deepest
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
+    what: list[Repair] = []
+    if offset == 0 and line.startswith(_BOM):
+        line = line[len(_BOM) :]
+        what.append("bom")
+    stripped = line.strip(_PADDING)
+    if b"\0" in line and b"\0" not in stripped:
+        what.append("nul")
+    line = stripped
+    if not _is_utf8(line):
+        line = line.decode("utf-8", "replace").encode()
+        what.append("utf8")
+    mended = _ESCAPE.sub(_without_lone_surrogate, line)
+    if mended != line:
+        what.append("surrogate")
+    return mended, tuple(what)
+
+
+def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:
+    return b"\\ufffd" if match["lone"] else match[0]
+
+
+def _with_big_numbers_as_text(data: bytes) -> Any | Rejected:
+    """Decode again after a number was out of range: integers become text, other numbers have no value."""
+    try:
+        return msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
+    except _FAILURES:
+        return Rejected("not-finite")
+
+
+def _big_number_as_text(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    digits = token[1:] if token.startswith(b"-") else token
+    return b'"%s"' % token if len(digits) > _BIG_DIGITS and digits.isdigit() else token
+
+
+def _drop(loose: dict[str, Any], error: str) -> bool:
+    """Take the value an error names out of its container, or make it whole; False when it names none."""
+    found = _ERROR_PATH.search(error)
+    steps: list[Any] = []
+    for name, index, anything in _PATH_STEP.findall(found[1] if found else ""):
+        if anything:
+            break
+        steps.append(name or int(index))
+    if not steps:
+        return False
+    container: Any = loose
+    try:
+        for step in steps[:-1]:
+            container = container[step]
+        value = container[steps[-1]]
+        if isinstance(value, float) and value.is_integer():
+            container[steps[-1]] = int(value)
+        else:
+            del container[steps[-1]]
+    except (LookupError, TypeError):
+        return False
+    return True

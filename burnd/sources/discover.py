@@ -1,0 +1,143 @@
+"""Finding files below roots: names, sizes and owners, never through a link and never opening anything."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from burnd.sources.safe_open import objection
+
+SUFFIX = ".jsonl"
+MAX_DEPTH = 8  # folders below a root; the deepest known transcript lies three down
+
+
+class Found(msgspec.Struct, frozen=True, gc=False):
+    """A file that may be read, as it was when it was found."""
+
+    path: str
+    root: str
+    dev: int
+    ino: int
+    size: int
+    ctime_ns: int
+    mtime: float
+
+
+class Tally(msgspec.Struct):
+    """What a walk met besides the files it yields: folders entered, and what it left alone, by reason."""
+
+    directories: int = 0
+    refused: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """What is new or different since the scan before."""
+
+    changed: list[Found]
+    gone: list[str]
+    files: int
+    directories: int
+    refused: dict[str, int]
+    seconds: float
+
+
+class Scanner:
+    """Looks at every file below the roots and reports those that look different from last time.
+
+    Any difference counts, the change time too, which also tells of a chmod. It only ever causes a second look:
+    what is read is decided by the cursor.
+    """
+
+    def __init__(self, *, suffix: str = SUFFIX, max_depth: int = MAX_DEPTH) -> None:
+        self._suffix = suffix
+        self._max_depth = max_depth
+        self._seen: dict[str, int] = {}
+
+    def scan(self, roots: Iterable[str]) -> Scan:
+        started = time.perf_counter()
+        tally = Tally()
+        before, seen = self._seen, dict[str, int]()
+        changed: list[Found] = []
+        for root in roots:
+            for path, found in _sweep(root, self._suffix, self._max_depth, tally):
+                looks = hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+                if before.get(path) != looks and path not in seen:
+                    changed.append(_found(path, root, found))
+                seen[path] = looks
+        self._seen = seen
+        return Scan(
+            changed=changed,
+            gone=[path for path in before if path not in seen],
+            files=len(seen),
+            directories=tally.directories,
+            refused=dict(tally.refused),
+            seconds=time.perf_counter() - started,
+        )
+
+
+def walk(root: str, *, suffix: str = SUFFIX, max_depth: int = MAX_DEPTH, tally: Tally | None = None) -> Iterator[Found]:
+    """Every file below `root` that may be read and whose name ends in `suffix`; a root that is missing has none."""
+    for path, found in _sweep(root, suffix, max_depth, Tally() if tally is None else tally):
+        yield _found(path, root, found)
+
+
+def _sweep(root: str, suffix: str, max_depth: int, tally: Tally) -> Iterator[tuple[str, os.stat_result]]:
+    """The walk itself, which an idle daemon does most: one stat per transcript and nothing for other files."""
+    owner = os.geteuid()
+    folders = [(root, 0)]
+    while folders:
+        folder, depth = folders.pop()
+        for entry in _entries(folder, tally):
+            if entry.is_dir(follow_symlinks=False):
+                if depth < max_depth:
+                    folders.append((entry.path, depth + 1))
+                else:
+                    tally.refused["too deep"] += 1
+            elif entry.name.endswith(suffix):
+                found = _examine(entry, owner, tally)
+                if found is not None:
+                    yield entry.path, found
+            elif entry.is_symlink() and entry.is_dir():
+                tally.refused["symlink"] += 1
+
+
+def _entries(folder: str, tally: Tally) -> Sequence[os.DirEntry[str]]:
+    """A folder's entries, read at once so that no descriptor stays open while somebody consumes the walk."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    except OSError:
+        tally.refused["unreadable folder"] += 1
+        return ()
+    tally.directories += 1
+    return listed
+
+
+def _examine(entry: os.DirEntry[str], owner: int, tally: Tally) -> os.stat_result | None:
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    reason = objection(found, owner=owner)
+    if reason is None:
+        return found
+    tally.refused[reason] += 1
+    return None
+
+
+def _found(path: str, root: str, found: os.stat_result) -> Found:
+    return Found(
+        path=path,
+        root=root,
+        dev=found.st_dev,
+        ino=found.st_ino,
+        size=found.st_size,
+        ctime_ns=found.st_ctime_ns,
+        mtime=found.st_mtime,
+    )

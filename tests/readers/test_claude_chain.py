@@ -1,0 +1,400 @@
+"""A turn knows what stands above it: its parent, its prompt, and what entered the context in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.readers.claude_place import Meta, Place
+from burnd.records import Block, Subagent, Turn
+from tests.readers.collect import SESSION, read
+from tests.readers.transcript import Transcript, call, image, text
+
+
+def _entered(turn: Turn) -> list[tuple[str, int]]:
+    return [(block.kind, block.bytes) for block in turn.entered]
+
+
+def test_a_prompt_enters_the_first_turn_and_a_result_the_next() -> None:
+    t = Transcript()
+    t.prompt("häh")
+    t.calls("m1", call("c1", "Read", file_path="/a"))
+    t.result("c1", "four")
+    t.says("m2")
+    rows = read(t.lines)
+    assert rows.turn("m1").entered == (Block(kind="prompt", bytes=4),)
+    assert rows.turn("m2").entered == (Block(kind="result", bytes=4, call_id="c1"),)
+    assert [turn.parent for turn in rows.turns] == [None, "m1"]
+    assert [turn.turn_index for turn in rows.turns] == [0, 1]
+
+
+def test_results_of_parallel_calls_enter_together() -> None:
+    """Each result hangs below the line of its own call, so the chain sees only one of them."""
+    t = Transcript()
+    t.prompt("go")
+    first = t.calls("m1", call("c1", "Read"))
+    second = t.calls("m1", call("c2", "Read"))
+    t.result("c1", "1", parent=first)
+    t.result("c2", "22", parent=second)
+    t.says("m2")
+    assert _entered(read(t.lines).turn("m2")) == [("result", 1), ("result", 2)]
+
+
+def test_a_result_between_two_lines_of_its_message_enters_the_next_one() -> None:
+    t = Transcript()
+    t.prompt("go")
+    t.calls("m1", call("c1", "Task"))
+    t.result("c1", "1")
+    t.calls("m1", call("c2", "Task"))
+    t.result("c2", "22")
+    t.says("m2")
+    rows = read(t.lines)
+    assert _entered(rows.turn("m2")) == [("result", 1), ("result", 2)]
+    assert rows.turn("m2").parent == "m1"
+
+
+def test_an_abandoned_branch_enters_nothing() -> None:
+    """After a rewind the prompt that was taken back is not in the context."""
+    t = Transcript()
+    t.prompt("go")
+    t.calls("m1", call("c1", "Read"))
+    result = t.result("c1", "1")
+    t.prompt("wrong")
+    t.says("m2")
+    t.prompt("right!", parent=result)
+    t.says("m3")
+    rows = read(t.lines)
+    assert _entered(rows.turn("m3")) == [("result", 1), ("prompt", 6)]
+    assert rows.turn("m3").parent == "m1"
+    assert rows.turn("m2").turn_index == 1
+    assert rows.turn("m3").turn_index == 2
+
+
+def test_a_rewind_to_a_line_long_gone_from_the_state_is_followed() -> None:
+    t = Transcript()
+    old = t.prompt("fix the crash")
+    for n in range(60):
+        t.says(f"m{n}")
+        t.prompt("more")
+    t.says("again", parent=old)
+    rows = read(t.lines, cuts=range(0, 120, 7))
+    assert _entered(rows.turn("again")) == [("prompt", 13)]
+    assert rows.turn("again").prompt_id == old
+    assert rows.turn("again").prompt_words == ("debugging",)
+    assert rows.turn("again").parent is None
+
+
+def test_two_answers_to_one_prompt_were_both_given_it() -> None:
+    t = Transcript()
+    prompt = t.prompt("go")
+    t.says("m1")
+    t.says("m2", parent=prompt)
+    assert _entered(read(t.lines).turn("m2")) == [("prompt", 2)]
+
+
+def test_a_missing_parent_is_taken_to_follow_the_rails_last_line() -> None:
+    t = Transcript()
+    prompt = t.prompt("go")
+    t.says("m1", parent="stripped")
+    t.prompt("on", parent="stripped too")
+    t.prompt("and on", parent="stripped too")
+    t.says("m2")
+    rows = read(t.lines)
+    assert (rows.turn("m1").prompt_id, _entered(rows.turn("m1"))) == (prompt, [("prompt", 2)])
+    assert rows.turn("m2").parent == "m1"
+    assert _entered(rows.turn("m2")) == [("prompt", 6)]
+
+
+def test_a_circle_of_parents_ends() -> None:
+    t = Transcript()
+    t.prompt("a", parent="u1")
+    t.prompt("b", parent="u0")
+    t.prompt("c", parent="u2")
+    t.says("m1")
+    assert len(read(t.lines).turns) == 1
+
+
+def test_attachments_enter_with_what_they_hang_below() -> None:
+    """What a client rendered counts by its size, whether or not it stands on the chain."""
+    t = Transcript()
+    prompt = t.prompt("go")
+    t.attach("skill_listing", rendered="12345")
+    t.attach("date", parent=prompt, rendered="12")
+    t.attach("hook_success", content="not shown", hookEvent="Stop")
+    t.attach("prompt_snapshot", systemPrompt=["You are"], tools=[])
+    t.says("m1", parent=prompt)
+    assert _entered(read(t.lines).turn("m1")) == [("prompt", 2), ("reminder", 5), ("reminder", 2)]
+
+
+def test_attachments_of_releases_that_do_not_tell_what_they_rendered_are_weighed_by_their_text() -> None:
+    t = Transcript("2.0.60")
+    t.prompt("go")
+    t.attach("file", filename="/a.txt", content={"type": "text", "file": {"content": "123456"}})
+    t.attach("hook_success", content="context", hookEvent="UserPromptSubmit")
+    t.says("m1")
+    assert _entered(read(t.lines).turn("m1")) == [("prompt", 2), ("file", 6), ("reminder", 7)]
+
+
+def test_images_enter_by_the_size_of_their_bytes() -> None:
+    t = Transcript()
+    t.prompt([text("look"), image("aGVsbG8=")])
+    t.calls("m1", call("c1", "Read"))
+    t.result("c1", [text("ab"), image("aGVsbG8h")])
+    t.says("m2")
+    rows = read(t.lines)
+    assert _entered(rows.turn("m1")) == [("prompt", 4), ("image", 5)]
+    assert rows.turn("m2").entered == (
+        Block(kind="result", bytes=2, call_id="c1"),
+        Block(kind="image", bytes=6, call_id="c1"),
+    )
+
+
+def test_a_compaction_begins_a_new_row_under_the_same_prompt() -> None:
+    t = Transcript()
+    prompt = t.prompt("refactor it")
+    last = t.says("m1")
+    boundary = t.add(
+        "system",
+        None,
+        subtype="compact_boundary",
+        logicalParentUuid=last,
+        compactMetadata={"trigger": "auto", "preTokens": 900, "postTokens": 20},
+    )
+    t.prompt("So far: ...", isCompactSummary=True)
+    t.says("m2")
+    rows = read(t.lines)
+    turn = rows.turn("m2")
+    assert (turn.parent, turn.prompt_id, _entered(turn)) == (None, prompt, [("summary", 11)])
+    (compaction,) = rows.compactions
+    assert (compaction.id, compaction.trigger) == (boundary, "auto")
+    assert (compaction.before_tokens, compaction.after_tokens) == (900, 20)
+
+
+def test_what_a_turn_made_is_weighed_block_by_block() -> None:
+    t = Transcript()
+    t.says("m1", {"type": "thinking", "thinking": "hmm", "signature": "x" * 40})
+    t.says("m1", {"type": "thinking", "thinking": "", "signature": "x" * 40})
+    t.says("m1", {"type": "redacted_thinking", "data": "x" * 30})
+    t.says("m1", text("grün"))
+    t.calls("m1", call("c1", "Read", file_path="/a"))
+    assert read(t.lines).turn("m1").made == (
+        Block(kind="thinking", bytes=3),
+        Block(kind="thinking", bytes=40),
+        Block(kind="thinking", bytes=30),
+        Block(kind="text", bytes=5),
+        Block(kind="call", bytes=len('{"file_path":"/a"}'), call_id="c1"),
+    )
+
+
+def test_a_line_written_twice_is_read_once() -> None:
+    """A client once wrote every line of a branch twice."""
+    t = Transcript()
+    t.prompt("go")
+    t.calls("m1", call("c1", "Edit", file_path="/a"))
+    t.result("c1")
+    t.says("m2")
+    once, twice = read(t.lines), read([*t.lines, *t.lines])
+    assert [(turn.message_id, turn.made, turn.tool_calls) for turn in twice.turns] == [
+        (turn.message_id, turn.made, turn.tool_calls) for turn in once.turns
+    ]
+    assert {one.key for one in once.content} == {one.key for one in twice.content}
+
+
+_HARNESS_TEXTS = [
+    "<task-notification>\n<task-id>a</task-id>",
+    "<command-name>/compact</command-name>",
+    "<command-message>init</command-message>",
+    "<local-command-stdout>ok</local-command-stdout>",
+    "<bash-input>ls</bash-input>",
+    "<bash-stdout>x</bash-stdout>",
+    "[Request interrupted by user for tool use]",
+]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"content": harness} for harness in _HARNESS_TEXTS]
+    + [{"content": [text(harness)]} for harness in _HARNESS_TEXTS]
+    + [
+        {"content": "Continue from where you left off.", "isMeta": True},
+        {"content": "So far: ...", "isCompactSummary": True},
+        {"content": "done", "turnOrigin": "task_notification"},
+    ],
+)
+def test_what_the_harness_says_is_no_prompt(fields: dict[str, Any]) -> None:
+    t = Transcript()
+    prompt = t.prompt("rename it")
+    t.says("m1")
+    t.prompt(**fields)
+    t.says("m2")
+    turn = read(t.lines).turn("m2")
+    assert (turn.prompt_id, turn.prompt_words) == (prompt, ("refactoring",))
+    assert [block.kind for block in turn.entered] in (["reminder"], ["summary"])
+
+
+@pytest.mark.parametrize("content", ["add a test", [text("add a test"), image()], [text("<ide>"), text("add a test")]])
+def test_what_a_person_asks_is_a_prompt(content: Any) -> None:
+    t = Transcript()
+    t.prompt("rename it")
+    t.says("m1")
+    prompt = t.prompt(content, turnOrigin="sdk")
+    t.says("m2")
+    turn = read(t.lines).turn("m2")
+    assert (turn.prompt_id, turn.prompt_words) == (prompt, ("feature",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_prompt"),
+    [
+        ({"origin": {"kind": "human"}, "commandMode": "prompt"}, True),
+        ({"commandMode": "prompt"}, True),
+        ({}, True),
+        ({"origin": {"kind": "task-notification"}, "commandMode": "prompt"}, False),
+        ({"commandMode": "task-notification"}, False),
+    ],
+)
+def test_what_a_person_typed_while_the_agent_was_busy_is_a_prompt(fields: dict[str, Any], is_prompt: bool) -> None:
+    t = Transcript()
+    t.prompt("rename it")
+    t.calls("m1", call("c1", "Read"))
+    t.result("c1", "1")
+    queued = t.attach("queued_command", prompt="and fix the bug", rendered="The user says: and fix the bug", **fields)
+    t.says("m2")
+    rows = read(t.lines)
+    turn = rows.turn("m2")
+    assert (turn.prompt_id == queued) == is_prompt
+    assert _entered(turn) == [("result", 1), ("prompt" if is_prompt else "reminder", 30)]
+    assert (("user", "text", "and fix the bug") in rows.texts()) == is_prompt
+
+
+def test_a_queued_notification_is_heeded_like_any_other() -> None:
+    t = Transcript()
+    note = "<task-notification>\n<task-id>a17</task-id>\n<tool-use-id>c1</tool-use-id>"
+    t.attach("queued_command", prompt=note, commandMode="task-notification")
+    (link,) = read(t.lines).agents
+    assert (link.agent_id, link.tool_use_id, link.told_by) == ("a17", "c1", "notification")
+
+
+def test_retries_are_walked_over_a_whole_prompt() -> None:
+    """Within a turn and over all turns of the prompt; a new prompt begins anew."""
+    t = Transcript()
+    t.prompt("fix the bug")
+    for n in range(3):
+        t.calls(f"e{n}", call(f"ce{n}", "Edit", file_path="/a"))
+        t.result(f"ce{n}")
+        t.calls(f"s{n}", call(f"cs{n}", "Bash", command="pytest"))
+        t.result(f"cs{n}")
+    t.prompt("now this")
+    t.calls("e3", call("ce3", "Edit", file_path="/a"))
+    rows = read(t.lines, cuts=range(0, 20, 3))
+    assert [rows.turn(f"e{n}").prompt_retries for n in range(4)] == [0, 1, 2, 0]
+    assert rows.turn("s2").prompt_retries == 2
+    assert rows.turn("e1").retries == 0
+
+
+def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
+    place = Place("agent-a17", SESSION, "a17", Meta("Explore", "t1", "a3"))
+    t = Transcript(agentId="a17", isSidechain=True)
+    prompt = t.prompt("find errors")
+    t.calls("m1", call("c1", "Grep", pattern="secret"))
+    t.result("c1", "1")
+    t.prompt("by the way", isMeta=True)
+    t.prompt("more words")
+    t.says("m2")
+    rows = read(t.lines, place)
+    assert {(turn.session_id, turn.rail_id, turn.prompt_id) for turn in rows.turns} == {(SESSION, "a17", prompt)}
+    assert rows.turn("m1").subagent == Subagent(agent_id="a17", type="Explore", parent_tool_use_id="t1")
+    (link,) = rows.agents
+    assert (link.told_by, link.agent_id, link.tool_use_id, link.type) == ("meta", "a17", "t1", "Explore")
+    assert link.parent_agent_id == "a3"
+
+
+def test_an_agents_type_may_stand_in_its_lines() -> None:
+    t = Transcript(isSidechain=True)
+    t.says("m1", attributionAgent="Plan")
+    turn = read(t.lines, Place("agent-a17", SESSION, "a17")).turn("m1")
+    assert turn.subagent == Subagent(agent_id="a17", type="Plan")
+
+
+def test_an_agents_file_beside_its_session_takes_it_from_the_lines() -> None:
+    t = Transcript(session="../../x")
+    t.says("m1")
+    turn = read(t.lines, Place("agent-12345678", None, "12345678")).turn("m1")
+    assert (turn.session_id, turn.rail_id) == ("../../x", "12345678")
+
+
+def test_sidechains_in_the_main_file_are_rails_named_by_their_root() -> None:
+    """Two agents at work, line by line in turn: each is tied to the call that handed out its very text."""
+    t = Transcript("1.0.100")
+    t.prompt("go")
+    t.calls("m1", call("t1", "Task", prompt="look", subagent_type="Explore"))
+    t.calls("m1", call("t2", "Task", prompt="plan", subagent_type="Plan"))
+    plan = t.prompt("plan", parent=None, isSidechain=True)
+    look = t.prompt("look", parent=None, isSidechain=True)
+    t.says("p1", parent=plan, isSidechain=True)
+    t.calls("l1", call("c1", "Read"), parent=look, isSidechain=True)
+    t.result("c1", "12", isSidechain=True)
+    t.says("l2", isSidechain=True)
+    t.result("t1", "seen", parent="u1")
+    t.says("m2")
+    rows = read(t.lines)
+    assert {turn.message_id: (turn.rail_id, turn.turn_index) for turn in rows.turns} == {
+        "m1": ("main", 0),
+        "p1": (plan, 0),
+        "l1": (look, 0),
+        "l2": (look, 1),
+        "m2": ("main", 1),
+    }
+    assert rows.turn("l2").subagent == Subagent(agent_id=look, type="Explore", parent_tool_use_id="t1")
+    assert rows.turn("p1").subagent == Subagent(agent_id=plan, type="Plan", parent_tool_use_id="t2")
+    assert rows.turn("l2").parent == "l1"
+    assert rows.turn("l1").prompt_id == look
+    assert rows.turn("m2").parent == "m1"
+    assert _entered(rows.turn("m2")) == [("result", 4)]
+
+
+def test_a_sidechain_nobody_asked_for_has_no_call() -> None:
+    t = Transcript("1.0.100")
+    t.prompt("Warmup", parent=None, isSidechain=True)
+    t.says("w1", isSidechain=True)
+    rows = read(t.lines)
+    assert rows.turn("w1").subagent == Subagent(agent_id="u0")
+    assert rows.agents == []
+
+
+def test_a_sidechain_that_was_quiet_for_long_goes_on_where_it_was() -> None:
+    t = Transcript("1.0.100")
+    root = t.prompt("dig", parent=None, isSidechain=True)
+    t.says("d1", isSidechain=True)
+    for n in range(50):
+        t.prompt(f"{n}", parent=None, isSidechain=True)
+        t.says(f"m{n}", isSidechain=True)
+    t.prompt("more", parent="u1", isSidechain=True)
+    t.says("d2", isSidechain=True)
+    whole, cut = read(t.lines), read(t.lines, cuts=range(0, 110, 9))
+    assert (whole.turn("d2").rail_id, whole.turn("d2").turn_index) == (root, 1)
+    assert cut.comparable() == whole.comparable()
+
+
+def test_a_turn_settles_when_the_next_one_begins_on_its_rail() -> None:
+    t = Transcript()
+    t.says("m1")
+    t.prompt("go", parent=None, isSidechain=True)
+    t.says("s1", isSidechain=True)
+    reader_rows = read(t.lines)
+    assert all(holding.settled for holding in reader_rows.holdings.values())
+
+
+def test_the_project_is_where_the_session_began() -> None:
+    t = Transcript()
+    t.prompt("go")
+    t.says("m1", cwd="/home/dev/app/sub", gitBranch="HEAD")
+    t.says("m2", cwd="/elsewhere", gitBranch="feature")
+    rows = read(t.lines)
+    assert [(turn.project, turn.git_branch) for turn in rows.turns] == [
+        ("/home/dev/app", None),
+        ("/home/dev/app", "feature"),
+    ]
+    assert (rows.facts.project, rows.facts.version, rows.facts.session_id) == ("/home/dev/app", "2.1.325", SESSION)
+    assert (rows.facts.first_ts, rows.facts.last_ts) == (t.time(0), t.time(2))

@@ -1,0 +1,140 @@
+"""Everything said is kept, each block under its own number, and nothing at all where content is not wanted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from burnd.records.codec import decode_content, encode_content
+from tests.readers.collect import SESSION, read
+from tests.readers.transcript import Transcript, call, image, text, thinking
+
+
+def test_prompts_answers_thinking_calls_and_results_are_kept() -> None:
+    t = Transcript()
+    prompt = t.prompt("please")
+    t.says("m1", thinking("hm"))
+    t.says("m1", text("so"), call("c1", "Read", file_path="/a"))
+    result = t.result("c1", "body", is_error=False)
+    rows = read(t.lines)
+    assert [(one.message_id, one.n, one.b, one.role, one.kind) for one in rows.content] == [
+        (prompt, 0, 0, "user", "text"),
+        ("m1", 0, 0, "assistant", "thinking"),
+        ("m1", 1, 0, "assistant", "text"),
+        ("m1", 1, 1, "assistant", "tool_use"),
+        (result, 0, 0, "tool_result", "tool_result"),
+    ]
+    assert {(one.session_id, one.rail_id) for one in rows.content} == {(SESSION, "main")}
+    use, answer = rows.content[3].tool_use, rows.content[4].tool_result
+    assert use is not None
+    assert (use.id, use.name, json.loads(bytes(use.input))) == ("c1", "Read", {"file_path": "/a"})
+    assert answer is not None
+    assert (answer.tool_use_id, bytes(answer.content), answer.is_error) == ("c1", b'"body"', False)
+    assert [one.ts for one in rows.content] == [t.time(0), t.time(1), t.time(2), t.time(2), t.time(3)]
+
+
+def test_every_record_can_be_written_and_read_again() -> None:
+    t = Transcript()
+    t.prompt([text("\u2028 ☃"), image()])
+    t.calls("m1", call("c1", "Read", path="\U0001f600"))
+    t.result("c1", [text("x"), image()])
+    for one in read(t.lines).content:
+        assert decode_content(encode_content(one)) == one or one.kind in ("tool_use", "tool_result")
+
+
+def test_images_are_kept_as_bytes_beside_their_result() -> None:
+    t = Transcript()
+    t.prompt([text("look"), image("aGVsbG8=", "image/jpeg")])
+    t.result("c1", [text("here"), image("aGVsbG8h")])
+    rows = read(t.lines)
+    files = [(one.b, one.role, one.file.mime, one.file.data) for one in rows.content if one.file is not None]
+    assert files == [(1, "user", "image/jpeg", b"hello"), (1, "tool_result", "image/png", b"hello!")]
+    answer = rows.content[2].tool_result
+    assert answer is not None
+    assert json.loads(bytes(answer.content)) == [
+        {"type": "text", "text": "here"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png"}},
+    ]
+
+
+def test_what_is_no_base64_is_left_where_it_is() -> None:
+    t = Transcript()
+    t.prompt([image("abcde")])
+    t.result("c1", [image("abcde")])
+    rows = read(t.lines)
+    assert [one.kind for one in rows.content] == ["tool_result"]
+
+
+def test_what_the_harness_said_is_told_apart_from_what_a_person_said() -> None:
+    t = Transcript()
+    t.prompt("hello")
+    t.prompt("<bash-input>ls</bash-input>")
+    t.prompt("cut off", isMeta=True)
+    t.prompt("So far: ...", isCompactSummary=True)
+    assert read(t.lines).texts() == [
+        ("user", "text", "hello"),
+        ("system", "text", "<bash-input>ls</bash-input>"),
+        ("system", "text", "cut off"),
+        ("system", "summary", "So far: ..."),
+    ]
+
+
+def test_files_and_system_prompts_are_kept_from_attachments() -> None:
+    t = Transcript()
+    t.attach("file", filename="/a.py", content={"type": "text", "file": {"content": "def f(): ..."}}, rendered="x")
+    t.attach("prompt_snapshot", systemPrompt=["You are", "an agent"], tools=[{"name": "Read"}])
+    t.attach("skill_listing", content="many skills", rendered="many skills")
+    rows = read(t.lines)
+    assert rows.texts() == [
+        ("user", "file", "def f(): ..."),
+        ("system", "text", "You are\n\nan agent"),
+        ("system", "text", '[{"name":"Read"}]'),
+    ]
+    file = rows.content[0].file
+    assert file is not None
+    assert (file.mime, file.name) == ("text/plain", "/a.py")
+
+
+def _everything() -> Transcript:
+    t = Transcript()
+    t.bare(type="ai-title", aiTitle="SECRET")
+    t.prompt("SECRET fix")
+    t.attach("prompt_snapshot", systemPrompt=["SECRET"])
+    t.attach("queued_command", prompt="SECRET", origin={"kind": "human"})
+    t.calls("m1", thinking("SECRET"), call("c1", "Bash", command="echo SECRET"))
+    t.calls("m1", call("c2", "Task", prompt="SECRET", subagent_type="Plan"))
+    t.result("c1", "SECRET")
+    t.bare(type="last-prompt", lastPrompt="SECRET")
+    t.bare(type="summary", summary="SECRET", leafUuid="u1")
+    return t
+
+
+def test_without_content_there_is_none_and_the_turns_are_the_same() -> None:
+    t = _everything()
+    full, none = read(t.lines), read(t.lines, keep_content=False)
+    assert none.content == []
+    assert none.titles == []
+    assert none.turns == full.turns
+    assert none.links == full.links
+
+
+def test_no_text_is_outside_of_content() -> None:
+    """Rows and state may be stored where content must never be."""
+    rows = read(_everything().lines)
+    outside: dict[str, Any] = {**rows.comparable(), "whole state": rows.state}
+    for name in ("content", "titles"):
+        assert "SECRET" in str(outside.pop(name))
+    assert "SECRET" not in str(outside)
+    assert "secret" not in str(outside).lower()
+
+
+def test_a_line_without_a_time_has_the_last_one_seen() -> None:
+    t = Transcript()
+    t.prompt("a", ts="2026-01-02T03:04:05.678Z")
+    t.prompt("b", ts="yesterday")
+    t.prompt("c", ts="2026-01-02T04:04:06+01:00")
+    assert [one.ts for one in read(t.lines).content] == [
+        "2026-01-02T03:04:05.678Z",
+        "2026-01-02T03:04:05.678Z",
+        "2026-01-02T03:04:06.000Z",
+    ]

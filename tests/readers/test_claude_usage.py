@@ -1,0 +1,183 @@
+"""What a message was billed is what its best line says, once, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.records import ServerTools, Usage
+from tests.readers.collect import read
+from tests.readers.transcript import Transcript, text, thinking
+
+
+def _usage(**given: Any) -> Usage:
+    t = Transcript()
+    t.says("m1", usage={"input_tokens": 0, "output_tokens": 0, **given})
+    return read(t.lines).turn("m1").usage
+
+
+def test_all_lines_of_a_message_are_one_turn() -> None:
+    t = Transcript()
+    for block in (thinking("hm"), text("a"), text("b")):
+        t.says("m1", block, output=111)
+    (turn,) = read(t.lines).turns
+    assert turn.usage == Usage(input=3, output=111)
+
+
+def test_the_whole_usage_of_the_line_with_the_most_output_counts() -> None:
+    """Not the first line's, not the last line's, and no maximum field by field."""
+    t = Transcript("2.1.90")
+    t.says("m1", output=1, usage={"input_tokens": 900}, stop=None, done=False)
+    t.says("m1", output=84, usage={"input_tokens": 5}, done=False)
+    t.says("m1", output=2, usage={"input_tokens": 700}, stop=None, done=False)
+    assert read(t.lines).turn("m1").usage == Usage(input=5, output=84)
+
+
+def test_among_equal_lines_the_one_that_tells_why_it_stopped_then_the_latest_counts() -> None:
+    t = Transcript("1.0.100")
+    t.says("m1", stop="tool_use", usage={"input_tokens": 1}, done=False, ts="2026-01-01T00:00:01.000Z")
+    t.says("m1", stop=None, usage={"input_tokens": 2}, done=False, ts="2026-01-01T00:00:03.000Z")
+    t.says("m1", stop="tool_use", usage={"input_tokens": 3}, done=False, ts="2026-01-01T00:00:02.000Z")
+    turn = read(t.lines).turn("m1")
+    assert (turn.usage.input, turn.stop_reason) == (3, "tool_use")
+
+
+def test_a_later_line_may_raise_the_bill_long_after_other_messages() -> None:
+    """Lines of one message need not be neighbours."""
+    t = Transcript()
+    t.says("m1", output=1)
+    for n in range(20):
+        t.prompt(f"{n}")
+        t.says(f"x{n}")
+    t.says("m1", output=500)
+    rows = read(t.lines, cuts=range(10, 30))
+    assert rows.turn("m1").usage.output == 500
+    assert rows.turn("m1").turn_index == 0
+    assert len(rows.turns) == 21
+
+
+def test_thinking_is_told_apart_from_output() -> None:
+    assert _usage(output_tokens=100, output_tokens_details={"thinking_tokens": 30}) == Usage(output=70, reasoning=30)
+    assert _usage(output_tokens=10, output_tokens_details={"thinking_tokens": 30}) == Usage(reasoning=10)
+
+
+@pytest.mark.parametrize(
+    ("given", "five", "hour"),
+    [
+        ({"cache_creation_input_tokens": 50}, 50, 0),
+        ({"cache_creation_input_tokens": 50, "cache_creation": None}, 50, 0),
+        (_split := {"cache_creation_input_tokens": 50, "cache_creation": {"ephemeral_1h_input_tokens": 20}}, 30, 20),
+        ({**_split, "cache_creation": {"ephemeral_5m_input_tokens": 10, "ephemeral_1h_input_tokens": 20}}, 30, 20),
+        ({**_split, "cache_creation": {"ephemeral_5m_input_tokens": 90, "ephemeral_1h_input_tokens": 0}}, 50, 0),
+        ({**_split, "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 90}}, 0, 50),
+        ({"cache_creation": {"ephemeral_5m_input_tokens": 7, "ephemeral_1h_input_tokens": 8}}, 7, 8),
+    ],
+)
+def test_the_total_of_cache_writes_is_trusted_and_the_rest_is_short_lived(
+    given: dict[str, Any], five: int, hour: int
+) -> None:
+    assert _usage(**given) == Usage(cache_create_5m=five, cache_create_1h=hour)
+
+
+@pytest.mark.parametrize("absurd", [-5, 2**63, 10**30, None, "12", [1], 1.5])
+def test_a_count_no_model_can_have_billed_is_none(absurd: Any) -> None:
+    assert _usage(input_tokens=absurd, cache_read_input_tokens=4) == Usage(cache_read=4)
+
+
+def test_speed_and_server_tools_are_kept_where_they_cost() -> None:
+    t = Transcript()
+    t.says("m1", usage={"speed": "fast", "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}})
+    t.says("m2", usage={"speed": "standard", "server_tool_use": {"web_search_requests": 0}})
+    rows = read(t.lines)
+    assert (rows.turn("m1").speed, rows.turn("m1").server_tools) == ("fast", ServerTools(search=2, fetch=1))
+    assert (rows.turn("m2").speed, rows.turn("m2").server_tools) == (None, None)
+
+
+def test_only_iterations_beside_the_sum_become_turns_of_their_own() -> None:
+    """A response's own iterations are already in its sum; advice and compaction are not."""
+    t = Transcript()
+    t.prompt("fix the bug")
+    t.says(
+        "m1",
+        output=20,
+        usage={
+            "iterations": [
+                {"type": "message", "input_tokens": 1, "output_tokens": 10},
+                {"type": "advisor_message", "model": "claude-sage", "input_tokens": 7, "output_tokens": 8},
+                {"type": "fallback_message", "output_tokens": 10},
+                {"type": "compaction", "input_tokens": 9, "output_tokens": 5},
+            ]
+        },
+    )
+    rows = read(t.lines)
+    assert list(rows.holdings) == ["m1", "m1:iter:1", "m1:iter:3"]
+    advice, compaction = rows.turn("m1:iter:1"), rows.turn("m1:iter:3")
+    assert (advice.model, advice.usage) == ("claude-sage", Usage(input=7, output=8))
+    assert (compaction.model, compaction.usage) == ("claude-opus-5-5", Usage(input=9, output=5))
+    assert advice.parent == "m1"
+    assert advice.activity == rows.turn("m1").activity == "debugging"
+    assert (advice.entered, advice.made, advice.tool_calls) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("version", "stop", "done", "quality"),
+    [
+        ("2.1.325", "end_turn", True, "final"),
+        ("2.1.325", "end_turn", False, "partial"),
+        ("2.1.150", "end_turn", False, "partial"),
+        ("2.1.325", None, False, "partial"),
+        ("2.1.121", "end_turn", False, "final"),
+        ("2.1.90", "end_turn", False, "final"),
+        ("2.1.90", None, False, "partial"),
+        ("1.0.100", "tool_use", False, "final"),
+        ("not a version", "end_turn", False, "final"),
+    ],
+)
+def test_quality_says_whether_the_response_had_ended(version: str, stop: str | None, done: bool, quality: str) -> None:
+    """A stop reason alone proves nothing where a dead stream is logged with one."""
+    t = Transcript(version)
+    t.says("m1", stop=stop, done=done)
+    assert read(t.lines).turn("m1").quality == quality
+
+
+def test_a_message_is_final_when_any_of_its_lines_is() -> None:
+    t = Transcript("2.1.90")
+    t.says("m1", output=1, stop=None, done=False)
+    t.says("m1", output=9, done=False)
+    assert read(t.lines).turn("m1").quality == "final"
+
+
+def test_a_response_without_any_usage_is_empty() -> None:
+    t = Transcript()
+    t.says("m1", output=0, usage={"input_tokens": 0})
+    t.add("assistant", message={"id": "m2", "model": "x", "content": []})
+    assert [turn.quality for turn in read(t.lines).turns] == ["empty", "empty"]
+
+
+def test_a_response_without_an_id_is_still_billed_once() -> None:
+    t = Transcript()
+    for _ in range(2):
+        t.add("assistant", requestId="req_1", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
+    t.add("assistant", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
+    assert [(turn.message_id, turn.usage.output) for turn in read(t.lines).turns] == [("req_1", 5), ("u2", 5)]
+
+
+def test_one_request_id_may_stand_for_two_messages() -> None:
+    """An aborted stream and the request that took its place share it."""
+    t = Transcript("2.1.90")
+    t.says("m1", output=1, requestId="req", done=False, stop=None)
+    t.says("m2", text("all"), text("at once"), output=84, requestId="req", done=False)
+    assert [turn.usage.output for turn in read(t.lines).turns] == [1, 84]
+
+
+def test_what_others_repeat_is_never_counted() -> None:
+    """Progress lines, results of agents, notifications and running totals tell of usage that is counted elsewhere."""
+    usage = {"input_tokens": 5000, "output_tokens": 5000}
+    t = Transcript()
+    t.says("m1")
+    t.add("progress", data={"type": "agent_progress", "message": {"message": {"id": "a1", "usage": usage}}})
+    t.result("c1", toolUseResult={"usage": usage, "totalTokens": 99})
+    t.prompt("<task-notification><usage><subagent_tokens>9</subagent_tokens></usage></task-notification>")
+    t.bare(type="cost-state", modelUsage={"m": {"inputTokens": 7}})
+    assert [turn.usage for turn in read(t.lines).turns] == [Usage(input=3, output=10)]
