@@ -54,6 +54,10 @@ class Settings:
         return cast("int", self.values["content.inline_bytes"])
 
     @property
+    def claude_roots(self) -> list[str]:
+        return cast("list[str]", self.values["claude.roots"])
+
+    @property
     def reserve(self) -> int | None:
         """Bytes of free disk never to be used up; None lets the size of the disk decide."""
         reserve = self.values["disk.reserve"]
@@ -195,6 +199,12 @@ def _whole(least: int, most: int) -> Callable[[Any], Any]:
     return check
 
 
+def _folders(value: Any) -> Any:
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise ValueError(f"must be a list of folders, not {value!r}")
+    return value
+
+
 def _reserve(value: Any) -> Any:
     return value if value == "auto" else _whole(0, 1 << 50)(value)
 
@@ -220,6 +230,12 @@ KEYS = (
         1024,
         _whole(0, 1 << 20),
         "Text of this many bytes or more is stored apart, once however many sessions share it.",
+    ),
+    Key(
+        "claude.roots",
+        [],
+        _folders,
+        "More folders to read Claude Code's sessions from, beside CLAUDE_CONFIG_DIR, ~/.claude and ~/.config/claude.",
     ),
     Key(
         "disk.reserve",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,16 +15,20 @@ import structlog
 from anyio.abc import TaskStatus
 
 from burnd.config import Settings
-from burnd.errors import NoSpace
+from burnd.errors import IndexDamaged, NoSpace, StorageError
 from burnd.index.store import CursorChange
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import ClockReading, ClockTrust
-from burnd.paths import Home
+from burnd.paths import Home, user_home
 from burnd.pipeline import Batch, Pipeline, open_pipeline, wall_ms
+from burnd.sources.base import Source
+from burnd.sources.claude_code import ClaudeCode
+from burnd.sources.roots import claude_roots
 
 log = structlog.get_logger()
 RETENTION_EVERY_S = 3600
+FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0
 
 
 async def run(home: Home, settings: Settings) -> None:
@@ -44,6 +49,7 @@ async def run(home: Home, settings: Settings) -> None:
 async def _serve(home: Home, settings: Settings) -> None:
     async with _pipeline(home, settings) as pipeline, anyio.create_task_group() as tasks:
         tasks.start_soon(_prune_on_a_timer, pipeline, settings)
+        tasks.start_soon(_supervise, lambda: _claude_code(pipeline, settings))
         log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
         await anyio.sleep_forever()
 
@@ -57,6 +63,40 @@ async def _pipeline(home: Home, settings: Settings) -> AsyncIterator[Pipeline]:
         yield pipeline
     finally:
         await pipeline.close()
+
+
+def _claude_code(pipeline: Pipeline, settings: Settings) -> Source:
+    return ClaudeCode(claude_roots(os.environ, str(user_home()), settings.claude_roots), pipeline)
+
+
+async def _supervise(make: Callable[[], Source]) -> None:
+    """Keeps a source running. One that fails is started again after a while; the others do not notice.
+
+    A failure to write what is the truth is nobody's to swallow: it ends the daemon.
+    """
+    delay = FIRST_DELAY_S
+    while True:
+        source = make()
+        begun = anyio.current_time()
+        try:
+            await source.run()
+        except* (StorageError, IndexDamaged):
+            raise
+        except* Exception as failures:  # noqa: BLE001 - the one place that may swallow: it counts and says so
+            names = sorted({type(error).__name__ for error in _leaves(failures)})
+            log.error("source.failed", source=source.name, errors=names)
+        if anyio.current_time() - begun > LAST_DELAY_S:
+            delay = FIRST_DELAY_S
+        await anyio.sleep(delay)
+        delay = min(delay * 2, LAST_DELAY_S)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 async def _stop_when_told(

@@ -69,14 +69,19 @@ class Joiner:
 
     async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
         """Of what a harness says it used in all, the largest figure counts: a later one may have begun anew."""
-        kept = []
+        kept: dict[Key, Overhead] = {}
         for overhead in overheads:
-            key = ("overhead", msgspec.json.encode((overhead.source, overhead.session_id)).decode())
-            known = (await self._index.known_facts([key])).get(key)
-            before = self._entry(known) if known else None
-            if not isinstance(before, Overhead) or _total(before) < _total(overhead):
-                kept.append(overhead)
-        return kept
+            key = (overhead.source, overhead.session_id)
+            before = kept.get(key) or await self._said_overhead(key)
+            if before is None or _total(before) < _total(overhead):
+                kept[key] = overhead
+        return list(kept.values())
+
+    async def _said_overhead(self, key: Key) -> Overhead | None:
+        fact = ("overhead", msgspec.json.encode(key).decode())
+        known = (await self._index.known_facts([fact])).get(fact)
+        entry = self._entry(known) if known else None
+        return entry if isinstance(entry, Overhead) else None
 
     def _finish(self, message: _Message, agents: dict[Rail, list[AgentRow]], outcome: Outcome) -> None:
         if message.turn is None:
@@ -86,8 +91,9 @@ class Joiner:
             turn = msgspec.structs.replace(turn, project_key=self._projects.key(turn.project))
         if not message.touched and turn == message.turn:
             return
+        outcome.entries += message.copies.values()
         if message.open_in is None:
-            outcome.entries += [turn, *message.copies.values()]
+            outcome.entries.append(turn)
         else:
             outcome.open.append(OpenTurn(turn, *message.open_in))
 

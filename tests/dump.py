@@ -9,7 +9,7 @@ import msgspec
 from burnd.index.store import IndexStore
 from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
-from burnd.records import Turn
+from burnd.records import Copy, Turn
 
 _QUERIES = {
     "turns": """
@@ -69,11 +69,16 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
 
 
 def ledger_dump(journal: Journal) -> dict[str, Any]:
-    """The folded ledger: revision numbers aside, since they count how it came to be, not what it says."""
+    """The folded ledger: revision numbers aside, since they count how it came to be, not what it says.
+
+    A copy whose holder came to own the message is no copy any more, so it is left out.
+    """
     folded = Folded(journal.read())
+    visible = folded.copies
     latest = {
         key: msgspec.structs.replace(entry, rev=0) if isinstance(entry, Turn) else entry
         for key, entry in folded.latest.items()
+        if not isinstance(entry, Copy) or key in visible
     }
     stamps = sorted({(ts, msgspec.json.encode(stamp)) for ts, _, stamp in folded.stamps})
-    return {"latest": latest, "stamps": stamps, "copies": set(folded.copies), "skipped": folded.skipped}
+    return {"latest": latest, "stamps": stamps, "skipped": folded.skipped}

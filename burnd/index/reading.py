@@ -43,19 +43,20 @@ class RowSource:
         self._db = sqlite3.connect(f"file:{index_path}?mode=ro", uri=True, check_same_thread=False)
 
     def of(self, source: str, path: str) -> FileRows:
-        found = self._db.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
-        return FileRows(self._db, found[0] if found else None)
+        return FileRows(self._db, source, path)
 
     def close(self) -> None:
         self._db.close()
 
 
 class FileRows:
-    """The rows that earlier readings of one file gave away."""
+    """The rows that earlier readings of one file gave away; none while it is `blank`, read anew from its start."""
 
-    def __init__(self, db: sqlite3.Connection, file: int | None) -> None:
+    def __init__(self, db: sqlite3.Connection, source: str, path: str) -> None:
         self._db = db
-        self._file = file
+        self._where = (source, path)
+        self._file: int | None = None
+        self.blank = False
 
     def link(self, uuid: str) -> Link | None:
         return self._find(LINK, uuid, _links)
@@ -70,9 +71,16 @@ class FileRows:
         return self._find(HOLDING, message_id, _holdings)
 
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
-        if self._file is None:
+        if self.blank or (file := self._number()) is None:
             return None
         found = self._db.execute(
-            "SELECT value FROM reader_rows WHERE file = ? AND kind = ? AND key = ?", (self._file, kind, row_key(name))
+            "SELECT value FROM reader_rows WHERE file = ? AND kind = ? AND key = ?", (file, kind, row_key(name))
         ).fetchone()
         return decoder.decode(found[0]) if found else None
+
+    def _number(self) -> int | None:
+        if self._file is None:
+            sql = "SELECT id FROM files WHERE source = ? AND path = ?"
+            found = self._db.execute(sql, self._where).fetchone()
+            self._file = found[0] if found else None
+        return self._file

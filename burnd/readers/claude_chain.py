@@ -71,7 +71,7 @@ def entered(memory: Memory, rail: Rail, parent: Link | None) -> tuple[Block, ...
             included.add(entry.uuid)
             found.append((entry.offset, entry.blocks))
     found.sort(key=_offset)
-    return tuple(block for _, blocks in found for block in blocks)
+    return tuple([block for _, blocks in found for block in blocks])
 
 
 def _chain(memory: Memory, link: Link | None) -> dict[str, Link]:

@@ -15,6 +15,7 @@ from burnd.readers.claude_memory import Memory, iso, tally
 from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
 from burnd.readers.claude_state import Lookups, NoLookups, Reading, State
+from burnd.readers.holding import Holding
 from burnd.readers.safe_json import Rejected, Repaired
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
@@ -79,10 +80,16 @@ class ClaudeReader:
         elif found.reason != "empty":
             tally(counts.rejected, found.reason)
 
-    def flush(self) -> None:
+    def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
-        for rail in list(self._memory.state.rails.values()):
-            self._memory.settle(rail.open)
+        for holding in self.open_holdings():
+            if holding.answered or not answered_only:
+                self._memory.settle(holding.message_id)
+
+    def open_holdings(self) -> list[Holding]:
+        """The newest message of each rail while it is not settled."""
+        newest = (self._memory.holding(rail.open) for rail in self._memory.state.rails.values() if rail.open)
+        return [holding for holding in newest if holding is not None and not holding.settled]
 
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""

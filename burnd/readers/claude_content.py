@@ -29,7 +29,16 @@ class Page:
         self._message_id, self._n, self._ts = message_id, n, spot.ts
         self._next = 0
 
-    def add(self, role: Role, kind: Kind, **block: Any) -> None:
+    def add(
+        self,
+        role: Role,
+        kind: Kind,
+        text: str | None = None,
+        *,
+        tool_use: ToolUse | None = None,
+        tool_result: ToolResult | None = None,
+        file: File | None = None,
+    ) -> None:
         self._records.append(
             Content(
                 session_id=self._session_id,
@@ -40,7 +49,10 @@ class Page:
                 ts=self._ts,
                 role=role,
                 kind=kind,
-                **block,
+                text=text,
+                tool_use=tool_use,
+                tool_result=tool_result,
+                file=file,
             )
         )
         self._next += 1

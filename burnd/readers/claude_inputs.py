@@ -32,10 +32,10 @@ def read_user(memory: Memory, spot: Spot) -> None:
     """A prompt, the results of calls, or a text the harness put in the user's place."""
     content = spot.line.message.content if spot.line.message is not None else None
     text = text_of(content)
-    has_results = isinstance(content, list) and any(piece.type == "tool_result" for piece in content)
-    is_prompt = bool(content) and not has_results and _is_prompt(spot, text)
+    results = [piece for piece in content if piece.type == "tool_result"] if isinstance(content, list) else []
+    is_prompt = bool(content) and not results and _is_prompt(spot, text)
     kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
-    blocks, answers = _answered(memory, spot, content) if has_results else ((), ())
+    blocks, answers = _answered(memory, spot, results) if results else ((), ())
     blocks += blocks_of(content, kind)
     add_entry(spot, blocks, answers)
     if is_prompt:
@@ -107,13 +107,10 @@ def _call(memory: Memory, call_id: str) -> tuple[str | None, str | None]:
     return next(((call.name, call.target) for call in recent if call.id == call_id), (None, None))
 
 
-def _answered(
-    memory: Memory, spot: Spot, content: str | list[Piece] | None
-) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+def _answered(memory: Memory, spot: Spot, results: list[Piece]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
     """The blocks of a line's results, and the messages whose calls they answer."""
     blocks: tuple[Block, ...] = ()
     answers: tuple[str, ...] = ()
-    results = [piece for piece in content or () if isinstance(piece, Piece) and piece.type == "tool_result"]
     for piece in results:
         own, message_id = answer(memory, spot, piece)
         blocks += own

@@ -14,7 +14,7 @@ from burnd.readers.claude_content import CALLS, as_text, keep_message
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation
-from burnd.readers.claude_tools import Arguments, arguments_of, result_of, short_hash, size
+from burnd.readers.claude_tools import Arguments, Result, arguments_of, result_of, short_hash, size
 from burnd.readers.claude_usage import count, is_final
 from burnd.readers.holding import (
     FORKED,
@@ -25,7 +25,7 @@ from burnd.readers.holding import (
     Holding,
     LineKey,
 )
-from burnd.records import Block, Event, Subagent
+from burnd.records import Block, Event, Subagent, ToolCall
 
 REFUSAL: Final = "refusal"
 
@@ -178,7 +178,7 @@ def _add_call(memory: Memory, holding: Holding, piece: Piece) -> None:
     given = arguments_of(piece)
     if not given.readable:
         piece.input = as_text(piece.input)
-    if any(call.id == given.call.id for call in holding.calls):
+    if _has_call(holding, given.call.id):
         return
     # What runs at the provider is answered within the response, if at all.
     answered = piece.type != "tool_use"
@@ -218,17 +218,21 @@ def answer(memory: Memory, spot: Spot, piece: Piece) -> tuple[tuple[Block, ...],
     if holding is None:
         return result.blocks, None
     holding.calls = tuple(
-        replace(
-            call,
-            result_hash=result.hash if memory.keep_hashes else None,
-            is_error=bool(piece.is_error) or (call.name == "Bash" and result.failed_exit),
-        )
-        if call.id == call_id
-        else call
-        for call in holding.calls
+        [_answered(memory, call, piece, result) if call.id == call_id else call for call in holding.calls]
     )
     memory.touch(holding)
     return result.blocks, holding.message_id
+
+
+def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> ToolCall:
+    return ToolCall(
+        id=call.id,
+        name=call.name,
+        target=call.target,
+        args_hash=call.args_hash,
+        result_hash=result.hash if memory.keep_hashes else None,
+        is_error=bool(piece.is_error) or (result.failed_exit and call.name == "Bash"),
+    )
 
 
 def _asker(memory: Memory, spot: Spot, call_id: str) -> Holding | None:
@@ -242,4 +246,4 @@ def _asker(memory: Memory, spot: Spot, call_id: str) -> Holding | None:
 
 
 def _has_call(holding: Holding, call_id: str) -> bool:
-    return any(call.id == call_id for call in holding.calls)
+    return call_id in [call.id for call in holding.calls]

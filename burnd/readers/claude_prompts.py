@@ -67,7 +67,7 @@ def text_of(content: str | list[Piece] | None) -> str:
     """The text a user line holds, its text blocks put together."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(piece.text for piece in content if piece.text and piece.type == "text")
+    return "\n".join([piece.text for piece in content if piece.text and piece.type == "text"])
 
 
 def is_harness_text(line: Line, text: str) -> bool:
@@ -101,7 +101,7 @@ def blocks_of(content: str | list[Piece] | None, kind: str) -> tuple[Block, ...]
     """The blocks of a user line or a queued prompt that are no results: texts of this kind, images, files."""
     if isinstance(content, str):
         return (Block(kind=kind, bytes=size(content)),) if content else ()
-    return tuple(block for piece in content or () if (block := _block(piece, kind)) is not None)
+    return tuple([block for piece in content or () if (block := _block(piece, kind)) is not None])
 
 
 def _block(piece: Piece, kind: str) -> Block | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from burnd.readers.claude_lines import Line, Message, ModelUsage, TokenCounts, UsageLine, release
+from burnd.readers.claude_lines import Iteration, Line, Message, ModelUsage, TokenCounts, UsageLine, release
 from burnd.readers.holding import Apart
 from burnd.records import ServerTools, Usage
 
@@ -28,10 +28,13 @@ def bill_of(usage: UsageLine | None) -> Bill:
     if usage is None:
         return Bill()
     speed = usage.speed if usage.speed != "standard" else None
-    apart = tuple(
-        Apart(n, one.model, usage_of(one)) for n, one in enumerate(usage.iterations or ()) if one.type in _BILLED_APART
-    )
+    apart = _apart(usage.iterations) if usage.iterations else ()
     return Bill(usage_of(usage), speed, _server_tools(usage), apart)
+
+
+def _apart(iterations: list[Iteration]) -> tuple[Apart, ...]:
+    apart = [(n, one) for n, one in enumerate(iterations) if one.type in _BILLED_APART]
+    return tuple(Apart(n, one.model, usage_of(one)) for n, one in apart)
 
 
 def usage_of(counts: TokenCounts) -> Usage:

@@ -103,7 +103,7 @@ def plain(raw: bytes | msgspec.Raw) -> Any | Rejected:
     """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
     data = bytes(raw)
     try:
-        if data.count(b"[") + data.count(b"{") > MAX_DEPTH and depth(data) > MAX_DEPTH:
+        if len(data) > 2 * MAX_DEPTH and _openings(data) > MAX_DEPTH and depth(data) > MAX_DEPTH:
             return Rejected("too-deep")
         return msgspec.json.decode(data)
     except RecursionError:
@@ -112,6 +112,10 @@ def plain(raw: bytes | msgspec.Raw) -> Any | Rejected:
         return _with_big_numbers_as_text(data)
     except ValueError:
         return Rejected("not-json")
+
+
+def _openings(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
 
 
 def depth(data: bytes) -> int:

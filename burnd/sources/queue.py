@@ -114,6 +114,10 @@ class Queue:
             return None
         return Turn(path=path, max_bytes=self._turn_bytes, deadline=now + self._turn_seconds)
 
+    def is_out(self, path: str) -> bool:
+        """Whether a file is having its turn."""
+        return path in self._out
+
     def done(self, path: str, *, more: bool) -> None:
         """A turn went well, also if the file is gone; `more` says that another can be used at once."""
         out = self._out.pop(path)

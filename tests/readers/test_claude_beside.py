@@ -123,6 +123,22 @@ def test_each_piece_of_evidence_has_its_bit() -> None:
     assert rows.facts.forked_from == "other"
 
 
+def test_evidence_for_a_message_adds_up_over_its_lines() -> None:
+    """What one line refutes stays refuted, in either order."""
+    for lines in (("m1", {"requestId": None}), ("m1", {})), (("m1", {}), ("m1", {"requestId": None})):
+        t = Transcript()
+        for name, fields in lines:
+            t.says(name, **fields)
+        assert read(t.lines).holdings["m1"].rank == 8
+
+
+def test_a_message_is_as_old_as_its_oldest_line() -> None:
+    t = Transcript()
+    t.says("m1", ts="2026-11-16T00:00:09.000Z")
+    t.says("m1", ts="2026-11-16T00:00:04.000Z")
+    assert read(t.lines).turn("m1").ts == "2026-11-16T00:00:04.000Z"
+
+
 def test_a_file_younger_than_its_message_holds_a_copy() -> None:
     t = Transcript()
     t.bare(type="queue-operation", operation="enqueue", timestamp="2026-11-17T00:00:00.000Z")

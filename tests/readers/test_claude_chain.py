@@ -54,6 +54,26 @@ def test_a_result_between_two_lines_of_its_message_enters_the_next_one() -> None
     assert rows.turn("m2").parent == "m1"
 
 
+def test_two_processes_at_work_in_one_file_each_get_their_own_results() -> None:
+    """Their messages take turns on the rail, so that results lie several messages back."""
+    t = Transcript()
+    t.prompt("base")
+    base = t.says("m0")
+    for name in "ab":
+        t.prompt(f"go {name}", parent=base)
+        first = t.calls(f"{name}1", call(f"{name}-c1", "Read"))
+        t.calls(f"{name}1", call(f"{name}-c2", "Read"))
+        t.result(f"{name}-c1", name, parent=first)
+        t.result(f"{name}-c2", name * 2, parent=f"{t.last[:1]}{int(t.last[1:]) - 1}" if t.last else None)
+    t.says("a2", parent="u6")
+    t.says("b2", parent="u11")
+    rows = read(t.lines)
+    for name in "ab":
+        turn = rows.turn(f"{name}2")
+        assert turn.parent == f"{name}1"
+        assert [(block.bytes, block.call_id) for block in turn.entered] == [(1, f"{name}-c1"), (2, f"{name}-c2")]
+
+
 def test_an_abandoned_branch_enters_nothing() -> None:
     """After a rewind the prompt that was taken back is not in the context."""
     t = Transcript()
@@ -374,6 +394,7 @@ def test_a_sidechain_that_was_quiet_for_long_goes_on_where_it_was() -> None:
     t.says("d2", isSidechain=True)
     whole, cut = read(t.lines), read(t.lines, cuts=range(0, 110, 9))
     assert (whole.turn("d2").rail_id, whole.turn("d2").turn_index) == (root, 1)
+    assert all(holding.settled for holding in whole.holdings.values())
     assert cut.comparable() == whole.comparable()
 
 

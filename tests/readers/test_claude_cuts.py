@@ -49,6 +49,14 @@ def _busy_session() -> list[bytes]:
     t.result("x1", "very late", parent="u30")
     t.says("n2", text("older than the state"), output=50)
     t.says("m8", text("from far back"), parent="u3")
+    # A line written again stands at another offset, and later lines must find the newer one.
+    again = t.prompt("said twice", parent="gone for good")
+    twin = t.lines[-1]
+    t.prompt("in between")
+    t.lines.append(twin)
+    for n in range(20):
+        t.says(f"y{n}", parent="u4")
+    t.says("m9", parent=again)
     return t.lines
 
 

@@ -127,6 +127,13 @@ def test_a_copy_that_proves_to_be_the_original_takes_over() -> None:
     assert (turn.session_id, [one.session_id for one in copies]) == ("b", ["a"])
 
 
+def test_a_copy_read_again_with_less_evidence_keeps_its_claim() -> None:
+    first = _joined([_holding("a", ts=1), _holding("b", rank=NO_REQUEST_ID, ts=2)])
+    _, (other,) = join(first.turn, first.copies, _holding("b", rank=NO_REQUEST_ID | SIDECHAIN, ts=9))
+    assert other.basis is not None
+    assert (other.basis.rank, other.ts) == (NO_REQUEST_ID, _time(2))
+
+
 def test_what_the_transcript_does_not_tell_is_kept() -> None:
     turn = msgspec.structs.replace(turn_of(_holding()), project_key="host/x", rev=4)
     again = join(turn, (), _holding()).turn

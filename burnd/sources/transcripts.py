@@ -1,0 +1,287 @@
+"""Reads pieces of transcripts in a worker thread: bytes from the file, meaning from the reader, rows from the index."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.index.reading import FileRows, RowSource, rows_of
+from burnd.index.store import AgentRow, FileChange
+from burnd.joiner import Held
+from burnd.pipeline import Batch
+from burnd.readers.claude_code import ClaudeReader
+from burnd.readers.claude_place import Place, meta_path, place_of, with_meta
+from burnd.readers.claude_state import Reading, SavedOutput, load_state
+from burnd.readers.holding import SOURCE, Holding
+from burnd.records import Content, ToolResult
+from burnd.sources.cursor import Cursor
+from burnd.sources.follow import OpenFiles
+from burnd.sources.safe_open import Refused, open_regular
+from burnd.sources.tail import Tail
+
+_TOLD_BY = ("meta", "result", "prompt", "notification")
+_LARGEST_META = 64 << 10
+_LARGEST_OUTPUT = 64 << 20
+_READERS_KEPT = 256
+_cursors = msgspec.msgpack.Decoder(Cursor)
+
+
+class Piece(NamedTuple):
+    """What one turn at a file brought: the reading, where the file stands now, and whether there is more."""
+
+    path: str
+    reading: Reading
+    change: FileChange
+    content: list[Content]
+    consumed: int
+    more: bool
+    skipped: list[tuple[int, int]]
+    rewound: str | None
+
+
+class Transcript:
+    """A transcript that is being read. The reader's state is that of the last piece that was taken."""
+
+    def __init__(self, path: str, root: str, place: Place, cursor: Cursor | None, state: bytes | None) -> None:
+        self.path = path
+        self.root = root
+        self.place = place
+        self.cursor = cursor
+        self.state = state
+        self.reader: ClaudeReader | None = None
+        self.rows: FileRows | None = None
+        self.changed_at = 0.0
+
+    def committed(self) -> None:
+        """What was taken is durable: its rows can be asked for from now on."""
+        if self.rows is not None:
+            self.rows.blank = False
+
+    @property
+    def open_holdings(self) -> list[Holding]:
+        return self.reader.open_holdings() if self.reader is not None else []
+
+
+class Transcripts:
+    """The transcripts read lately, and how to read on in any of them. Used by one thread at a time."""
+
+    def __init__(self, index_path: Path) -> None:
+        self._files = OpenFiles()
+        self._rows = RowSource(index_path)
+        self._known: OrderedDict[str, Transcript] = OrderedDict()
+
+    def get(self, path: str) -> Transcript | None:
+        """The transcript at a path, if it was read lately."""
+        known = self._known.get(path)
+        if known is not None:
+            self._known.move_to_end(path)
+        return known
+
+    def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Transcript | None:
+        """The transcript at a path; `saved` is its cursor and state from the index. None where it is none."""
+        place = place_of(os.path.relpath(path, root))
+        if place is None:
+            return None
+        cursor, state = (_cursors.decode(saved[0]), saved[1]) if saved else (None, None)
+        known = self._known[path] = Transcript(path, root, place, cursor, state)
+        return known
+
+    def read(self, transcript: Transcript, max_bytes: int, now: float, seen_ms: int) -> Piece:
+        """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""
+        chunk = self._files.read(transcript.path, transcript.cursor, root=transcript.root, max_bytes=max_bytes)
+        anew = chunk.rewound is not None or transcript.cursor is None
+        before = 0 if anew or transcript.cursor is None else transcript.cursor.position
+        reader = self._reader(transcript, anew=anew)
+        for offset, line in chunk.lines:
+            reader.feed(line, offset)
+        cursor = chunk.cursor
+        if chunk.tail is not None:
+            cursor = _take_tail(reader, chunk.tail) or cursor
+        if chunk.lines:
+            transcript.changed_at = now
+        piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
+        return piece._replace(
+            consumed=cursor.position - before,
+            more=chunk.more,
+            skipped=chunk.skipped,
+            rewound=chunk.rewound,
+        )
+
+    def take_tail(self, transcript: Transcript, seen_ms: int) -> Piece | None:
+        """The last line of a quiet file that never got its newline, if it is whole."""
+        if transcript.cursor is None or not transcript.cursor.passed:
+            return None
+        tail = self._files.unfinished(transcript.path, transcript.cursor, root=transcript.root)
+        cursor = _take_tail(self._reader(transcript, anew=False), tail) if tail is not None else None
+        return self._piece(transcript, cursor, anew=False, seen_ms=seen_ms) if cursor is not None else None
+
+    def settle(self, transcript: Transcript, seen_ms: int, *, answered_only: bool) -> Piece | None:
+        """Settles what is open in a transcript, all of it or only what has its answers."""
+        if transcript.cursor is None:
+            return None
+        reader = self._reader(transcript, anew=False)
+        reader.flush(answered_only=answered_only)
+        return self._piece(transcript, transcript.cursor, anew=False, seen_ms=seen_ms)
+
+    def load(self, transcript: Transcript, now: float) -> None:
+        """Brings a transcript's reader back from its state, so that what is open in it can be seen."""
+        self._reader(transcript, anew=False)
+        transcript.changed_at = now
+
+    def forget(self, path: str) -> None:
+        """Drops what is in memory of a file: it is read on from what the index says."""
+        self._known.pop(path, None)
+        self._files.release(path)
+
+    def live(self) -> list[Transcript]:
+        return list(self._known.values())
+
+    def trim(self) -> None:
+        """Lets go of readers that have nothing open, the longest unused first, and of idle descriptors."""
+        self._files.expire()
+        spare = len(self._known) - _READERS_KEPT
+        for path, transcript in list(self._known.items())[: max(0, spare)]:
+            if not transcript.open_holdings:
+                self._known.pop(path)
+
+    def close(self) -> None:
+        self._files.close()
+        self._rows.close()
+
+    def _reader(self, transcript: Transcript, *, anew: bool) -> ClaudeReader:
+        if transcript.place.rail_id is not None and transcript.place.meta is None:
+            self._look_for_meta(transcript)
+        if anew:
+            transcript.state = transcript.reader = None
+        if transcript.reader is None:
+            state = load_state(transcript.state) if transcript.state else None
+            transcript.rows = self._rows.of(SOURCE, path_key(transcript.path))
+            transcript.rows.blank = anew
+            transcript.reader = ClaudeReader(transcript.place, state, transcript.rows)
+        return transcript.reader
+
+    def _look_for_meta(self, transcript: Transcript) -> None:
+        relative = meta_path(os.path.relpath(transcript.path, transcript.root))
+        if relative is None:
+            return
+        data = _small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
+        if data is not None:
+            transcript.place = with_meta(transcript.place, data)
+            transcript.reader = None
+
+    def _piece(self, transcript: Transcript, cursor: Cursor, *, anew: bool, seen_ms: int) -> Piece:
+        assert transcript.reader is not None  # noqa: S101 - every caller has just used it
+        reading = transcript.reader.take()
+        transcript.cursor, transcript.state = cursor, reading.state
+        content = _with_saved_outputs(transcript, reading)
+        change = FileChange(
+            SOURCE,
+            path_key(transcript.path),
+            msgspec.msgpack.encode(cursor),
+            reading.state,
+            rows_of(reading),
+            anew,
+            seen_ms,
+        )
+        return Piece(transcript.path, reading, change, content, 0, False, [], None)
+
+
+def batch_of(pieces: list[Piece]) -> Batch:
+    """Several pieces as one batch."""
+    batch = Batch()
+    for piece in pieces:
+        reading = piece.reading
+        batch.held += [Held(holding, SOURCE, piece.change.path) for holding in reading.holdings]
+        batch.content += piece.content
+        batch.entries += [*reading.events, *reading.compactions]
+        batch.overheads += reading.overheads
+        batch.agents += [
+            AgentRow(
+                link.session_id,
+                link.agent_id,
+                _TOLD_BY.index(link.told_by),
+                link.tool_use_id,
+                link.type,
+                link.parent_agent_id,
+            )
+            for link in reading.agents
+        ]
+        batch.files.append(piece.change)
+    return batch
+
+
+def path_key(path: str) -> str:
+    """A path as text the index can hold; bytes that are no UTF-8 are written out."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _take_tail(reader: ClaudeReader, tail: Tail) -> Cursor | None:
+    """Feeds an unfinished last line if it is whole after all; the cursor behind it, or None."""
+    if tail.data is None or not _is_json(tail.data):
+        return None
+    reader.feed(tail.data, tail.offset)
+    return tail.cursor
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data), dict)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+
+
+def _with_saved_outputs(transcript: Transcript, reading: Reading) -> list[Content]:
+    """The content, with every result that was saved whole beside the transcript right after its preview."""
+    whole = {output.message_id: output for output in reading.saved}
+    if not whole:
+        return reading.content
+    content: list[Content] = []
+    for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):
+        content.append(record)
+        ends = following is None or following.message_id != record.message_id
+        output = whole.get(record.message_id) if ends else None
+        saved = _saved_output(transcript, output) if output is not None else None
+        content += [saved] if saved is not None else []
+    return content
+
+
+def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None:
+    """The whole of a result that the client saved beside the transcript, as a record of its own."""
+    name, session = os.path.basename(output.name), output.session_id
+    if not name or session != os.path.basename(session) or session in ("", ".", ".."):
+        return None
+    project = os.path.relpath(transcript.path, transcript.root).split(os.sep)[0]
+    path = os.path.join(transcript.root, project, session, "tool-results", name)
+    data = _small_file(path, transcript.root, _LARGEST_OUTPUT)
+    if data is None:
+        return None
+    text = msgspec.json.encode(data.decode("utf-8", "replace"))
+    return Content(
+        session_id=output.session_id,
+        rail_id=output.rail_id,
+        message_id=output.message_id,
+        n=1,
+        b=0,
+        ts=output.ts,
+        role="tool_result",
+        kind="tool_result",
+        tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
+    )
+
+
+def _small_file(path: str, root: str, largest: int) -> bytes | None:
+    try:
+        fd = open_regular(path, root=root)
+    except (OSError, Refused, ValueError):
+        return None
+    try:
+        size = os.fstat(fd).st_size
+        return os.pread(fd, size, 0) if size <= largest else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

@@ -1,0 +1,110 @@
+"""Reads transcripts into a home step by step, with restarts wherever a test wants one and no clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from burnd.ledger.files import HomeLock, prepare_home
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import Pipeline, open_pipeline
+from burnd.readers.holding import SOURCE
+from burnd.records.codec import encode_content
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from tests.dump import index_dump, ledger_dump
+from tests.make import START_MS
+
+
+class Rig:
+    """A home and a tree of transcripts. `read` does what the source does when a file is dirty."""
+
+    def __init__(self, home: Path, projects: Path) -> None:
+        self.home = Home(home)
+        self.projects = projects
+        self.pipeline: Pipeline
+        self._transcripts: Transcripts
+
+    async def open(self) -> None:
+        prepare_home(self.home.root)
+        self._lock = HomeLock(self.home.lock)
+        self.pipeline = await open_pipeline(
+            self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
+        )
+        self._transcripts = Transcripts(self.home.index_db)
+
+    async def close(self) -> None:
+        self._transcripts.close()
+        await self.pipeline.close()
+        self._lock.release()
+
+    async def restart(self) -> None:
+        await self.close()
+        await self.open()
+
+    async def read(self, *paths: Path, max_bytes: int = 4 << 20, pieces_at_once: int = 1) -> None:
+        """Reads files to their ends, in this order, several to a batch."""
+        waiting: list[Piece] = []
+        for path in paths:
+            while (piece := await self._piece(path, max_bytes)) is not None:
+                waiting.append(piece)
+                if piece.more or len(waiting) >= pieces_at_once:
+                    await self._commit(waiting)
+                    waiting = []
+                if not piece.more:
+                    break
+        await self._commit(waiting)
+
+    async def flush(self) -> None:
+        """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
+        rows = await self.pipeline.index.rows(
+            "SELECT DISTINCT f.path FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?", (SOURCE,)
+        )
+        pieces = []
+        for (path,) in rows:
+            transcript = await self._transcript(Path(path))
+            assert transcript is not None
+            piece = self._transcripts.settle(transcript, 0, answered_only=False)
+            pieces += [piece] if piece is not None else []
+        await self._commit(pieces)
+
+    async def outcome(self) -> dict[str, Any]:
+        """What ledger, content and index say, in a form that two ways of reading can be compared by."""
+        sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
+        content = {s: [encode_content(c) for c in self.pipeline.content.read_content(s)] for s in sessions}
+        index = await index_dump(self.pipeline.index, places=False)
+        return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}
+
+    def files(self) -> list[Path]:
+        return sorted(path for path in self.projects.rglob("*.jsonl"))
+
+    async def _piece(self, path: Path, max_bytes: int) -> Piece | None:
+        transcript = await self._transcript(path)
+        if transcript is None:
+            return None
+        piece = self._transcripts.read(transcript, max_bytes, 0.0, 0)
+        if piece.rewound is not None:
+            for session_id in {record.session_id for record in piece.content}:
+                self.pipeline.content.read_again(session_id)
+        return piece
+
+    async def _transcript(self, path: Path) -> Transcript | None:
+        known = self._transcripts.get(str(path))
+        if known is not None:
+            return known
+        rows = await self.pipeline.index.rows(
+            "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (SOURCE, path_key(str(path)))
+        )
+        saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+        return self._transcripts.open(str(path), str(self.projects), saved)
+
+    async def _commit(self, pieces: Iterable[Piece]) -> None:
+        pieces = list(pieces)
+        if not pieces:
+            return
+        await self.pipeline.commit(batch_of(pieces))
+        for piece in pieces:
+            transcript = self._transcripts.get(piece.path)
+            if transcript is not None:
+                transcript.committed()

@@ -1,0 +1,322 @@
+"""Claude Code as a running source: what is written is seen, settled, and never lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.errors import NoSpace
+from burnd.ledger.fold import Folded
+from burnd.pipeline import Pipeline
+from burnd.records import Turn
+from burnd.sources import claude_code
+from burnd.sources.claude_code import ClaudeCode
+from burnd.sources.watch import Times
+from tests.conftest import Opened
+from tests.readers.transcript import Transcript, call, text
+
+QUICK = Times(roots=0.2, alive=1.0, scan=1.0, poll=0.2)
+SESSION = "33333333-0000-4000-8000-000000000003"
+
+
+class Watched:
+    """A source on a root, with a clock a test can set forward."""
+
+    def __init__(self, pipeline: Pipeline, projects: Path) -> None:
+        self.pipeline = pipeline
+        self.projects = projects
+        self.ahead = 0.0
+        self.source = ClaudeCode([str(projects)], pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead)
+
+    def path(self, session: str = SESSION) -> Path:
+        folder = self.projects / "-home-dev-app"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{session}.jsonl"
+
+    def append(self, transcript: Transcript, path: Path | None = None) -> None:
+        """Writes the lines of a transcript that were not written yet."""
+        with (path or self.path()).open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in transcript.lines))
+        transcript.lines.clear()
+
+    async def turns(self) -> dict[str, dict[str, Any]]:
+        rows = await self.pipeline.index.rows(
+            "SELECT message_id, output + reasoning, open, rev, quality FROM turns ORDER BY ts, turn_index"
+        )
+        return {row[0]: dict(zip(("output", "open", "rev", "quality"), row[1:], strict=True)) for row in rows}
+
+    def ledger(self) -> dict[str, Turn]:
+        return {t.message_id: t for t in Folded(self.pipeline.journal.read()).turns.values()}
+
+
+async def until(check: Callable[[], Any], seconds: float = 15.0) -> None:
+    """Waits until a condition holds, which may be asked with await."""
+    with anyio.fail_after(seconds):
+        while True:
+            found = check()
+            if hasattr(found, "__await__"):
+                found = await found
+            if found:
+                return
+            await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def watching(opened: Opened, projects: Path) -> AsyncIterator[Watched]:
+    watched = Watched(await opened(), projects)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.source.run)
+        yield watched
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_open_turn_is_seen_and_settles(opened: Opened, tmp_path: Path) -> None:
+    """A turn shows as open at once; the next message of its rail settles it; a late result revises it."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.calls("m1", call("c1", "Bash", command="ls"), output=7)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1, output=7))
+        assert watched.ledger() == {}
+        log.result("c1", "a.py")
+        log.says("m2", text("fine"), output=9)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=0, rev=1))
+        await until(lambda: _is(watched, "m2", open=1))
+        assert list(watched.ledger()) == ["m1"]
+        log.result("c1", "boom", is_error=True)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", rev=2))
+        assert watched.ledger()["m1"].tool_calls[0].is_error
+
+
+async def _is(watched: Watched, message_id: str, **facts: Any) -> bool:
+    found = (await watched.turns()).get(message_id, {})
+    return facts.items() <= found.items()
+
+
+async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
+    """Ten seconds of quiet settle an answered turn, ten minutes one whose call was never answered."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=7)
+        watched.append(log)
+        asking = Transcript(session=SESSION[:-1] + "4", prefix="q")
+        asking.prompt("go")
+        asking.calls("q1", call("c1", "Bash", command="sleep 9"), output=5)
+        watched.append(asking, watched.path(SESSION[:-1] + "4"))
+        await until(lambda: _is(watched, "m1", open=1))
+        await until(lambda: _is(watched, "q1", open=1))
+        watched.ahead += claude_code.QUIET_S + 1
+        await until(lambda: _is(watched, "m1", open=0, rev=1))
+        assert await _is(watched, "q1", open=1, rev=0)
+        watched.ahead += claude_code.IDLE_S
+        await until(lambda: _is(watched, "q1", open=0, rev=1))
+
+
+async def test_flush_leaves_nothing_open(opened: Opened, tmp_path: Path) -> None:
+    """When flush returns, everything that was readable is in the ledger; one session alone can be asked for."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        for n in range(40):
+            session = f"44444444-0000-4000-8000-{n:012d}"
+            log = Transcript(session=session, prefix=f"f{n}-")
+            log.prompt("hello")
+            log.says(f"m{n}", text("hi"), output=n + 1)
+            watched.append(log, watched.path(session))
+        await watched.source.flush("44444444-0000-4000-8000-000000000007")
+        assert "m7" in watched.ledger()
+        await watched.source.flush()
+        assert set(watched.ledger()) == {f"m{n}" for n in range(40)}
+        assert not any(turn["open"] for turn in (await watched.turns()).values())
+
+
+async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> None:
+    """A turn that was open when the daemon stopped is settled by the next one, even if its file is gone."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=7)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1))
+    shutil.rmtree(tmp_path / "projects")
+    async with watching(opened, tmp_path / "projects") as watched:
+        assert await _is(watched, "m1", open=1)
+        watched.ahead += claude_code.QUIET_S + 1
+        watched.source._bell.set()
+        await until(lambda: _is(watched, "m1", open=0, rev=1))
+
+
+async def test_a_file_that_shrinks_in_place_is_read_again(opened: Opened, tmp_path: Path) -> None:
+    """F03, F04: a client cut a line out of its past and went on: what was seen stays, what is new comes."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        kept = list(log.lines)
+        log.says("dead", text("half an ans"), output=1, done=False, stop=None)
+        watched.append(log)
+        await watched.source.flush()
+        log.lines = [*kept, *log.lines]
+        log.says("m2", text("the answer, longer than what was cut, " * 30), output=50)
+        watched.path().write_bytes(b"".join(line + b"\n" for line in log.lines))
+        await until(lambda: _is(watched, "m2", output=50))
+        await watched.source.flush()
+        assert set(watched.ledger()) == {"dead", "m2"}
+        texts = [r.text for r in watched.pipeline.content.read_content(SESSION) if r.role == "user"]
+        assert texts == ["hello"]
+
+
+async def test_replaced_removed_and_recreated(opened: Opened, tmp_path: Path) -> None:
+    """F06, F08, F24: atomic replaces, unlinks and roots that vanish and come back lose nothing."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        for round_number in range(3):
+            session = f"55555555-0000-4000-8000-{round_number:012d}"
+            log = Transcript(session=session, prefix=f"r{round_number}-")
+            log.prompt("hello")
+            log.says(f"a{round_number}", text("hi"), output=3)
+            path = watched.path(session)
+            first = b"".join(line + b"\n" for line in log.lines)
+            path.write_bytes(first)
+            await until(lambda n=round_number: _is(watched, f"a{n}", output=3))  # type: ignore[misc]
+            log.says(f"b{round_number}", text("more"), output=4)
+            new = path.with_suffix(".new")
+            new.write_bytes(b"".join(line + b"\n" for line in log.lines))
+            os.replace(new, path)
+            await until(lambda n=round_number: _is(watched, f"b{n}", output=4))  # type: ignore[misc]
+            shutil.rmtree(tmp_path / "projects")
+        await watched.source.flush()
+        assert len(watched.ledger()) == 6
+
+
+async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path: Path) -> None:
+    """F16, F15: nothing is read through a link, a FIFO hangs nobody, and a hostile session id stays inside."""
+    secret = tmp_path / "secret.jsonl"
+    outside = Transcript(session=SESSION)
+    outside.says("stolen", text("x"))
+    secret.write_bytes(outside.lines[0] + b"\n")
+    async with watching(opened, tmp_path / "projects") as watched:
+        folder = watched.path().parent
+        (folder / "link.jsonl").symlink_to(secret)
+        (folder.parent / "linked").symlink_to(tmp_path)
+        os.mkfifo(folder / "pipe.jsonl")
+        hostile = Transcript(session="../../../escape")
+        hostile.prompt("hello")
+        hostile.says("m1", text("y" * 3000))
+        watched.append(hostile, folder / "agent-deadbeef.jsonl")
+        await watched.source.flush()
+        assert set(watched.ledger()) == {"m1"}
+        assert watched.ledger()["m1"].session_id == "../../../escape"
+        sidecars = [s.path for s in watched.pipeline.content.sidecars.list()]
+        assert all(p.resolve().parent == opened.home.content.resolve() for p in sidecars)
+        assert not list(tmp_path.glob("**/escape*"))
+
+
+async def test_bad_lines_hurt_only_themselves(opened: Opened, tmp_path: Path) -> None:
+    """P7, F11-F13: garbage between good lines is counted; every good line is read."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        bad = [b"\xff\xfe{", b"\x00" * 99, b"{}" * 9, b"[" * 50_000, b'{"type":"user","n":' + b"9" * 5000 + b"}", b""]
+        for n, junk in enumerate(bad):
+            log.lines.append(junk)
+            log.says(f"m{n}", text(f"answer {n}"), output=n + 1)
+        log.bare(type="brand-new-thing", sessionId=SESSION)
+        watched.append(log)
+        await watched.source.flush()
+        assert set(watched.ledger()) == {f"m{n}" for n in range(len(bad))}
+        assert watched.source.counts["unrecognised type=brand-new-thing"] == 1
+        assert any(name.startswith("rejected") for name in watched.source.counts)
+
+
+async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp_path: Path) -> None:
+    """F10: a whole record that never got its newline is taken after ten minutes, once."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=5)
+        last = log.lines.pop()
+        watched.append(log)
+        with watched.path().open("ab") as file:
+            file.write(last)
+        await watched.source.flush()
+        assert watched.ledger() == {}
+        watched.ahead += claude_code.IDLE_S + 1
+        watched.source._bell.set()
+        await until(lambda: _is(watched, "m1", output=5))
+        with watched.path().open("ab") as file:
+            file.write(b"\n")
+        log.says("m2", text("more"), output=6)
+        watched.append(log)
+        await watched.source.flush()
+        assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 5, "m2": 6}
+
+
+async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F41: the source waits, says so, and goes on by itself."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        real, refusals = watched.pipeline.commit, iter(range(2))
+
+        async def commit(batch: Any) -> int:
+            if batch.files and next(refusals, None) is not None:
+                raise NoSpace("No space left on device", "home")
+            return await real(batch)
+
+        monkeypatch.setattr(watched.pipeline, "commit", commit)
+        monkeypatch.setattr(claude_code, "FIRST_RETRY_S", 0.05)
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=5)
+        watched.append(log)
+        await until(lambda: watched.source.status().state == "waiting")
+        await until(lambda: _is(watched, "m1", output=5))
+        assert watched.source.status().state == "watching"
+
+
+async def test_a_lost_index_makes_everything_be_read_again(opened: Opened, tmp_path: Path) -> None:
+    """F53: after a rebuild the sources are read from their starts; nothing doubles, what comes next is found."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi " * 900), output=5)
+        watched.append(log)
+        await watched.source.flush()
+        lines, size = watched.pipeline.journal.end, watched.pipeline.content.sidecars.size(SESSION)
+        await watched.pipeline.rebuild_index()
+        watched.source._bell.set()
+        await watched.source.flush()
+        assert watched.pipeline.journal.end == lines
+        assert watched.pipeline.content.sidecars.size(SESSION) == size
+        log.says("m2", text("more"), output=6)
+        watched.append(log)
+        await watched.source.flush()
+        assert {m: t.turn_index for m, t in watched.ledger().items()} == {"m1": 0, "m2": 1}
+
+
+async def test_the_newest_session_is_read_first(opened: Opened, tmp_path: Path) -> None:
+    """F18: on a first start what was written last is there first, and progress is told."""
+    projects = tmp_path / "projects"
+    watched = Watched(await opened(), projects)
+    for n in range(30):
+        session = f"66666666-0000-4000-8000-{n:012d}"
+        log = Transcript(session=session, prefix=f"n{n}-")
+        log.prompt("hello")
+        log.says(f"m{n}", text("hi"), output=n + 1)
+        watched.append(log, watched.path(session))
+        os.utime(watched.path(session), (1_700_000_000 + n, 1_700_000_000 + n))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.source.run)
+        await until(lambda: watched.source.backfill.total > 0)
+        await watched.source.flush()
+        tasks.cancel_scope.cancel()
+    order = [e.entry.message_id for e in watched.pipeline.journal.read() if isinstance(e.entry, Turn)]
+    assert sorted(order, key=lambda m: -int(m[1:])) == [f"m{n}" for n in range(29, -1, -1)]
+    assert watched.source.backfill.done == watched.source.backfill.total

@@ -1,0 +1,163 @@
+"""I1, I2, I3: however bytes arrive and whatever dies in between, the same is recorded as by one clean read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.capture.rig import Rig
+from tests.readers.collect import client_versions
+from tests.readers.transcript import Transcript, call, text, thinking
+
+
+def own_tree(root: Path) -> Path:
+    """A session with tools, a rewind, a sub-agent, a compaction; a fork of it; an old-style resume."""
+    project = root / "projects" / "-home-dev-app"
+    project.mkdir(parents=True)
+    main = Transcript(session="11111111-0000-4000-8000-000000000001")
+    main.bare(type="queue-operation", operation="enqueue", timestamp=main.time(0), sessionId="x")
+    main.prompt("fix the bug in the parser")
+    main.says("m1", thinking("hm"), stop=None, done=False, output=1)
+    main.calls("m1", call("c1", "Read", file_path="/home/dev/app/a.py"), output=40)
+    main.result("c1", "line " * 400)
+    main.calls("m2", call("c2", "Edit", file_path="/home/dev/app/a.py", old_string="a", new_string="b"), output=30)
+    main.result("c2", "Error: no match", is_error=True)
+    main.calls("m3", call("c3", "Task", prompt="look around", subagent_type="Explore", description="d"), output=50)
+    branch = main.result("c3", "all is well", toolUseResult={"agentId": "a1b2c3d4e5f60718", "status": "completed"})
+    main.says("m4", text("done " * 300), output=60)
+    main.prompt("now add a test")
+    main.calls("m5", call("c5", "Bash", command="pytest -q"), output=20)
+    main.result("c5", "1 failed", is_error=True)
+    main.prompt("try again, from before", parent=branch)
+    main.says("m6", text("other way"), output=25)
+    main.add("system", parent=None, subtype="compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 900})
+    main.prompt("the story so far", isCompactSummary=True, isVisibleInTranscriptOnly=True)
+    main.says("m7", text("going on"), output=15)
+    write(project / "11111111-0000-4000-8000-000000000001.jsonl", main)
+    agent = Transcript(
+        session="11111111-0000-4000-8000-000000000001", prefix="s", isSidechain=True, agentId="a1b2c3d4e5f60718"
+    )
+    agent.prompt("look around", parent=None)
+    agent.calls("a1", call("k1", "Grep", pattern="x", path="/home/dev/app"), output=12)
+    agent.result("k1", "a.py:1: x")
+    agent.says("a2", text("all is well"), output=9)
+    below = project / "11111111-0000-4000-8000-000000000001" / "subagents"
+    below.mkdir(parents=True)
+    write(below / "agent-a1b2c3d4e5f60718.jsonl", agent)
+    fork = "22222222-0000-4000-8000-000000000002"
+    copied = [line.replace(b"11111111-0000-4000-8000-000000000001", fork.encode()) for line in main.lines[1:12]]
+    begun = b'{"type":"queue-operation","operation":"enqueue","timestamp":"2026-11-16T01:00:00.000Z","sessionId":"f"}'
+    own = Transcript(session=fork, prefix="f")
+    own.last = branch
+    own.prompt("in the fork", ts="2026-11-16T01:00:01.000Z")
+    own.says("f1", text("forked"), output=70, ts="2026-11-16T01:00:02.000Z")
+    (project / f"{fork}.jsonl").write_bytes(b"\n".join([begun, *copied, *own.lines]) + b"\n")
+    return root / "projects"
+
+
+def write(path: Path, transcript: Transcript) -> None:
+    path.write_bytes(b"\n".join(transcript.lines) + b"\n")
+
+
+def trees(tmp_path: Path, which: Path | None) -> list[Path]:
+    if which is None:
+        return [own_tree(tmp_path / "claude")]
+    found = []
+    for projects in which.glob("*/projects"):
+        target = tmp_path / projects.parent.name / "projects"
+        shutil.copytree(projects, target, copy_function=shutil.copyfile)
+        found.append(target)
+    return found
+
+
+CASES = [pytest.param(None, id="own"), *(pytest.param(v, id=v.name) for v in client_versions())]
+
+
+async def clean_read(home: Path, projects: Path) -> dict[str, Any]:
+    rig = Rig(home, projects)
+    await rig.open()
+    await rig.read(*rig.files(), pieces_at_once=100)
+    await rig.flush()
+    outcome = await rig.outcome()
+    await rig.close()
+    return outcome
+
+
+@pytest.mark.parametrize("which", CASES)
+async def test_any_order_of_files_gives_the_same(tmp_path: Path, which: Path | None) -> None:
+    """Shuffled files, one or several to a batch, newest first or not, end in the same ledger, owners included."""
+    for projects in trees(tmp_path, which):
+        expected = await clean_read(tmp_path / "clean", projects)
+        for seed in range(5):
+            rig = Rig(tmp_path / f"home{seed}", projects)
+            await rig.open()
+            files = random.Random(seed).sample(rig.files(), len(rig.files()))
+            await rig.read(*files, pieces_at_once=1 + seed * 3)
+            await rig.flush()
+            assert comparable(await rig.outcome()) == comparable(expected)
+            await rig.close()
+            shutil.rmtree(rig.home.root)
+        shutil.rmtree(tmp_path / "clean")
+
+
+@pytest.mark.parametrize("which", CASES)
+async def test_dripping_bytes_give_the_same(tmp_path: Path, which: Path | None) -> None:
+    """Every log grows at random bytes, files in turns, with restarts in between and deleted indexes."""
+    for projects in trees(tmp_path, which):
+        expected = await clean_read(tmp_path / "clean", projects)
+        whole = {path: path.read_bytes() for path in sorted(projects.rglob("*.jsonl"))}
+        for seed in range(2):
+            for path in whole:
+                path.write_bytes(b"")
+            outcome = await drip(tmp_path / f"home{seed}", projects, whole, random.Random(seed))
+            assert comparable(outcome) == comparable(expected)
+        shutil.rmtree(tmp_path / "clean")
+
+
+async def drip(home: Path, projects: Path, whole: dict[Path, bytes], rng: random.Random) -> dict[str, Any]:
+    rig = Rig(home, projects)
+    await rig.open()
+    left = dict(whole)
+    while left:
+        path = rng.choice(list(left))
+        cut = rng.choice([1, 200, 3000, 20_000, len(left[path])])
+        with path.open("ab") as file:
+            file.write(left[path][:cut])
+        left[path] = left[path][cut:]
+        if not left[path]:
+            del left[path]
+        if rng.random() < 0.8:
+            await rig.read(path)
+        if rng.random() < 0.1:
+            await rig.flush()
+        if rng.random() < 0.1:
+            await rig.restart()
+        if rng.random() < 0.02:
+            await rig.close()
+            shutil.rmtree(rig.home.index)
+            await rig.open()
+    await rig.read(*whole)
+    await rig.flush()
+    outcome = await rig.outcome()
+    await rig.close()
+    shutil.rmtree(home)
+    return outcome
+
+
+def comparable(outcome: dict[str, Any]) -> dict[str, Any]:
+    """All of it; of a session's content the order between files does not matter, within a rail it does."""
+    content = {
+        session: {rail: [line for line in lines if f'"railId":"{rail}"'.encode() in line] for rail in rails(lines)}
+        for session, lines in outcome["content"].items()
+    }
+    return {"ledger": outcome["ledger"], "content": content, "index": outcome["index"]}
+
+
+def rails(lines: list[bytes]) -> set[str]:
+    import json
+
+    return {json.loads(line)["railId"] for line in lines}
