@@ -95,7 +95,7 @@ def _read_boundary(memory: Memory, spot: Spot) -> None:
     if before is None and rail.last is not None:
         before = memory.link(rail.last)
     boundary = replace(spot, parent=None)
-    memory.add_link(boundary, turn=None, prompt=None)
+    memory.add_link(boundary, turn=None, prompt=before.prompt if before is not None else None)
     facts = line.compact_metadata
     memory.out.compactions.append(
         Compaction(

@@ -12,7 +12,7 @@ from burnd.readers.claude_lines import Attachment, Piece, Source
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_prompts import attached_text
 from burnd.readers.claude_state import MAIN
-from burnd.readers.safe_json import Rejected, plain
+from burnd.readers.safe_json import unpack
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
 
@@ -137,19 +137,12 @@ def title(memory: Memory, name: str, kind: Kind, text: str, ts: str) -> Content:
     )
 
 
-def as_text(raw: msgspec.Raw) -> msgspec.Raw:
-    """JSON that others could not open, as a JSON text of itself."""
-    return msgspec.Raw(msgspec.json.encode(bytes(raw).decode("utf-8", "replace")))
-
-
 def _opened_result(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:
     if bytes(memoryview(raw)[:1]) == b'"':
         return raw, ()
-    value = plain(raw)
-    if isinstance(value, Rejected):
-        return as_text(raw), ()
+    value, opened = unpack(raw)
     files = list(_taken_out(value)) if isinstance(value, list) else []
-    return (msgspec.Raw(msgspec.json.encode(value)) if files else raw), files
+    return (msgspec.Raw(msgspec.json.encode(value)) if files else opened), files
 
 
 def _taken_out(blocks: list[Any]) -> Iterator[File]:

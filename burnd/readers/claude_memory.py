@@ -215,8 +215,7 @@ class Memory:
         for holding in self.touched.values():
             holding.late_born = state.facts.birth is not None and state.facts.birth > holding.ts
             out.holdings.extend(with_iterations(copy.copy(holding)))
-        older = [item for item in state.links.items() if item[0] not in out.links]
-        state.links = dict([*older, *out.links.items()][-KEPT_LINKS:])
+        state.links = dict([*state.links.items(), *out.links.items()][-KEPT_LINKS:])
         out.facts = copy.copy(state.facts)
         out.state = dump_state(state)
         self.out, self.touched = Reading(), {}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from burnd.classify.activity import Call, step
 from burnd.classify.tools import kind
 from burnd.readers.claude_chain import begin_generation, entered
-from burnd.readers.claude_content import CALLS, as_text, keep_message
+from burnd.readers.claude_content import CALLS, keep_message
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation
@@ -176,8 +176,7 @@ def _made(piece: Piece) -> Block | None:
 
 def _add_call(memory: Memory, holding: Holding, piece: Piece) -> None:
     given = arguments_of(piece)
-    if not given.readable:
-        piece.input = as_text(piece.input)
+    piece.input = given.input
     if _has_call(holding, given.call.id):
         return
     # What runs at the provider is answered within the response, if at all.

@@ -13,7 +13,7 @@ import msgspec
 from burnd.classify.shell import verb
 from burnd.readers import claude_lines
 from burnd.readers.claude_lines import Piece
-from burnd.readers.safe_json import Rejected, plain
+from burnd.readers.safe_json import Rejected, Unpacked, unpack
 from burnd.records import Block, ToolCall
 
 DELEGATES: Final = frozenset({"Task", "Agent"})
@@ -40,12 +40,15 @@ _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Arguments(NamedTuple):
-    """A call with what else its arguments tell: its file, the text it hands to an agent, if they can be opened."""
+    """A call with what else its arguments tell: its file, the text it hands to an agent.
+
+    `input` are the arguments as JSON that any reader can open.
+    """
 
     call: ToolCall
     file: str | None
     prompt: str | None
-    readable: bool
+    input: msgspec.Raw
 
 
 class Result(NamedTuple):
@@ -67,23 +70,22 @@ def size(text: str) -> int:
 
 def arguments_of(piece: Piece) -> Arguments:
     """The call in a `tool_use` block. Arguments that cannot be opened still have a hash of their bytes."""
-    name, raw = piece.name or "", bytes(piece.input)
-    value = plain(raw) if raw else None
-    known = not isinstance(value, Rejected)
+    name, raw = piece.name or "", piece.input
+    value, opened_input = unpack(raw) if raw else Unpacked(None, raw)
     given: dict[str, Any] = value if isinstance(value, dict) else {}
     target = target_of(name, given)
     call = ToolCall(
         id=piece.id or "",
         name=name,
         target=target,
-        args_hash=short_hash(_encode(value) if known else raw) if raw else None,
+        args_hash=short_hash(bytes(raw) if isinstance(value, Rejected) else _encode(value)) if raw else None,
     )
     prompt = given.get("prompt") if name in DELEGATES else None
     return Arguments(
         call,
         file=target if name in _FILE_TOOLS else None,
         prompt=prompt if isinstance(prompt, str) else None,
-        readable=known,
+        input=opened_input,
     )
 
 

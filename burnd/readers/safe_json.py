@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -50,7 +50,7 @@ class SafeDecoder(Generic[T]):
 
     A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
     Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
-    hold numbers beyond all bounds: open them with `plain`, which refuses those.
+    hold numbers beyond all bounds: open them with `unpack`, which refuses those.
     """
 
     def __init__(self, struct: type[T]) -> None:
@@ -101,17 +101,31 @@ class SafeDecoder(Generic[T]):
 
 def plain(raw: bytes | msgspec.Raw) -> Any | Rejected:
     """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
+    return unpack(msgspec.Raw(raw) if isinstance(raw, bytes) else raw).value
+
+
+class Unpacked(NamedTuple):
+    """A raw part's value, and the same part as JSON that any reader can open."""
+
+    value: Any | Rejected
+    raw: msgspec.Raw
+
+
+def unpack(raw: msgspec.Raw) -> Unpacked:
+    """Open a raw part; what cannot be opened becomes a JSON text of itself."""
     data = bytes(raw)
     try:
-        if len(data) > 2 * MAX_DEPTH and _openings(data) > MAX_DEPTH and depth(data) > MAX_DEPTH:
-            return Rejected("too-deep")
-        return msgspec.json.decode(data)
+        if len(data) <= 2 * MAX_DEPTH or _openings(data) <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
+            return Unpacked(msgspec.json.decode(data), raw)
+        value: Any = Rejected("too-deep")
     except RecursionError:
-        return Rejected("too-deep")
+        value = Rejected("too-deep")
     except msgspec.ValidationError:
-        return _with_big_numbers_as_text(data)
+        value = _with_big_numbers_as_text(data)
     except ValueError:
-        return Rejected("not-json")
+        value = Rejected("not-json")
+    kept = data.decode("utf-8", "replace") if isinstance(value, Rejected) else value
+    return Unpacked(value, msgspec.Raw(msgspec.json.encode(kept)))
 
 
 def _openings(data: bytes) -> int:

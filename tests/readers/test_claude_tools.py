@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -140,6 +141,22 @@ def _deep_input(value: str) -> Collected:
     t = Transcript()
     t.calls("m1", call("c1", "Read", file_path="@@"))
     return read([line.replace(b'"@@"', value.encode()) for line in t.lines])
+
+
+def test_a_huge_integer_among_the_arguments_is_kept_as_text() -> None:
+    digits = "9" * 5000
+    use = _deep_input(digits).content[0].tool_use
+    assert use is not None
+    assert json.loads(bytes(use.input)) == {"file_path": digits}
+
+
+def test_a_huge_integer_in_a_result_is_kept_as_text() -> None:
+    t = Transcript()
+    t.result("c1", [{"type": "odd", "n": "@@"}])
+    rows = read([line.replace(b'"@@"', b"9" * 5000) for line in t.lines])
+    answer = rows.content[0].tool_result
+    assert answer is not None
+    assert json.loads(bytes(answer.content)) == [{"type": "odd", "n": "9" * 5000}]
 
 
 @pytest.mark.parametrize("value", ["[" * 300 + "]" * 300, "1e999"])

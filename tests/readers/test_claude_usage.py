@@ -142,10 +142,12 @@ def test_quality_says_whether_the_response_had_ended(version: str, stop: str | N
 
 
 def test_a_message_is_final_when_any_of_its_lines_is() -> None:
-    t = Transcript("2.1.90")
-    t.says("m1", output=1, stop=None, done=False)
-    t.says("m1", output=9, done=False)
-    assert read(t.lines).turn("m1").quality == "final"
+    lines: list[dict[str, Any]] = [{"output": 1, "stop": None}, {"output": 9}]
+    for order in (lines, lines[::-1]):
+        t = Transcript("2.1.90")
+        for one in order:
+            t.says("m1", done=False, **one)
+        assert read(t.lines).turn("m1").quality == "final"
 
 
 def test_a_response_without_any_usage_is_empty() -> None:
