@@ -214,15 +214,16 @@ class Applier:
 
     async def _write_session_messages(self, db: aiosqlite.Connection, session: int, items: list[Placed]) -> None:
         numbers = await _message_numbers(db, session, {p.record.message_id for p in items})
-        ends = await _rail_ends(db, session, {p.record.rail_id for p in items})
+        ends = await _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
         message_rows: list[rows.Row] = []
         new_messages = 0
         for item in items:
-            place = (item.record.rail_id, item.record.message_id)
+            rail = rows.shown_rail(item.record)
+            place = (rail, item.record.message_id)
             if place not in numbers:
-                numbers[place] = ends[item.record.rail_id]
-                ends[item.record.rail_id] += 1
-                new_messages += 1
+                numbers[place] = ends[rail]
+                ends[rail] += 1
+                new_messages += rail != rows.NO_RAIL
             tool = self._name(rows.tool_of(item.record))
             message_rows.append(rows.message_row(item, session, numbers[place], tool))
         await db.executemany(
@@ -306,15 +307,17 @@ async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Pla
     await db.execute(
         "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
         "updated_at = max(coalesce(updated_at, ?2), ?2), kept_count = kept_count + ?3, "
-        "content_bytes = max(content_bytes, ?4), harness_title = coalesce(?5, harness_title), "
-        "harness_summary = coalesce(?6, harness_summary) WHERE id = ?7",
-        (min(times), max(times), new_messages, end, _last(items, "title"), _last(items, "summary"), session),
+        "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
+        (min(times), max(times), new_messages, end, session),
     )
-
-
-def _last(items: Sequence[Placed], kind: str) -> str | None:
-    texts = [item.record.text for item in items if item.record.kind == kind]
-    return next((text for text in reversed(texts) if isinstance(text, str)), None)
+    titles = [(item.record.text, rows.title_rank(item.record), session) for item in items if rows.is_title(item.record)]
+    await db.executemany(
+        "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles
+    )
+    summaries = [(i.record.text, rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)]
+    await db.executemany(
+        "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
+    )
 
 
 async def _write_prunes(db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
@@ -330,7 +333,8 @@ async def _prune(db: aiosqlite.Connection, prune: Prune) -> None:
     )
     await db.execute(
         "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
-        "kept_count = 0, content_bytes = 0, harness_title = NULL, harness_summary = NULL WHERE session_id = ?3",
+        "kept_count = 0, content_bytes = 0, "
+        "harness_title = NULL, title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
         (to_ms(prune.up_to), prune.messages, prune.session_id),
     )
 

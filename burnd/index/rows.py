@@ -9,6 +9,7 @@ import msgspec
 from burnd.ledger.content import Placed
 from burnd.records import Compaction, Content, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry
+from burnd.records.content import LEAF
 from burnd.records.times import to_ms
 
 Value = str | int | float | bytes | None
@@ -176,11 +177,41 @@ def tool_of(record: Content) -> str | None:
     return record.tool_use.name if record.tool_use else None
 
 
+NO_RAIL = ""
+
+
+def shown_rail(record: Content) -> str:
+    """The rail a record is a message of. Titles and summaries are about a session, not said in it."""
+    return NO_RAIL if record.kind in ("title", "summary") else record.rail_id
+
+
+_TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:custom": 2}
+
+
+def is_title(record: Content) -> bool:
+    return record.kind == "title" and isinstance(record.text, str)
+
+
+def title_rank(record: Content) -> int:
+    """A title somebody chose beats one a model made, which beats the last prompt."""
+    return _TITLE_RANKS.get(record.message_id, 1)
+
+
+def is_summary(record: Content) -> bool:
+    own = not record.message_id.startswith(LEAF)
+    return record.kind == "summary" and own and isinstance(record.text, str)
+
+
+def summary_key(record: Content) -> str:
+    """Orders the summaries of a session, which may come from several files in any order."""
+    return f"{record.ts} {record.message_id}"
+
+
 def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) -> Row:
     record = placed.record
     return (
         session,
-        record.rail_id,
+        shown_rail(record),
         msg_idx,
         record.message_id,
         record.n,

@@ -26,7 +26,9 @@ CREATE TABLE sessions(
   title TEXT,             -- a client's own; it wins over what the harness says
   summary TEXT,
   harness_title TEXT,     -- content: goes when the content goes
+  title_rank INTEGER NOT NULL DEFAULT -1,     -- what kind of title that is; a better kind wins
   harness_summary TEXT,
+  summary_key TEXT NOT NULL DEFAULT '',       -- of several summaries the one with the greatest key
   content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
   pruned_up_to INTEGER
 );

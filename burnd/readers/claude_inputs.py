@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from burnd.classify.keywords import prompt_words
@@ -23,7 +24,8 @@ from burnd.readers.claude_prompts import (
 )
 from burnd.readers.claude_state import MAIN, AgentLink, Prompt, SavedOutput
 from burnd.readers.claude_tools import DELEGATES, short_hash
-from burnd.records import Block
+from burnd.readers.holding import Holding
+from burnd.records import Block, ToolCall
 
 _SNAPSHOT: Final = b'{"type":"prompt_snapshot"'
 
@@ -31,6 +33,9 @@ _SNAPSHOT: Final = b'{"type":"prompt_snapshot"'
 def read_user(memory: Memory, spot: Spot) -> None:
     """A prompt, the results of calls, or a text the harness put in the user's place."""
     content = spot.line.message.content if spot.line.message is not None else None
+    if isinstance(content, list) and len(content) == 1 and content[0].type == "tool_result":
+        _read_result(memory, spot, content)
+        return
     text = text_of(content)
     results = [piece for piece in content if piece.type == "tool_result"] if isinstance(content, list) else []
     is_prompt = bool(content) and not results and _is_prompt(spot, text)
@@ -52,6 +57,14 @@ def read_user(memory: Memory, spot: Spot) -> None:
     )
 
 
+def _read_result(memory: Memory, spot: Spot, content: list[Piece]) -> None:
+    """What most user lines are: the result of one call and nothing else."""
+    blocks, answers = _answered(memory, spot, content)
+    add_entry(spot, blocks, answers)
+    memory.follow(spot, blocks)
+    keep_user(memory, spot, content, "system", "text")
+
+
 def _is_prompt(spot: Spot, text: str) -> bool:
     """Whether a person asked this; on an agent's rail, whether it is the text that handed it its work."""
     line, rail = spot.line, spot.rail
@@ -67,7 +80,8 @@ def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ..
     rail.prompted = True
     if rail.id != MAIN and memory.place.rail_id is None:
         _claim_delegation(memory, spot, text)
-    memory.keep_prompt(Prompt(spot.name, prompt_words(text)))
+    if memory.prompt(spot.name) is None:
+        memory.keep_prompt(Prompt(spot.name, prompt_words(text)))
     memory.add_link(spot, turn=parent.turn if parent is not None else None, prompt=spot.name, blocks=blocks)
 
 
@@ -94,17 +108,17 @@ def _heed_harness(memory: Memory, spot: Spot, text: str) -> None:
     if notified is None:
         return
     agent_id, call_id = notified
-    name, agent_type = _call(memory, call_id)
-    if name is None or name in DELEGATES:
+    call = _recent_call(memory.state.holdings.values(), call_id)
+    agent_type = call.target if call is not None else None
+    if call is None or call.name in DELEGATES:
         memory.out.agents.append(
             AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call_id, type=agent_type)
         )
 
 
-def _call(memory: Memory, call_id: str) -> tuple[str | None, str | None]:
-    """A recent call's tool and target."""
-    recent = (call for holding in memory.state.holdings.values() for call in holding.calls)
-    return next(((call.name, call.target) for call in recent if call.id == call_id), (None, None))
+def _recent_call(holdings: Iterable[Holding], call_id: str) -> ToolCall | None:
+    calls = (call for holding in holdings for call in holding.calls)
+    return next((call for call in calls if call.id == call_id), None)
 
 
 def _answered(memory: Memory, spot: Spot, results: list[Piece]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
@@ -118,13 +132,15 @@ def _answered(memory: Memory, spot: Spot, results: list[Piece]) -> tuple[tuple[B
             answers += (message_id,)
     outcome = spot.line.tool_use_result
     if isinstance(outcome, Outcome):
-        _note_outcome(memory, spot, outcome, results[0].tool_use_id or "")
+        asked = [holding for name in answers if (holding := memory.holding(name)) is not None]
+        _note_outcome(memory, spot, outcome, results[0].tool_use_id or "", asked)
     return blocks, answers
 
 
-def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str) -> None:
+def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, asked: list[Holding]) -> None:
     if outcome.agent_id:
-        agent_type = _call(memory, call_id)[1]
+        call = _recent_call(asked, call_id)
+        agent_type = call.target if call is not None else None
         memory.out.agents.append(
             AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type)
         )

@@ -13,7 +13,7 @@ from burnd.readers.claude_chain import begin_generation, entered
 from burnd.readers.claude_content import CALLS, keep_message
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
-from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation
+from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation, Link
 from burnd.readers.claude_tools import Arguments, Result, arguments_of, result_of, short_hash, size
 from burnd.readers.claude_usage import count, is_final
 from burnd.readers.holding import (
@@ -236,12 +236,19 @@ def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> T
 
 def _asker(memory: Memory, spot: Spot, call_id: str) -> Holding | None:
     """The holding with this call: that of the turn above, of the line the result names, or a recent one."""
+    above = _with_call(memory, spot.parent, call_id)
+    if above is not None:
+        return above
     source = spot.line.source_tool_assistant_uuid
-    for link in (spot.parent, memory.link(source) if source is not None else None):
-        holding = memory.holding(link.turn) if link is not None and link.turn is not None else None
-        if holding is not None and _has_call(holding, call_id):
-            return holding
+    named = _with_call(memory, memory.link(source), call_id) if source is not None else None
+    if named is not None:
+        return named
     return next((one for one in memory.state.holdings.values() if _has_call(one, call_id)), None)
+
+
+def _with_call(memory: Memory, link: Link | None, call_id: str) -> Holding | None:
+    holding = memory.holding(link.turn) if link is not None and link.turn is not None else None
+    return holding if holding is not None and _has_call(holding, call_id) else None
 
 
 def _has_call(holding: Holding, call_id: str) -> bool:

@@ -99,9 +99,9 @@ class SafeDecoder(Generic[T]):
         return Rejected("wrong-shape")
 
 
-def plain(raw: bytes | msgspec.Raw) -> Any | Rejected:
+def plain(data: bytes) -> Any | Rejected:
     """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
-    return unpack(msgspec.Raw(raw) if isinstance(raw, bytes) else raw).value
+    return unpack(msgspec.Raw(data)).value
 
 
 class Unpacked(NamedTuple):

@@ -13,6 +13,10 @@ Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "
 Loss = Literal["missing", "damaged"]
 
 
+# The message id of a summary that stands in this session's log but is about another's line.
+LEAF = "leaf:"
+
+
 class BlobRef(Record, frozen=True, kw_only=True):
     """Content that is stored once, by its hash. `lost` says that it can no longer be given back."""
 

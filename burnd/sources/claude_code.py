@@ -16,9 +16,11 @@ from burnd.errors import NoSpace
 from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.holding import SOURCE
+from burnd.records import Content
 from burnd.sources.base import Status
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import Found, Scanner
+from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
@@ -73,6 +75,7 @@ class ClaudeCode:
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._thread = anyio.CapacityLimiter(1)
         self._blocked = ""
+        self._leaf_titles = LeafTitles()
         self.backfill = Backfill()
         self.counts: Counter[str] = Counter()
         self.files = 0
@@ -212,6 +215,9 @@ class ClaudeCode:
     async def _commit(self, pieces: list[Piece]) -> None:
         """Makes pieces durable; where there is no room, waits for it: nothing is lost, the cursor stays."""
         batch = batch_of(pieces)
+        summaries, remembered = await self._leaf_titles.resolve(self._pipeline.index, pieces, self._stored)
+        batch.content += summaries
+        batch.cursors += remembered
         for piece in pieces:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
@@ -241,6 +247,9 @@ class ClaudeCode:
         except NoSpace as error:
             return error
         return None
+
+    def _stored(self, session_id: str, message_id: str) -> list[Content]:
+        return list(self._pipeline.content.read_content(session_id, message_id))
 
     def _expect_again(self, piece: Piece) -> None:
         """The content of a file that is read again stands in its sidecar already."""
@@ -321,6 +330,7 @@ class ClaudeCode:
         """Where every file was read to."""
         rows = await self._pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (SOURCE,))
         self._saved = {path: _cursors.decode(cursor) for path, cursor in rows}
+        await self._leaf_titles.load(self._pipeline.index)
         await self._forget_vanished()
 
     async def _take_up_open_turns(self) -> None:
@@ -359,6 +369,7 @@ class ClaudeCode:
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (SOURCE,))
         await self._pipeline.commit(Batch(files=[FileChange(SOURCE, path, None) for (path,) in rows]))
         self._saved = {}
+        self._leaf_titles = LeafTitles()
         await self._scan("the index was made anew")
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

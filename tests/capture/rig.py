@@ -11,7 +11,9 @@ from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.pipeline import Pipeline, open_pipeline
 from burnd.readers.holding import SOURCE
+from burnd.records import Content
 from burnd.records.codec import encode_content
+from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS
@@ -33,6 +35,8 @@ class Rig:
             self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
         self._transcripts = Transcripts(self.home.index_db)
+        self._leaf_titles = LeafTitles()
+        await self._leaf_titles.load(self.pipeline.index)
 
     async def close(self) -> None:
         self._transcripts.close()
@@ -99,11 +103,18 @@ class Rig:
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
         return self._transcripts.open(str(path), str(self.projects), saved)
 
+    def _stored(self, session_id: str, message_id: str) -> list[Content]:
+        return list(self.pipeline.content.read_content(session_id, message_id))
+
     async def _commit(self, pieces: Iterable[Piece]) -> None:
         pieces = list(pieces)
         if not pieces:
             return
-        await self.pipeline.commit(batch_of(pieces))
+        batch = batch_of(pieces)
+        summaries, remembered = await self._leaf_titles.resolve(self.pipeline.index, pieces, self._stored)
+        batch.content += summaries
+        batch.cursors += remembered
+        await self.pipeline.commit(batch)
         for piece in pieces:
             transcript = self._transcripts.get(piece.path)
             if transcript is not None:

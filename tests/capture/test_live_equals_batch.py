@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from pathlib import Path
@@ -150,14 +151,23 @@ async def drip(home: Path, projects: Path, whole: dict[Path, bytes], rng: random
 
 def comparable(outcome: dict[str, Any]) -> dict[str, Any]:
     """All of it; of a session's content the order between files does not matter, within a rail it does."""
-    content = {
-        session: {rail: [line for line in lines if f'"railId":"{rail}"'.encode() in line] for rail in rails(lines)}
-        for session, lines in outcome["content"].items()
+    content = {session: by_rail(lines) for session, lines in outcome["content"].items()}
+    # A summary from another file comes when it comes, so where it stands among the messages says nothing.
+    messages = [
+        row[:2] + row[3:] if row[3].startswith(("title:", "leaf:")) else row for row in outcome["index"]["messages"]
+    ]
+    return {
+        "ledger": outcome["ledger"],
+        "content": content,
+        "index": outcome["index"] | {"messages": sorted(messages, key=repr)},
     }
-    return {"ledger": outcome["ledger"], "content": content, "index": outcome["index"]}
 
 
-def rails(lines: list[bytes]) -> set[str]:
-    import json
-
-    return {json.loads(line)["railId"] for line in lines}
+def by_rail(lines: list[bytes]) -> dict[str, list[bytes]]:
+    rails: dict[str, list[bytes]] = {}
+    for line in lines:
+        record = json.loads(line)
+        where = "titles" if record["kind"] in ("title", "summary") else record["railId"]
+        rails.setdefault(where, []).append(line)
+    rails["titles"] = sorted(rails.get("titles", []))
+    return rails

@@ -236,3 +236,21 @@ def test_what_was_taken_does_not_change_any_more() -> None:
     reader.flush()
     assert [one.settled for one in reader.take().holdings] == [True]
     assert reader.take().holdings == []
+
+
+def test_only_what_has_its_answers_may_be_settled_early() -> None:
+    """The newest message of each rail is open until it is settled; a call without a result keeps it so."""
+    t = Transcript()
+    t.calls("m1", call("c1", "Bash", command="sleep 9"))
+    t.prompt("dig", parent=None, isSidechain=True)
+    t.says("s1", isSidechain=True)
+    t.result("c1", parent="u0")
+    reader = ClaudeReader(PLACE)
+    for one, offset in list(with_offsets(t.lines))[:3]:
+        reader.feed(one, offset)
+    assert {holding.message_id for holding in reader.open_holdings()} == {"m1", "s1"}
+    reader.flush(answered_only=True)
+    assert [holding.message_id for holding in reader.open_holdings()] == ["m1"]
+    reader.feed(t.lines[3], 5000)
+    reader.flush(answered_only=True)
+    assert reader.open_holdings() == []

@@ -102,3 +102,14 @@ def test_retries_are_walked_over_a_whole_prompt() -> None:
     assert [rows.turn(f"e{n}").prompt_retries for n in range(4)] == [0, 1, 2, 0]
     assert rows.turn("s2").prompt_retries == 2
     assert rows.turn("e1").retries == 0
+
+
+def test_a_prompt_written_twice_goes_on_where_it_was() -> None:
+    t = Transcript()
+    t.prompt("fix the bug")
+    prompt = t.lines[-1]
+    for n, name in enumerate(("Edit", "Bash")):
+        t.calls(f"m{n}", call(f"c{n}", name))
+    t.lines.append(prompt)
+    t.calls("m2", call("c2", "Edit"))
+    assert read(t.lines, cuts=[4]).turn("m2").prompt_retries == 1

@@ -1,0 +1,77 @@
+"""Summaries that old clients wrote into another session's file: they belong to whoever holds the line they name.
+
+The text is kept where it was found, in the sidecar of that file's session, and given to every session that turns
+out to hold the line; the index only remembers where to look.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from burnd.index.reading import LINK, row_key
+from burnd.index.store import CursorChange, IndexStore
+from burnd.readers.claude_place import place_of
+from burnd.readers.holding import SOURCE
+from burnd.records import Content
+from burnd.records.content import LEAF
+from burnd.sources.transcripts import Piece
+
+_KEPT_AS = f"{SOURCE}/leaf-titles"
+
+Stored = Callable[[str, str], list[Content]]
+
+
+class LeafTitles:
+    """Knows which lines have a summary, and in which session's sidecar it stands."""
+
+    def __init__(self) -> None:
+        self._kept_in: dict[str, str] = {}
+
+    async def load(self, index: IndexStore) -> None:
+        rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
+        self._kept_in = {leaf: bytes(session).decode() for leaf, session in rows}
+
+    async def resolve(
+        self, index: IndexStore, pieces: Sequence[Piece], stored: Stored
+    ) -> tuple[list[Content], list[CursorChange]]:
+        """The summaries that found their sessions with these pieces, and what to remember of new ones.
+
+        `stored` reads what a session's sidecar holds of a message.
+        """
+        content: list[Content] = []
+        new: list[CursorChange] = []
+        texts: dict[str, Content] = {}
+        for piece in pieces:
+            for title in piece.reading.titles:
+                leaf = title.leaf_uuid
+                texts[leaf] = msgspec.structs.replace(title.content, message_id=LEAF + leaf)
+                self._kept_in[leaf] = title.content.session_id
+                new.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
+                content.append(texts[leaf])
+                content += [_for(texts[leaf], session) for session in await _holders(index, piece.path, leaf)]
+        for piece in pieces:
+            for leaf in self._kept_in.keys() & piece.reading.links.keys():
+                found = [texts[leaf]] if leaf in texts else stored(self._kept_in[leaf], LEAF + leaf)
+                session_id = piece.reading.facts.session_id
+                content += [_for(record, session_id) for record in found if session_id is not None]
+        return content, new
+
+
+async def _holders(index: IndexStore, path: str, leaf: str) -> list[str]:
+    """The sessions of this project whose files hold the line."""
+    folder = os.path.dirname(path)
+    rows = await index.rows(
+        "SELECT f.path FROM files f JOIN reader_rows r ON r.file = f.id AND r.kind = ? AND r.key = ? "
+        "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
+        (LINK, row_key(leaf), SOURCE, folder + "/", folder + "0"),
+    )
+    places = (place_of(f"project/{os.path.basename(found)}") for (found,) in rows)
+    return [place.session_id for place in places if place is not None and place.session_id is not None]
+
+
+def _for(record: Content, session_id: str) -> Content:
+    leaf = record.message_id.removeprefix(LEAF)
+    return msgspec.structs.replace(record, session_id=session_id, message_id=f"title:summary:{leaf}")
