@@ -17,12 +17,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
-    except HomeBusy as error:
-        print(f"burnd: {error}", file=sys.stderr)
-        return EXIT_BUSY
-    except (BurndError, ValueError) as error:
-        print(f"burnd: {error}", file=sys.stderr)
-        return EXIT_FAILED
+    except BaseExceptionGroup as group:
+        return _report(_first_of(group))
+    except (BurndError, ValueError, OSError) as error:
+        return _report(error)
+
+
+def _report(error: BaseException) -> int:
+    """Says what went wrong in one line; what nobody foresaw keeps its traceback."""
+    if not isinstance(error, BurndError | ValueError | OSError):
+        raise error
+    print(f"burnd: {error}", file=sys.stderr)
+    return EXIT_BUSY if isinstance(error, HomeBusy) else EXIT_FAILED
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error behind a group of one; task groups wrap what their tasks raise."""
+    first = group.exceptions[0]
+    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _parser() -> argparse.ArgumentParser:

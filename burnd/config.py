@@ -114,7 +114,7 @@ def _from_file(home: Home) -> dict[str, Any]:
 def _from_toml(path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(_text_of(path))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(str(path), "", f"is not TOML: {error}") from error
     return {name: _checked(_key(name, path), value, str(path), name) for name, value in _flat(tables, path).items()}
 

@@ -15,7 +15,7 @@ import structlog
 from anyio.abc import TaskStatus
 
 from burnd.config import Settings
-from burnd.errors import IndexDamaged, NoSpace, StorageError
+from burnd.errors import IndexDamaged, NotNow, StorageError
 from burnd.index.store import CursorChange
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -56,9 +56,7 @@ async def _serve(home: Home, settings: Settings) -> None:
 
 @asynccontextmanager
 async def _pipeline(home: Home, settings: Settings) -> AsyncIterator[Pipeline]:
-    pipeline = await open_pipeline(
-        home, Keeping(settings.content_mode), inline_bytes=settings.inline_bytes, reserve=settings.reserve
-    )
+    pipeline = await _open_when_possible(home, settings)
     try:
         yield pipeline
     finally:
@@ -99,6 +97,19 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
             yield error
 
 
+async def _open_when_possible(home: Home, settings: Settings) -> Pipeline:
+    """Opens the pipeline; where there is no room for it, waits until there is."""
+    delay = FIRST_DELAY_S
+    while True:
+        keeping = Keeping(settings.content_mode)
+        try:
+            return await open_pipeline(home, keeping, inline_bytes=settings.inline_bytes, reserve=settings.reserve)
+        except NotNow as error:
+            log.warning("daemon.waiting", reason=str(error))
+        await anyio.sleep(delay)
+        delay = min(delay * 2, LAST_DELAY_S)
+
+
 async def _stop_when_told(
     everything: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
@@ -117,7 +128,7 @@ async def _prune_on_a_timer(pipeline: Pipeline, settings: Settings) -> None:
     while True:
         try:
             await _prune(pipeline, settings.retention_ms)
-        except NoSpace as error:
+        except NotNow as error:
             log.warning("retention.waiting", reason=str(error))
         await anyio.sleep(RETENTION_EVERY_S)
 

@@ -5,7 +5,10 @@ BurndError                      what happened, to which thing, what to do
 ├── HomeError                   the home cannot be used as it is
 │   └── HomeBusy                another daemon holds it
 ├── StorageError                the truth could not be written or read
-│   ├── NoSpace                 the disk is full, over quota, read-only or below the reserve: heals by itself
+│   ├── NotNow                  it may well succeed later, and nothing is lost until then
+│   │   ├── NoSpace             the disk is full, over quota, read-only or below the reserve
+│   │   └── Locked              somebody else holds the file
+│   ├── BlobsDamaged            the file of large content cannot be read any more
 │   ├── FileReplaced            a file is no longer the one we wrote: reopen, recover, rebuild
 │   └── SyncFailed              the kernel could not write what it had taken: the process must end
 └── IndexDamaged                the index cannot be trusted and is to be rebuilt
@@ -47,8 +50,20 @@ class StorageError(BurndError):
     """Raised when the ledger or the content store could not be written or read."""
 
 
-class NoSpace(StorageError):
-    """Raised when there is no room to append; nothing half written is left, and a later try may succeed."""
+class NotNow(StorageError):
+    """Raised when something cannot be written at the moment; nothing half written is left of it."""
+
+
+class NoSpace(NotNow):
+    """Raised when there is no room to append."""
+
+
+class Locked(NotNow):
+    """Raised when another program holds a file of ours for longer than one waits."""
+
+
+class BlobsDamaged(StorageError):
+    """Raised when SQLite says that the file of large content is malformed; it is set aside."""
 
 
 class FileReplaced(StorageError):

@@ -15,16 +15,18 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd.errors import FileReplaced, IndexDamaged, NoSpace
+from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace
 from burnd.index import build
 from burnd.index.apply import Applier, fact_key
+from burnd.index.rows import shown_rail
 from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
 from burnd.joiner import Held, Joiner
 from burnd.ledger import files
-from burnd.ledger.content import ContentStore
+from burnd.ledger.content import ContentStore, Shelved
 from burnd.ledger.fold import Key, identity
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
+from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned, due
 from burnd.paths import Home
 from burnd.projects import ProjectKeys
@@ -51,6 +53,7 @@ class Batch:
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
     cursors: list[CursorChange] = field(default_factory=list)
+    sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
     held: list[Held] = field(default_factory=list)
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
@@ -85,22 +88,24 @@ class Pipeline:
     def __init__(
         self,
         home: Home,
+        journal: Journal,
         content: ContentStore,
+        index: IndexStore,
         keeping: Keeping,
         *,
         reserve: int | None = None,
         now: Clock = wall_ms,
     ) -> None:
         self.home = home
+        self.journal = journal
         self.content = content
+        self.index = index
         self.keeping = keeping
         self.reserve = reserve
         self.now = now
         self.generation = 0  # how often the index was lost, and with it where the sources stood
         self.refused = 0  # records that could not have been read back, and so were not written
-        self.journal: Journal
-        self.index: IndexStore
-        self._applier: Applier
+        self._applier = Applier(index)
         self._projects = ProjectKeys()
         self._one_at_a_time = anyio.Lock()
         self._thread = anyio.CapacityLimiter(1)
@@ -141,8 +146,8 @@ class Pipeline:
             await self._rebuild_index(build.no_progress, keep_cursors=True)
 
     async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
-        """Makes the index anew from ledger and content, and swaps it in."""
-        async with self._writing():
+        """Makes the index anew from ledger and content, and swaps it in. May be cancelled until then."""
+        async with self._one_at_a_time:
             await self._rebuild_index(report, keep_cursors=True)
 
     @contextlib.asynccontextmanager
@@ -157,17 +162,13 @@ class Pipeline:
         self._behind = True
         cursors = await _cursors_of(self.index) if keep_cursors else []
         await build.build_beside(self.home.index_db, self.journal, self.content, report)
-        self.generation += 1
-        await self.index.close(clean=False)
-        build.swap_in(self.home.index_db)
-        await self._open_index()
-        await self._apply(Change(cursors=cursors))
+        with anyio.CancelScope(shield=True):
+            self.generation += 1
+            await self.index.swap(lambda: build.swap_in(self.home.index_db))
+            self._applier = Applier(self.index)
+            await self._apply(Change(cursors=cursors))
         self._behind = False
         log.info("index.rebuilt")
-
-    async def _open_index(self) -> None:
-        self.index = await build.open_current(self.home.index_db, self.journal, self.content)
-        self._applier = Applier(self.index)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -177,13 +178,16 @@ class Pipeline:
             self.journal.close()
 
     async def _healed(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does a piece of writing; where the index turns out to be damaged, does it again on a new one."""
+        """Does a piece of writing; where ledger or index are not what they were, mends that and does it again."""
         try:
             return await work()
         except IndexDamaged as error:
             log.error("index.damaged", reason=error.what)
             await self._rebuild_index(build.no_progress, keep_cursors=False)
-            return await work()
+        except FileReplaced as error:
+            log.error("ledger.replaced", reason=error.what)
+            await self._reopen_ledger()
+        return await work()
 
     async def _commit(self, batch: Batch) -> int:
         if self._behind:
@@ -191,14 +195,16 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         content = self.keeping.kept(batch.content)
-        if content or batch.cursors or batch.files:
+        if content or batch.files:
             self._check_room()
         joiner = Joiner(self.index, self.journal, self._projects)
         joined = await joiner.join(batch.held, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
+        shelved = await self._unknown(await self._in_thread(self.content.shelve, content))
         self._behind = True
-        placed = await self._in_thread(self.content.append_content, content, self.now())
-        said = await self._append([*batch.entries, *joined.entries, *overheads])
+        placed = await self._in_thread(self.content.append_shelved, shelved, self.now())
+        new_sessions = await self._new_sessions(batch.sessions)
+        said = await self._append([*new_sessions, *batch.entries, *joined.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in joined.open]
@@ -206,52 +212,69 @@ class Pipeline:
         self._behind = False
         return len(said.logged)
 
+    async def _new_sessions(self, sessions: set[tuple[str, str]]) -> list[Session]:
+        """A record for each session the ledger has none of."""
+        records = [Session(session_id=session_id, source=source) for session_id, source in sorted(sessions)]
+        known = await self._known(records)
+        return [record for record in records if identity(record) not in known]
+
+    async def _unknown(self, shelved: list[Shelved]) -> list[Shelved]:
+        """Without what stands in the sidecars already: a source that is read again says it again."""
+        wanted = {(item.record.session_id, item.record.message_id) for item in shelved}
+        known = await self.index.known_content(sorted(wanted))
+        unknown = []
+        for item in shelved:
+            record = item.record
+            key = (record.session_id, shown_rail(record), record.message_id, record.n, record.b)
+            if known.get(key) != item.digest:
+                known[key] = item.digest
+                unknown.append(item)
+        return unknown
+
     async def _append(self, entries: Sequence[Entry]) -> Said:
         """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
-        novel = await self._novel(entries)
-        try:
-            positions = await self._in_thread(self.journal.append, novel.lines)
-        except FileReplaced as error:
-            log.error("ledger.replaced", reason=error.what)
-            await self._reopen_ledger()
-            novel = await self._novel(entries)
-            positions = await self._in_thread(self.journal.append, novel.lines)
+        novel = await self._novel(self._readable(entries))
+        positions = await self._in_thread(self.journal.append, novel.lines)
         logged = [
             (Logged(position, len(line), entry), digest)
             for position, line, entry, digest in zip(positions, novel.lines, novel.entries, novel.digests, strict=True)
         ]
         return Said(logged, novel.closed)
 
-    async def _novel(self, entries: Sequence[Entry]) -> Novel:
-        """The entries that say something new, as they will be read back."""
-        known = await self._known(entries)
-        novel = Novel()
+    def _readable(self, entries: Sequence[Entry]) -> list[Entry]:
+        """The entries as they will be read back. What could not be read back is counted and not written."""
+        readable = []
         for entry in entries:
-            if isinstance(entry, Turn):
-                entry = self.keeping.trimmed(entry)
-            key = identity(entry)
-            before = known.get(key) if key else None
-            if isinstance(entry, Turn):
-                entry = msgspec.structs.replace(entry, rev=before.rev + 1 if before else 1)
-            line = encode(entry)
-            written = decode(line)
+            line = encode(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
+            written = decode(line) if len(line) <= MAX_LINE else Skipped("corrupt")
             if isinstance(written, Skipped):
                 self.refused += 1
                 log.warning("record.refused", kind=type(entry).__name__)
-                continue
-            said = digest(written)
+            else:
+                readable.append(written)
+        return readable
+
+    async def _novel(self, entries: Sequence[Entry]) -> Novel:
+        """The entries that say something new."""
+        known = await self._known(entries)
+        novel = Novel()
+        for entry in entries:
+            key, said = identity(entry), digest(entry)
+            before = known.get(key)
             if before is not None and before.rev and before.digest == said:
-                if before.open and isinstance(written, Turn):
-                    novel.closed.append(written)
+                if before.open and isinstance(entry, Turn):
+                    novel.closed.append(entry)
                 continue
-            novel.add(line, written, said)
-            if key:
-                known[key] = Known(0, before.rev + 1 if before else 1, said, None, None)
+            rev = before.rev + 1 if before else 1
+            if isinstance(entry, Turn):
+                entry = msgspec.structs.replace(entry, rev=rev)
+            novel.add(encode(entry), entry, said)
+            known[key] = Known(0, rev, said, None, None)
         return novel
 
     async def _known(self, entries: Sequence[Entry]) -> dict[Key, Known]:
         """What the ledger has already said about the same things."""
-        keys = {key for entry in entries if (key := identity(entry)) is not None}
+        keys = {identity(entry) for entry in entries}
         turns = await self.index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
         facts = await self.index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
         found = {
@@ -268,11 +291,11 @@ class Pipeline:
         """Takes what a failed commit left durable into the index, so that it is not written twice."""
         try:
             if self.index.closed:
-                await self._open_index()
-            else:
-                await build.catch_up(self.index, self.journal, self.content)
+                await self.index.swap(lambda: None)
+            await build.catch_up(self.index, self.journal, self.content)
         except IndexDamaged:
             await self._rebuild_index(build.no_progress, keep_cursors=False)
+        self._applier = Applier(self.index)
         self._behind = False
 
     async def _reopen_ledger(self) -> None:
@@ -280,21 +303,21 @@ class Pipeline:
         self.journal.close()
         self.journal = Journal(self.home.ledger, self.now())
         await self._catch_up()
-        self._behind = True
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
         """Says in the ledger what goes, then makes it go; the next start finishes what a crash cut short."""
         if self._behind:
             await self._catch_up()
         entries = await self._farewells(session_ids, up_to_ms)
-        for entry in entries:
-            self.keeping.learn(entry)
         self._behind = True
         await self._apply(Change(logged=(await self._append(entries)).logged))
+        for entry in entries:
+            self.keeping.learn(entry)
         present = [s for s in session_ids if self.content.sidecars.size(s)]
         freed = await self._in_thread(self.content.drop, session_ids)
         freed += await self._in_thread(self.content.sweep)
-        await self.index.scrub()
+        with contextlib.suppress(Locked):  # a long query still needs the log; closing the index cuts it as well
+            await self.index.scrub()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(build.aside(self.home.index_db))
         self._behind = False
@@ -308,9 +331,9 @@ class Pipeline:
             source, created, updated, count, newest = found[0] if found else (None, None, None, 0, None)
             sidecar_ms = self.content.sidecars.mtime_ms(session_id)
             up_to = to_iso(max(up_to_ms, newest or 0, sidecar_ms))
-            if source is not None:
-                created, updated = to_iso(created), to_iso(updated)
-                entries.append(Session(session_id=session_id, source=source, created_at=created, updated_at=updated))
+            if created is not None and updated is not None:
+                begun, ended = to_iso(created), to_iso(updated)
+                entries.append(Session(session_id=session_id, source=source or "", created_at=begun, updated_at=ended))
             entries.append(Prune(session_id=session_id, up_to=up_to, messages=count))
         return entries
 
@@ -325,8 +348,11 @@ class Pipeline:
             )
 
     async def _in_thread(self, work: Callable[..., T], *args: Any) -> T:
-        """Blocking work, one piece at a time, off the event loop."""
-        return await anyio.to_thread.run_sync(partial(work, *args), limiter=self._thread)
+        """Blocking work, one piece at a time, off the event loop; the system's errors in our own words."""
+        try:
+            return await anyio.to_thread.run_sync(partial(work, *args), limiter=self._thread)
+        except OSError as error:
+            raise files.as_storage_error(error, self.home.root) from error
 
 
 _SESSION_FACTS = """
@@ -354,13 +380,22 @@ async def open_pipeline(
     report: build.Progress = build.no_progress,
 ) -> Pipeline:
     """Opens ledger, content and index, mended and in step. The caller holds the home's lock."""
-    pipeline = Pipeline(home, ContentStore(home.content, inline_bytes=inline_bytes), keeping, reserve=reserve, now=now)
-    pipeline.journal = Journal(home.ledger, now())
-    if pipeline.journal.torn:
-        log.warning("ledger.recovered", torn_bytes=pipeline.journal.torn)
-    pipeline.index = await build.open_current(home.index_db, pipeline.journal, pipeline.content, report)
-    pipeline._applier = Applier(pipeline.index)
-    await _teach(keeping, pipeline.index)
+    content = ContentStore(home.content, inline_bytes=inline_bytes)
+    journal = Journal(home.ledger, now())
+    if journal.torn:
+        log.warning("ledger.recovered", torn_bytes=journal.torn)
+    try:
+        index = await build.open_current(home.index_db, journal, content, report)
+    except BaseException:
+        content.close()
+        journal.close()
+        raise
+    pipeline = Pipeline(home, journal, content, index, keeping, reserve=reserve, now=now)
+    try:
+        await _teach(keeping, index)
+    except BaseException:
+        await pipeline.close()
+        raise
     return pipeline
 
 

@@ -100,9 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        description="Make the shipped price snapshot from a models.dev api.json."
-    )
+    parser = argparse.ArgumentParser(description="Make the shipped price snapshot from a models.dev api.json.")
     parser.add_argument("list", help="the api.json to read")
     parser.add_argument("--as-of", help="the day the list was published, YYYY-MM-DD")
     parser.add_argument("--output", default=SNAPSHOT, help="the snapshot to renew")

@@ -39,7 +39,7 @@ _QUERIES = {
     "quotas": """
       SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source""",
     "messages": """
-      SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length
+      SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length, digest
       FROM messages m JOIN sessions s ON s.id = m.session LEFT JOIN names t ON t.id = m.tool""",
     "skipped": "SELECT * FROM skipped",
 }
@@ -63,7 +63,7 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
         rows = await index.rows(sql)
         if not places:
             hidden = _PLACES.get(name, ())
-            rows = list({tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows})
+            rows = [tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows]
         dump[name] = sorted(rows, key=repr)
     return dump
 
@@ -80,5 +80,5 @@ def ledger_dump(journal: Journal) -> dict[str, Any]:
         for key, entry in folded.latest.items()
         if not isinstance(entry, Copy) or key in visible
     }
-    stamps = sorted({(ts, msgspec.json.encode(stamp)) for ts, _, stamp in folded.stamps})
+    stamps = sorted((ts, msgspec.json.encode(stamp)) for ts, _, stamp in folded.stamps)
     return {"latest": latest, "stamps": stamps, "skipped": folded.skipped}

@@ -161,3 +161,32 @@ def test_code_in_the_working_folder_is_not_run(home: Home, tmp_path: Path) -> No
         [burnd, "check"], env=environment(home), cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("thing", ["ledger.jsonl", "burnd.lock", "index"])
+def test_things_in_the_way_are_said_in_one_line(home: Home, thing: str) -> None:
+    """A folder or a file where another kind should be stops the start with a sentence, not a traceback."""
+    home.root.mkdir(mode=0o700)
+    if thing == "index":
+        (home.root / thing).write_bytes(b"")
+    else:
+        (home.root / thing).mkdir()
+    done = run(home, "run")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert thing in done.stderr
+
+
+def test_deleting_the_lock_file_lets_nobody_in(home: Home) -> None:
+    """F61: the folder is locked, not a file in it."""
+    with running(home):
+        home.lock.unlink()
+        assert run(home, "run").returncode == 5
+
+
+def test_an_open_home_of_ours_is_closed(home: Home) -> None:
+    """F82: a home that others may read is made private."""
+    home.root.mkdir()
+    home.root.chmod(0o755)
+    with running(home):
+        assert stat.S_IMODE(home.root.stat().st_mode) == 0o700

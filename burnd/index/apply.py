@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import aiosqlite
@@ -24,10 +26,27 @@ from burnd.ledger.content import Placed
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
-from burnd.records.codec import Skipped, encode
+from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.times import to_ms
 
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
+
+
+_SESSION_SAYS = (
+    "UPDATE sessions SET source = coalesce(?1, source), parent_session_id = coalesce(?2, parent_session_id), "
+    "project = coalesce(?3, project), project_key = coalesce(?4, project_key), agent = coalesce(?5, agent), "
+    "created_by = coalesce(?6, created_by), "
+    "created_at = min(coalesce(created_at, ?7), coalesce(?7, created_at)), "
+    "updated_at = max(coalesce(updated_at, ?8), coalesce(?8, updated_at)), "
+    "said_count = max(said_count, ?9), content_mode = coalesce(?10, content_mode), "
+    "title = coalesce(?11, title), summary = coalesce(?12, summary) WHERE session_id = ?13"
+)
+_TURN_TOUCHES = (
+    "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
+    "project_key = coalesce(project_key, ?3), created_at = min(coalesce(created_at, ?4), ?4), "
+    "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
+)
+_OTHER_TOUCHES = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
 
 class _Standing(NamedTuple):
@@ -61,7 +80,6 @@ class Applier:
         await _write_skipped(db, change.logged)
         await self._write_turns(db, entries)
         await self._write_sessions(db, entries)
-        await self._write_sources(db, entries)
         await self._write_facts(db, entries)
         await self._write_stamps_and_quotas(db, entries)
         await self._write_messages(db, change.placed)
@@ -143,51 +161,39 @@ class Applier:
     async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, _Standing]) -> None:
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
-        touched: list[rows.Row] = []
         for row_id, (turn, known) in newest.items():
             session = self._sessions[turn.session_id]
             row = rows.turn_row(turn, row_id, session, self._name)
             turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length))
             call_rows += rows.call_rows(turn, row_id, self._name)
-            ts = to_ms(turn.ts)
-            names = (self._name(turn.source), self._name(turn.project), self._name(turn.project_key))
-            touched.append((*names, ts, ts, session))
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         await db.executemany(f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         await db.executemany("DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
         await db.executemany("INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
-        await db.executemany(
-            "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
-            "project_key = coalesce(project_key, ?3), created_at = min(coalesce(created_at, ?4), ?4), "
-            "updated_at = max(coalesce(updated_at, ?5), ?5) WHERE id = ?6",
-            touched,
-        )
 
     async def _write_sessions(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
-        said = [rows.session_row(e.entry, self._name) for e, _ in entries if isinstance(e.entry, Session)]
-        await db.executemany(
-            "UPDATE sessions SET source = coalesce(?1, source), parent_session_id = coalesce(?2, parent_session_id), "
-            "project = coalesce(?3, project), project_key = coalesce(?4, project_key), agent = coalesce(?5, agent), "
-            "created_by = coalesce(?6, created_by), "
-            "created_at = min(coalesce(created_at, ?7), coalesce(?7, created_at)), "
-            "updated_at = max(coalesce(updated_at, ?8), coalesce(?8, updated_at)), "
-            "said_count = max(said_count, ?9), content_mode = coalesce(?10, content_mode), "
-            "title = coalesce(?11, title), summary = coalesce(?12, summary) WHERE session_id = ?13",
-            said,
-        )
+        """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
+        said = [self._said_of_session(item.entry) for item, _ in entries]
+        for sql, group in groupby(filter(None, said), key=itemgetter(0)):
+            await db.executemany(sql, [row for _, row in group])
 
-    async def _write_sources(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
-        """A session that only ever held copies or events has its source from them."""
-        others = [e.entry for e, _ in entries if isinstance(e.entry, Copy | Compaction | Event | Overhead)]
-        pairs = {(self._names[entry.source], self._sessions[entry.session_id]) for entry in others}
-        await db.executemany("UPDATE sessions SET source = ? WHERE id = ? AND source IS NULL", sorted(pairs))
+    def _said_of_session(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
+        if isinstance(entry, Session):
+            return _SESSION_SAYS, rows.session_row(entry, self._name)
+        if isinstance(entry, Turn):
+            names = (self._name(entry.source), self._name(entry.project), self._name(entry.project_key))
+            return _TURN_TOUCHES, (*names, to_ms(entry.ts), self._sessions[entry.session_id])
+        if isinstance(entry, Copy | Compaction | Event | Overhead):
+            return _OTHER_TOUCHES, (self._name(entry.source), self._sessions[entry.session_id])
+        return None
 
     async def _write_facts(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         facts: list[rows.Row] = []
         for item, digest in entries:
             entry = item.entry
-            if isinstance(entry, Skipped | Turn) or (key := identity(entry)) is None:
+            if isinstance(entry, Skipped | Turn):
                 continue
+            key = identity(entry)
             session = self._sessions.get(rows.session_of(entry) or "")
             rail = getattr(entry, "rail_id", None)
             place = (digest, item.position, item.length)
@@ -227,8 +233,8 @@ class Applier:
             tool = self._name(rows.tool_of(item.record))
             message_rows.append(rows.message_row(item, session, numbers[place], tool))
         await db.executemany(
-            "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length) "
-            "VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+            "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
+            "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
             message_rows,
         )
         await _touch_session(db, session, items, new_messages)
@@ -250,7 +256,7 @@ def _names_in(item: Logged) -> Iterable[str | None]:
     if isinstance(entry, Turn):
         return rows.turn_names(entry)
     if isinstance(entry, Session):
-        return (entry.source, entry.project, entry.project_key)
+        return (entry.source or None, entry.project, entry.project_key)
     return (entry.source,) if isinstance(entry, Copy | Compaction | Event | Overhead | Quota) else ()
 
 

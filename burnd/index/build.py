@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from burnd.errors import IndexDamaged
+from burnd.errors import IndexDamaged, Locked
 from burnd.index.apply import Applier
 from burnd.index.store import Change, IndexStore, open_index
 from burnd.ledger import files
@@ -73,11 +73,12 @@ async def build_beside(path: Path, journal: Journal, content: ContentStore, repo
     store = await open_index(new)
     try:
         await catch_up(store, journal, content, report)
+        await store.seal()
     except BaseException:
         await store.close(clean=False)
         _remove_database(new)
         raise
-    await store.close()
+    await store.close(clean=False)
 
 
 def swap_in(path: Path) -> None:
@@ -108,24 +109,41 @@ def _digest(line: Logged) -> int:
 
 
 async def _finish_prunes(store: IndexStore, content: ContentStore) -> None:
-    """Drops content whose prune is in the ledger but was cut short before the files were gone."""
+    """Drops content whose prune is in the ledger but was cut short before everything was gone."""
     pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
+    if not pruned:
+        return
+    present = await anyio.to_thread.run_sync(_sessions_present, content)
     for session_id, up_to in pruned:
-        if content.sidecars.size(session_id):
-            records = await anyio.to_thread.run_sync(list, content.stored(session_id))
-            if all(to_ms(placed.record.ts) <= up_to for placed in records):
-                await anyio.to_thread.run_sync(content.drop, [session_id])
+        if session_id in present and await anyio.to_thread.run_sync(_is_all_old, content, session_id, up_to):
+            await anyio.to_thread.run_sync(content.drop, [session_id])
+    await anyio.to_thread.run_sync(content.sweep)
+    with contextlib.suppress(Locked):
+        await store.scrub()
+
+
+def _sessions_present(content: ContentStore) -> set[str | None]:
+    return {content.sidecars.session_of(sidecar.path) for sidecar in content.sidecars.list()}
+
+
+def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
+    """Whether every line of a sidecar can be read and is of the time that was pruned."""
+    covered = 0
+    for placed in content.stored(session_id):
+        if to_ms(placed.record.ts) > up_to:
+            return False
+        covered += placed.length
+    return covered == content.sidecars.size(session_id)
 
 
 async def _apply_content(store: IndexStore, content: ContentStore) -> None:
-    """Adds rows for content that no transaction covered yet, and says that it may be read again."""
+    """Adds rows for content that no transaction covered yet."""
     covered = dict(await store.rows("SELECT session_id, content_bytes FROM sessions WHERE content_bytes > 0"))
     uncovered = await anyio.to_thread.run_sync(_uncovered, content, covered)
     applier = Applier(store)
     for session_id, start in uncovered:
         if start < covered.get(session_id, 0):
             await _forget_messages(store, session_id)
-        content.read_again(session_id, start)
         records = content.stored(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(await _content_change(store, batch))
@@ -174,8 +192,9 @@ async def _forget_messages(store: IndexStore, session_id: str) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Clears away a rebuild that was interrupted."""
+    """Clears away a rebuild that was interrupted, and the replaced index, which outlives one start at most."""
     _remove_database(_beside(path))
+    _remove_database(aside(path))
 
 
 def aside(path: Path) -> Path:

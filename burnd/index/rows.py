@@ -142,9 +142,9 @@ def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
 
 
 def session_row(session: Session, name_id: NameId) -> Row:
-    """What a session record says; the store keeps what it does not say."""
+    """What a session record says; the store keeps what it does not say, an empty source included."""
     return (
-        name_id(session.source),
+        name_id(session.source or None),
         session.parent_session_id,
         name_id(session.project),
         name_id(session.project_key),
@@ -178,28 +178,26 @@ def tool_of(record: Content) -> str | None:
 
 
 NO_RAIL = ""
-
-
-def shown_rail(record: Content) -> str:
-    """The rail a record is a message of. Titles and summaries are about a session, not said in it."""
-    return NO_RAIL if record.kind in ("title", "summary") else record.rail_id
-
-
+_ABOUT_A_SESSION = ("title:", LEAF)
 _TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:custom": 2}
 
 
+def shown_rail(record: Content) -> str:
+    """The rail a record is a message of. A harness's titles are about a session, not said in it."""
+    return NO_RAIL if record.message_id.startswith(_ABOUT_A_SESSION) else record.rail_id
+
+
 def is_title(record: Content) -> bool:
-    return record.kind == "title" and isinstance(record.text, str)
+    return record.message_id in _TITLE_RANKS and isinstance(record.text, str)
 
 
 def title_rank(record: Content) -> int:
     """A title somebody chose beats one a model made, which beats the last prompt."""
-    return _TITLE_RANKS.get(record.message_id, 1)
+    return _TITLE_RANKS[record.message_id]
 
 
 def is_summary(record: Content) -> bool:
-    own = not record.message_id.startswith(LEAF)
-    return record.kind == "summary" and own and isinstance(record.text, str)
+    return record.message_id.startswith("title:summary") and isinstance(record.text, str)
 
 
 def summary_key(record: Content) -> str:
@@ -222,4 +220,5 @@ def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) ->
         tool,
         placed.position,
         placed.length,
+        placed.digest,
     )

@@ -134,7 +134,8 @@ CREATE TABLE messages(
   kind TEXT NOT NULL,
   tool INTEGER,
   position INTEGER NOT NULL,
-  length INTEGER NOT NULL
+  length INTEGER NOT NULL,
+  digest INTEGER NOT NULL     -- of the line: what is read again is known by it
 );
 CREATE INDEX messages_by_place ON messages(session, rail, msg_idx, n, b);
 CREATE INDEX messages_by_message ON messages(session, message_id);

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import aiosqlite
 import anyio
 
-from burnd.errors import IndexDamaged, NoSpace, StorageError
+from burnd.errors import IndexDamaged, Locked, NoSpace, StorageError
 from burnd.index import schema
 from burnd.ledger import files
 from burnd.ledger.content import Placed
@@ -21,6 +21,7 @@ from burnd.ledger.journal import Logged
 from burnd.records import Turn
 
 READERS = 3
+_SCRUB_TRIES = 40
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
 _NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_READONLY"}
 
@@ -101,8 +102,7 @@ class IndexStore:
         self.path = path
         self.closed = False
         self.writer = writer
-        self._readers = readers
-        self._idle = list(readers)
+        self._idle = readers
         self._free = anyio.Semaphore(len(readers))
 
     @contextlib.asynccontextmanager
@@ -123,6 +123,8 @@ class IndexStore:
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query gives, on a connection that can only read."""
         async with self._free:
+            if self.closed:
+                raise IndexDamaged("is closed", str(self.path))
             reader = self._idle.pop()
             try:
                 return [tuple(row) for row in await reader.execute_fetchall(sql, tuple(parameters))]
@@ -146,30 +148,73 @@ class IndexStore:
 
     async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
         """What is known of the facts with these (kind, key)."""
-        sql = "SELECT kind, key, id, 1, digest, position, length FROM facts WHERE (kind, key) IN ({keys})"
+        sql = (
+            "WITH wanted(kind, key) AS ({keys}) "
+            "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
+            "CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
+        )
         return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
+
+    async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], int]:
+        """The newest line's hash for every (session, rail, message, n, b) of these (sessionId, messageId)."""
+        sql = (
+            "WITH wanted(session_id, message_id) AS ({keys}) "
+            "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.digest, m.position FROM wanted w "
+            "CROSS JOIN sessions s ON s.session_id = w.session_id "
+            "CROSS JOIN messages m ON m.session = s.id AND m.message_id = w.message_id"
+        )
+        found = await select_keyed(self.rows, sql, keys)
+        return {row[:5]: row[5] for row in sorted(found, key=lambda row: int(row[6]))}
 
     async def cursor(self, source: str, key: str) -> bytes | None:
         found = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))
         return bytes(found[0][0]) if found else None
 
     async def scrub(self) -> None:
-        """Leaves nothing of deleted rows behind: deleted pages are zeroed, and the log that held them is cut."""
+        """Brings everything into the file itself and cuts the log, so that nothing of deleted rows is left there."""
+        for _ in range(_SCRUB_TRIES):
+            try:
+                ((busy, _, _),) = await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise as_index_error(error, self.path) from error
+            if not busy:
+                return
+            await anyio.sleep(0.05)
+        raise Locked("somebody keeps reading it", str(self.path))
+
+    async def seal(self) -> None:
+        """Makes the file whole without its log, so that it may be moved; closing alone would not say if it failed."""
+        async with self.transaction() as db:
+            await _set_meta(db, {"closed": "clean"})
+        await self.scrub()
+
+    async def swap(self, put_in_place: Callable[[], None]) -> None:
+        """Goes on with another file at the same path. Queries wait for it; those under way are finished."""
+        for _ in range(READERS):
+            await self._free.acquire()
         try:
-            await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-        except sqlite3.Error as error:
-            raise as_index_error(error, self.path) from error
+            await self._close_connections()
+            put_in_place()
+            self.writer, *self._idle = await _connect(self.path)
+            self.closed = False
+        finally:
+            for _ in range(READERS):
+                self._free.release()
 
     async def close(self, *, clean: bool = True) -> None:
         """Closes every connection; a clean close saves the next start a check of the whole file."""
         with anyio.CancelScope(shield=True):
-            try:
-                if clean:
+            for _ in range(READERS):
+                await self._free.acquire()
+            if clean:
+                with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
                     async with self.transaction() as db:
                         await _set_meta(db, {"closed": "clean"})
-            finally:
-                self.closed = True
-                await _close_all([*self._readers, self.writer])
+            await self._close_connections()
+
+    async def _close_connections(self) -> None:
+        self.closed = True
+        await _close_all([*self._idle, self.writer])
 
 
 Fetch = Callable[[str, tuple[Any, ...]], Awaitable[Iterable[Any]]]
@@ -193,6 +238,12 @@ async def select_keyed(fetch: Fetch, sql: str, keys: Iterable[tuple[Any, ...]]) 
 
 async def open_index(path: Path) -> IndexStore:
     """Opens an index, or makes an empty one. Raises IndexDamaged when it must be built anew."""
+    writer, *readers = await _connect(path)
+    return IndexStore(path, writer, readers)
+
+
+async def _connect(path: Path) -> list[aiosqlite.Connection]:
+    """The writer and the readers of a sound index."""
     files.make_folder(path.parent)
     files.touch(path)
     opened: list[aiosqlite.Connection] = []
@@ -207,7 +258,7 @@ async def open_index(path: Path) -> IndexStore:
         if isinstance(error, sqlite3.Error):
             raise as_index_error(error, path) from error
         raise
-    return IndexStore(path, opened[0], opened[1:])
+    return opened
 
 
 async def _close_all(connections: list[aiosqlite.Connection]) -> None:
@@ -266,6 +317,8 @@ def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDama
     name = getattr(error, "sqlite_errorname", None) or ""
     if name in _NO_ROOM:
         return NoSpace(str(error), str(path), "free some space; nothing is lost meanwhile")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Locked(str(error), str(path), "another program is using it")
     if name in _DAMAGE or name.startswith("SQLITE_IOERR"):
         return IndexDamaged(f"{name or 'damaged'}: {error}", str(path))
     return StorageError(f"{name}: {error}", str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from burnd.errors import NoSpace, StorageError, SyncFailed
+from burnd.errors import BlobsDamaged, Locked, NoSpace, StorageError, SyncFailed
 from burnd.ledger import files
 from burnd.records.content import Loss
 
@@ -73,12 +74,13 @@ class BlobStore:
         return Found(data) if sha_of(data) == sha else Found(b"", "damaged")
 
     def holders(self) -> list[str]:
-        return [row[0] for row in self._db.execute("SELECT session_id FROM holder")]
+        with self._in_our_words():
+            return [row[0] for row in self._db.execute("SELECT session_id FROM holder")]
 
     def release(self, session_ids: Iterable[str]) -> int:
         """Forgets what these sessions referred to; blobs nobody needs any more are wiped. Returns bytes freed."""
-        before = self._stored_bytes()
         with self._transaction():
+            before = self._stored_bytes()
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(blob INTEGER PRIMARY KEY)")
             self._db.execute("DELETE FROM gone")
             for session_id in session_ids:
@@ -88,25 +90,32 @@ class BlobStore:
             self._db.execute("DELETE FROM blob WHERE id IN gone")
             for pack in packs:
                 self._rewrite_pack(pack)
+            freed = before - self._stored_bytes()
         self._unpacked.cache_clear()
         self._shrink()
-        return before - self._stored_bytes()
+        return freed
 
     def close(self) -> None:
         self._db.close()
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
+        with self._in_our_words():
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _in_our_words(self) -> Iterator[None]:
         try:
-            self._db.execute("BEGIN IMMEDIATE")
             yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise _as_storage_error(error, self.path) from error
-            raise
+        except sqlite3.Error as error:
+            raise _as_storage_error(error, self.path) from error
 
     def _has(self, sha: str) -> bool:
         return self._db.execute("SELECT 1 FROM blob WHERE sha = ?", (_key(sha),)).fetchone() is not None
@@ -165,12 +174,10 @@ class BlobStore:
 
     def _shrink(self) -> None:
         """Gives freed pages back and leaves nothing of them in the write-ahead log."""
-        try:
+        with self._in_our_words():
             # As a script: executed singly, Python steps the statement once, and that frees one page only.
             self._db.executescript("PRAGMA incremental_vacuum")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except sqlite3.Error as error:
-            raise _as_storage_error(error, self.path) from error
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -208,10 +215,23 @@ def _key(sha: str) -> bytes:
         return b""
 
 
+def set_aside(path: Path) -> Path:
+    """Puts a damaged file out of the way, with its log; what it held reads as missing from now on."""
+    aside = path.with_name(path.name + ".damaged")
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{aside}{suffix}")
+    return aside
+
+
 def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name == "SQLITE_IOERR_FSYNC":
         return SyncFailed(str(error), str(path))
     if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN"):
         return NoSpace(str(error), str(path), "free some space; nothing is lost meanwhile")
-    return StorageError(str(error), str(path), "move it aside; what it held will read as missing")
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Locked(str(error), str(path), "another program is using it")
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return BlobsDamaged(str(error), str(path))
+    return StorageError(str(error), str(path))

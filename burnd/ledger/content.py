@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from burnd.ledger.blobs import BlobStore, sha_of
+from burnd.errors import BlobsDamaged
+from burnd.ledger.blobs import BlobStore, set_aside, sha_of
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
-from burnd.records.codec import Skipped, clean, decode_content, encode_content
+from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
 from burnd.records.content import BlobRef, Content, File
 from burnd.records.times import to_ms
 
+T = TypeVar("T")
+
 INLINE_BYTES = 1024
-_OVERLAPS_IN_MEMORY = 32
 _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record as it was stored, and where its line stands in its session's sidecar."""
+    """A content record as it was stored, where its line stands in its session's sidecar, and the line's hash."""
 
     record: Content
     position: int
     length: int
+    digest: int
+
+
+class Shelved(NamedTuple):
+    """A record made ready for the disk: with references for what is large, as its line, with the line's hash."""
+
+    record: Content
+    line: bytes
+    digest: int
+    blobs: dict[str, bytes]
 
 
 class ContentStore:
@@ -36,27 +48,29 @@ class ContentStore:
     def __init__(self, folder: Path, *, inline_bytes: int = INLINE_BYTES) -> None:
         self.sidecars = Sidecars(folder)
         self.inline_bytes = inline_bytes
+        self.set_aside = 0  # how often the blobs turned out to be damaged
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
-        self._again: dict[str, tuple[int, int]] = {}
-        self._seen: OrderedDict[str, set[int]] = OrderedDict()
 
     def append_content(self, records: Iterable[Content], now_ms: int) -> list[Placed]:
-        """Makes records durable, blobs first, and returns where they stand; all of them or none.
+        """Makes records durable, blobs first, and returns where they stand; all of them or none."""
+        return self.append_shelved(self.shelve(records), now_ms)
 
-        A record that stands in its sidecar already, because its source is read again, is passed over.
-        """
+    def shelve(self, records: Iterable[Content]) -> list[Shelved]:
+        """Makes records ready for the disk; one that could not be read back is left out."""
+        return [shelved for record in records if (shelved := self._shelved(record)) is not None]
+
+    def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
-        fresh: defaultdict[str, list[tuple[Content, bytes]]] = defaultdict(list)
-        for record in records:
-            stored = self._shelve(record, blobs, refs[record.session_id])
-            line = encode_content(stored)
-            if hash(line) not in self._seen_lines(record.session_id):
-                fresh[record.session_id].append((stored, line))
+        by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
+        for item in shelved:
+            blobs |= item.blobs
+            refs[item.record.session_id].update(item.blobs)
+            by_session[item.record.session_id].append(item)
         if blobs:
-            self._open_blobs().add(blobs, refs)
-        return self._write(fresh, now_ms) if fresh else []
+            self._with_blobs(lambda store: store.add(blobs, refs))
+        return self._write(by_session, now_ms) if by_session else []
 
     def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
         """A session's records in order, the newest of each, with their original text and bytes."""
@@ -83,15 +97,7 @@ class ContentStore:
         for position, length, line in read_lines(path, start) if path.exists() else ():
             record = decode_content(line)
             if not isinstance(record, Skipped):
-                yield Placed(record, position, length)
-
-    def read_again(self, session_id: str, start: int = 0) -> None:
-        """Announces that records which stand in the sidecar from `start` on may be appended once more."""
-        size = self.sidecars.size(session_id)
-        begin = min(start, self._again.get(session_id, (start, 0))[0])
-        if size > begin:
-            self._again[session_id] = (begin, size)
-            self._seen.pop(session_id, None)
+                yield Placed(record, position, length, hash_of(line))
 
     def drop(self, session_ids: Iterable[str]) -> int:
         """Deletes the content of these sessions for good; returns bytes freed."""
@@ -99,8 +105,6 @@ class ContentStore:
         freed = 0
         for session_id in session_ids:
             freed += self.sidecars.remove(session_id)
-            self._again.pop(session_id, None)
-            self._seen.pop(session_id, None)
         return freed + self._release(session_ids)
 
     def sweep(self) -> int:
@@ -108,7 +112,8 @@ class ContentStore:
         if not self._blobs_path.exists():
             return 0
         present = {self.sidecars.session_of(sidecar.path) for sidecar in self.sidecars.list()}
-        return self._release([h for h in self._open_blobs().holders() if h not in present])
+        holders = self._with_blobs(lambda store: store.holders())
+        return self._release([holder for holder in holders if holder not in present])
 
     def close(self) -> None:
         self.sidecars.close()
@@ -116,59 +121,62 @@ class ContentStore:
             self._blobs.close()
             self._blobs = None
 
-    def _write(self, fresh: Mapping[str, list[tuple[Content, bytes]]], now_ms: int) -> list[Placed]:
-        lines = {session_id: [line for _, line in items] for session_id, items in fresh.items()}
-        newest = {session_id: _newest_ms(items, now_ms) for session_id, items in fresh.items()}
+    def _write(self, by_session: Mapping[str, list[Shelved]], now_ms: int) -> list[Placed]:
+        lines = {session_id: [item.line for item in items] for session_id, items in by_session.items()}
+        newest = {session_id: _newest_ms(items, now_ms) for session_id, items in by_session.items()}
         starts = self.sidecars.append(lines, newest)
         placed = []
-        for session_id, items in fresh.items():
+        for session_id, items in by_session.items():
             position = starts[session_id]
-            for record, line in items:
-                placed.append(Placed(record, position, len(line)))
-                position += len(line)
+            for item in items:
+                placed.append(Placed(item.record, position, len(item.line), item.digest))
+                position += len(item.line)
         return placed
 
-    def _seen_lines(self, session_id: str) -> set[int]:
-        """Hashes of the lines that may come again. Kept for a few sessions; loaded anew when needed."""
-        if session_id not in self._again:
-            return set()
-        if session_id not in self._seen:
-            start, stop = self._again[session_id]
-            lines = read_lines(self.sidecars.path(session_id), start, stop)
-            self._seen[session_id] = {hash(line) for _, _, line in lines}
-            if len(self._seen) > _OVERLAPS_IN_MEMORY:
-                self._seen.popitem(last=False)
-        self._seen.move_to_end(session_id)
-        return self._seen[session_id]
+    def _shelved(self, record: Content) -> Shelved | None:
+        blobs: dict[str, bytes] = {}
+        stored = self._with_references(record, blobs)
+        line = encode_content(stored)
+        if not (record.session_id + record.rail_id + record.message_id).isascii() or not _is_time(record.ts):
+            # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
+            mended = decode_content(line)
+            if isinstance(mended, Skipped):
+                return None
+            stored = mended
+        return Shelved(stored, line, hash_of(line), blobs)
 
-    def _shelve(self, record: Content, blobs: dict[str, bytes], refs: set[str]) -> Content:
+    def _with_references(self, record: Content, blobs: dict[str, bytes]) -> Content:
         """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
 
         def put(data: bytes) -> BlobRef:
             sha = sha_of(data)
             blobs[sha] = data
-            refs.add(sha)
             return BlobRef(blob=sha, bytes=len(data))
-
-        def shelve_json(raw: msgspec.Raw) -> msgspec.Raw:
-            data = bytes(raw)
-            if len(data) < self.inline_bytes and not _looks_like_a_ref(data) and b"\n" not in data:
-                return raw
-            return msgspec.Raw(msgspec.json.encode(put(data)))
 
         if isinstance(record.text, str):
             data = clean(record.text).encode()
-            if len(data) >= self.inline_bytes or record.role == "system":
-                return msgspec.structs.replace(record, text=put(data))
+            return msgspec.structs.replace(record, text=put(data)) if self._is_large(record, data) else record
         if (use := record.tool_use) is not None:
-            return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelve_json(use.input)))
+            shelved = self._shelve_json(use.input, put)
+            return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
         if (result := record.tool_result) is not None:
-            return msgspec.structs.replace(
-                record, tool_result=msgspec.structs.replace(result, content=shelve_json(result.content))
-            )
+            shelved = self._shelve_json(result.content, put)
+            return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
         if (file := record.file) is not None and isinstance(file.data, bytes):
             return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
         return record
+
+    def _is_large(self, record: Content, data: bytes) -> bool:
+        if record.role == "system" and record.kind == "text":
+            return True
+        # A title is looked at in every list, so it stays at hand however little may be inline.
+        return len(data) >= (INLINE_BYTES if record.kind in ("title", "summary") else self.inline_bytes)
+
+    def _shelve_json(self, raw: msgspec.Raw, put: Callable[[bytes], BlobRef]) -> msgspec.Raw:
+        data = bytes(raw) or b"null"
+        if len(data) < self.inline_bytes and not _looks_like_a_ref(data) and b"\n" not in data:
+            return msgspec.Raw(data)
+        return msgspec.Raw(msgspec.json.encode(put(data)))
 
     def _unshelve(self, line: bytes) -> Content:
         """The record with its references resolved; one that cannot be resolved stays and says why."""
@@ -192,7 +200,10 @@ class ContentStore:
     def _resolve(self, ref: BlobRef) -> bytes | BlobRef:
         if not self._blobs_path.exists():
             return msgspec.structs.replace(ref, lost="missing")
-        found = self._open_blobs().get(ref.blob)
+        try:
+            found = self._open_blobs().get(ref.blob)
+        except BlobsDamaged:
+            return msgspec.structs.replace(ref, lost="damaged")
         return found.data if found.lost is None else msgspec.structs.replace(ref, lost=found.lost)
 
     def _resolve_json(self, raw: msgspec.Raw) -> msgspec.Raw:
@@ -207,7 +218,19 @@ class ContentStore:
     def _release(self, session_ids: list[str]) -> int:
         if not session_ids or not self._blobs_path.exists():
             return 0
-        return self._open_blobs().release(session_ids)
+        return self._with_blobs(lambda store: store.release(session_ids))
+
+    def _with_blobs(self, work: Callable[[BlobStore], T]) -> T:
+        """Does something with the blobs; damaged ones are set aside, and it is done on a new file."""
+        try:
+            return work(self._open_blobs())
+        except BlobsDamaged:
+            if self._blobs is not None:
+                self._blobs.close()
+                self._blobs = None
+            set_aside(self._blobs_path)
+            self.set_aside += 1
+            return work(self._open_blobs())
 
     def _open_blobs(self) -> BlobStore:
         if self._blobs is None:
@@ -220,6 +243,14 @@ def _looks_like_a_ref(data: bytes) -> bool:
     return data.lstrip()[:8].startswith(b'{"blob"')
 
 
-def _newest_ms(items: list[tuple[Content, bytes]], now_ms: int) -> int:
+def _newest_ms(items: list[Shelved], now_ms: int) -> int:
     """The newest record's time, but not a time to come: a wrong clock must not make content immortal."""
-    return min(now_ms, max(to_ms(record.ts) for record, _ in items))
+    return min(now_ms, max(to_ms(item.record.ts) for item in items))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        to_ms(text)
+    except ValueError:
+        return False
+    return True

@@ -66,12 +66,18 @@ def replace_file(path: Path, data: bytes) -> None:
         new.append(data)
 
 
-@contextlib.contextmanager
-def replacement(path: Path) -> Iterator[AppendFile]:
-    """An empty file beside `path` that takes its place when the block ends well, and goes when it does not."""
+def clear_replacement(path: Path) -> Path:
+    """Removes what an interrupted replacement left; returns where the next one is made."""
     beside = path.with_name(path.name + ".new")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(beside)
+    return beside
+
+
+@contextlib.contextmanager
+def replacement(path: Path) -> Iterator[AppendFile]:
+    """An empty file beside `path` that takes its place when the block ends well, and goes when it does not."""
+    beside = clear_replacement(path)
     new = AppendFile(beside)
     try:
         yield new
@@ -160,23 +166,50 @@ class AppendFile:
 
 
 class HomeLock:
-    """The exclusive hold on a home. The kernel lets go of it when the process ends, however it ends."""
+    """The exclusive hold on a home. The kernel lets go of it when the process ends, however it ends.
 
-    def __init__(self, path: Path) -> None:
-        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
+    The folder itself is locked: a file in it could be deleted and made anew under a second daemon. The file
+    beside it only says who has the lock.
+    """
+
+    def __init__(self, note: Path) -> None:
+        try:
+            self._fd = os.open(note.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise HomeError(os.strerror(error.errno or 0), str(note.parent)) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(self._fd, 32, 0).strip()
-            os.close(self._fd)
-            raise HomeBusy(str(path.parent), int(holder) if holder.isdigit() else None) from None
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+            self.release()
+            raise HomeBusy(str(note.parent), _pid_in(note)) from None
+        try:
+            _note_pid(note)
+        except (OSError, StorageError) as error:
+            self.release()
+            raise HomeError(str(error), str(note), "move it away") from error
 
     def release(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _note_pid(note: Path) -> None:
+    fd = open_private(note, os.O_RDWR | os.O_CREAT)
+    try:
+        os.ftruncate(fd, 0)
+        with contextlib.suppress(OSError):  # a full disk must not keep the daemon from starting
+            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    finally:
+        os.close(fd)
+
+
+def _pid_in(note: Path) -> int | None:
+    try:
+        text = note.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def prepare_home(root: Path) -> list[str]:
@@ -192,6 +225,8 @@ def prepare_home(root: Path) -> list[str]:
         raise HomeError(f"belongs to uid {facts.st_uid}, not to you", str(root), "choose another RELAYBURN_HOME")
     if facts.st_mode & 0o022:
         raise HomeError("others may write in it", str(root), f"chmod 700 {root}")
+    if facts.st_mode & 0o077:
+        os.chmod(root, FOLDER_MODE)
     return _home_warnings(root)
 
 
@@ -229,6 +264,7 @@ def free_bytes(path: Path) -> tuple[int, int]:
 
 
 def as_storage_error(error: OSError, path: Path) -> StorageError:
+    """An error of the system in our own words; `path` is what was being worked on."""
     sentence = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _NO_ROOM:
         return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping
 
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Session, Stamp, Turn
-from burnd.records.codec import Entry, Skipped, kind_of
+from burnd.records.codec import Entry, Skipped, digest, kind_of
 from burnd.records.times import to_ms
 
 Key = tuple[str, ...]
 
 
-def identity(entry: Entry) -> Key | None:
-    """What makes two lines be about the same thing, so that the later one counts; None where each counts."""
+def identity(entry: Entry) -> Key:
+    """What makes two lines be about the same thing, so that the later one counts.
+
+    Every stamp and quota counts for itself; only the very same one said twice, as by a retry, counts once.
+    """
     if isinstance(entry, Turn):
         return ("turn", entry.source, entry.message_id)
     if isinstance(entry, Copy):
@@ -25,7 +28,7 @@ def identity(entry: Entry) -> Key | None:
         return ("overhead", entry.source, entry.session_id)
     if isinstance(entry, Compaction | Event):
         return (kind_of(entry), entry.source, entry.session_id, entry.id)
-    return None
+    return (kind_of(entry), str(digest(entry)))
 
 
 class Folded:
@@ -34,7 +37,6 @@ class Folded:
     def __init__(self, logged: Iterable[Logged] = ()) -> None:
         self.latest: dict[Key, Entry] = {}
         self.stamps: list[tuple[int, int, Stamp]] = []
-        self.quotas: list[Entry] = []
         self.skipped: Counter[str] = Counter()
         for item in logged:
             self.add(item)
@@ -45,9 +47,8 @@ class Folded:
             self.skipped[entry.reason] += 1
         elif isinstance(entry, Stamp):
             self.stamps.append((to_ms(entry.ts), item.position, entry))
-        elif (key := identity(entry)) is None:
-            self.quotas.append(entry)
         else:
+            key = identity(entry)
             self.latest[key] = merge(self.latest.get(key), entry)
 
     @property

@@ -15,7 +15,7 @@ from burnd.ledger.lines import last_newline, read_lines
 from burnd.records.codec import Entry, Skipped, decode, encode
 
 TORN_KEPT = 1 << 20
-_ANCHOR = 256
+_LONGEST_ANCHOR = 64 << 10
 
 
 class Logged(NamedTuple):
@@ -31,6 +31,7 @@ class Journal:
 
     def __init__(self, path: Path, now_ms: int) -> None:
         self.path = path
+        files.clear_replacement(path)
         self._file = files.AppendFile(path)
         self.torn = self._cut_torn_tail(now_ms)
 
@@ -61,19 +62,27 @@ class Journal:
         return entry
 
     def anchor(self, position: int) -> str:
-        """A hash of what stands just before `position`: the index remembers it to know its ledger again."""
-        begin = max(0, position - _ANCHOR)
-        return hashlib.blake2b(self._file.read_at(begin, position - begin), digest_size=16).hexdigest()
+        """A hash of the line that ends at `position`: the index remembers it to know its ledger again."""
+        begin = max(0, position - _LONGEST_ANCHOR)
+        before = self._file.read_at(begin, position - begin)
+        return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
     def rewrite(self, change: Callable[[Entry], Entry]) -> None:
         """Puts a ledger with every entry changed in this one's place, atomically; unusable lines stay."""
         with files.replacement(self.path) as new:
-            _write_in_batches(new, (_changed(line, change) for _, _, line in read_lines(self.path)))
+            _write_in_batches(new, (self._changed(*found, change) for found in read_lines(self.path)))
         self._file.close()
         self._file = files.AppendFile(self.path)
 
     def close(self) -> None:
         self._file.close()
+
+    def _changed(self, position: int, length: int, line: bytes, change: Callable[[Entry], Entry]) -> bytes:
+        entry = decode(line)
+        if isinstance(entry, Skipped):
+            return self._file.read_at(position, length)  # a line too long to be handed out is kept as well
+        new = change(entry)
+        return line if new is entry else encode(new)
 
     def _cut_torn_tail(self, now_ms: int) -> int:
         fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -89,14 +98,6 @@ class Journal:
                 files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), kept)
             self._file.cut(whole)
         return torn
-
-
-def _changed(line: bytes, change: Callable[[Entry], Entry]) -> bytes:
-    entry = decode(line)
-    if isinstance(entry, Skipped):
-        return line
-    new = change(entry)
-    return line if new is entry else encode(new)
 
 
 def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes]) -> None:

@@ -47,22 +47,22 @@ class Sidecars:
             return self._append(batch, newest_ms)  # somebody changed a sidecar; it is opened anew
 
     def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
-        starts: dict[str, int] = {}
+        grown: dict[str, tuple[int, int]] = {}
         dates: dict[str, int] = {}
         try:
             for session_id, lines in batch.items():
-                file = self._file(session_id)
+                file, data = self._file(session_id), b"".join(lines)
                 dates[session_id] = self.mtime_ms(session_id)
-                starts[session_id] = file.end
-                file.extend(b"".join(lines))
-            for session_id, start in starts.items():
+                grown[session_id] = (file.end, file.end + len(data))
+                file.extend(data)
+            for session_id, (start, _) in grown.items():
                 self._file(session_id).sync(start)
         except BaseException:
-            self._take_back(starts, dates)
+            self._take_back(grown, dates)
             raise
         for session_id, date in dates.items():
             self.set_mtime(session_id, max(date, newest_ms[session_id]))
-        return starts
+        return {session_id: start for session_id, (start, _) in grown.items()}
 
     def list(self) -> Iterator[Sidecar]:
         """Every sidecar there is; foreign files and links are passed over."""
@@ -133,14 +133,17 @@ class Sidecars:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, starts: Mapping[str, int], dates: Mapping[str, int]) -> None:
-        """Makes every sidecar as long and as old as it was. Each is opened anew: it may have been replaced."""
-        for session_id, start in starts.items():
+    def _take_back(self, grown: Mapping[str, tuple[int, int]], dates: Mapping[str, int]) -> None:
+        """Makes every sidecar as long and as old as it was. Each is opened anew: it may have been replaced.
+
+        One that is longer than we can have made it was written by somebody else, and is left alone.
+        """
+        for session_id, (start, end) in grown.items():
             self._forget_open(session_id)
             file = self._file(session_id)
-            if file.end > start:
+            if start < file.end <= end:
                 file.cut(start)
-            self.set_mtime(session_id, dates[session_id])
+                self.set_mtime(session_id, dates[session_id])
 
 
 def _cut_torn_tail(file: files.AppendFile) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 
 VERSION = 1
 
-# What SQLite, JavaScript and a sum of millions can hold; more is damage.
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+# So large that no turn comes near it, so small that the sum of millions still fits SQLite's integers.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
 
 
 def camel(name: str) -> str:

@@ -103,6 +103,8 @@ def _check_times(entry: Entry) -> None:
             to_ms(text or "1970-01-01")
     else:
         to_ms(entry.ts)
+    if isinstance(entry, Quota) and entry.resets_at is not None:
+        to_ms(entry.resets_at)
 
 
 def _decode_stamp(line: bytes) -> Stamp | Skipped:
@@ -129,8 +131,12 @@ def digest(entry: Entry) -> int:
     """A signed 64-bit hash of what a record says, its revision aside: equal records need no new line."""
     if isinstance(entry, Turn):
         entry = msgspec.structs.replace(entry, rev=0)
-    sha = hashlib.blake2b(_to_json(entry), digest_size=8).digest()
-    return int.from_bytes(sha, "big", signed=True)
+    return hash_of(_to_json(entry))
+
+
+def hash_of(line: bytes) -> int:
+    """A signed 64-bit hash, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(line, digest_size=8).digest(), "big", signed=True)
 
 
 def clean(text: str) -> str:

@@ -12,7 +12,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd.errors import NoSpace
+from burnd.errors import NotNow
 from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.holding import SOURCE
@@ -221,7 +221,6 @@ class ClaudeCode:
         for piece in pieces:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
-                self._expect_again(piece)
         try:
             await self._commit_batch(batch)
         except BaseException:
@@ -241,20 +240,15 @@ class ClaudeCode:
             delay = min(delay * 2, LAST_RETRY_S)
         self._blocked = ""
 
-    async def _try_to_commit(self, batch: Batch) -> NoSpace | None:
+    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
         try:
             await self._pipeline.commit(batch)
-        except NoSpace as error:
+        except NotNow as error:
             return error
         return None
 
     def _stored(self, session_id: str, message_id: str) -> list[Content]:
         return list(self._pipeline.content.read_content(session_id, message_id))
-
-    def _expect_again(self, piece: Piece) -> None:
-        """The content of a file that is read again stands in its sidecar already."""
-        for session_id in {record.session_id for record in piece.content}:
-            self._pipeline.content.read_again(session_id)
 
     def _note(self, piece: Piece) -> None:
         """A piece is durable: its file's turn is over."""

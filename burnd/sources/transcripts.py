@@ -198,6 +198,7 @@ def batch_of(pieces: list[Piece]) -> Batch:
         batch.held += [Held(holding, SOURCE, piece.change.path) for holding in reading.holdings]
         batch.content += piece.content
         batch.entries += [*reading.events, *reading.compactions]
+        batch.sessions |= _session_of(piece)
         batch.overheads += reading.overheads
         batch.agents += [
             AgentRow(
@@ -212,6 +213,12 @@ def batch_of(pieces: list[Piece]) -> Batch:
         ]
         batch.files.append(piece.change)
     return batch
+
+
+def _session_of(piece: Piece) -> set[tuple[str, str]]:
+    """Whose session a piece is of: one that never got an answer has no turn to tell it by."""
+    session_id = piece.reading.facts.session_id
+    return {(session_id, SOURCE)} if session_id and (piece.content or piece.reading.holdings) else set()
 
 
 def path_key(path: str) -> str:

@@ -87,11 +87,7 @@ class Rig:
         transcript = await self._transcript(path)
         if transcript is None:
             return None
-        piece = self._transcripts.read(transcript, max_bytes, 0.0, 0)
-        if piece.rewound is not None:
-            for session_id in {record.session_id for record in piece.content}:
-                self.pipeline.content.read_again(session_id)
-        return piece
+        return self._transcripts.read(transcript, max_bytes, 0.0, 0)
 
     async def _transcript(self, path: Path) -> Transcript | None:
         known = self._transcripts.get(str(path))

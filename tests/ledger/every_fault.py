@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from burnd.errors import BurndError, NoSpace, StorageError, SyncFailed
+from burnd.errors import BurndError, StorageError, SyncFailed
 from burnd.index.store import CursorChange
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -85,7 +85,7 @@ async def work(home: Home) -> None:
                 break
             except SyncFailed:
                 raise
-            except (NoSpace, StorageError, OSError):
+            except StorageError:
                 if attempt == 2:
                     raise
     await pipeline.close()
@@ -95,10 +95,13 @@ async def outcome(home: Home) -> str:
     """What a reader finds afterwards, in a form that two runs can be compared by."""
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 60_000)
     index = await index_dump(pipeline.index, places=False)
+    lines = [s.path.read_bytes().count(b"\n") for s in sorted(pipeline.content.sidecars.list())]
     content = {s: [encode_content(c) for c in pipeline.content.read_content(s)] for s in ("s1", "s2", "s3", "s4")}
     ledger = ledger_dump(pipeline.journal)
     await pipeline.close()
-    return repr((index, content, sorted(map(repr, ledger["latest"].items())), ledger["stamps"], ledger["skipped"]))
+    return repr(
+        (index, content, lines, sorted(map(repr, ledger["latest"].items())), ledger["stamps"], ledger["skipped"])
+    )
 
 
 def run_once(folder: Path, k: int, kind: int, shim: ctypes.CDLL) -> int:

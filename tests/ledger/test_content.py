@@ -105,17 +105,6 @@ def test_the_newest_record_counts(store: ContentStore) -> None:
     assert [r.text for r in store.read_content("s1")] == ["final", "after"]
 
 
-def test_what_is_read_again_is_not_written_again(store: ContentStore) -> None:
-    """F48: once a re-read is announced, records that stand already are passed over, new ones are not."""
-    old = [text("m1", "one"), text("m2", BIG)]
-    store.append_content(old, NOW)
-    size = store.sidecars.size("s1")
-    store.read_again("s1")
-    placed = store.append_content([*old, text("m3", "three")], NOW)
-    assert [p.record.message_id for p in placed] == ["m3"]
-    assert placed[0].position == size
-
-
 def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
     """What cannot be given back says so and keeps its hash; the rest of the session reads on."""
     store.append_content([text("m1", BIG)], NOW)

@@ -89,7 +89,7 @@ async def test_damage_under_a_running_daemon_heals(opened: Opened) -> None:
     await fill(opened)
     pipeline = await opened()
     await pipeline.index.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-    for connection in (pipeline.index.writer, *pipeline.index._readers):
+    for connection in (pipeline.index.writer, *pipeline.index._idle):
         await connection.execute_fetchall("PRAGMA cache_size=0")
     with open(opened.home.index_db, "r+b") as file:
         size = file.seek(0, os.SEEK_END)
@@ -258,18 +258,156 @@ async def test_a_commit_looks_up_by_whole_keys(opened: Opened) -> None:
     goes through all rows of a source or a session."""
     pipeline = await opened()
     seen: set[str] = set()
-    for connection in (pipeline.index.writer, *pipeline.index._readers):
+    for connection in (pipeline.index.writer, *pipeline.index._idle):
         await connection.set_trace_callback(seen.add)
     where: dict[str, Any] = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "ts": at(3)}
     for n in range(2):
-        entries = [turn("m1", ts=at(n)), stamp(1, k="v"), Copy(**where, message_id="m0", turn_index=n)]
+        entries: list[Any] = [turn("m1", ts=at(n)), turn("m2", ts=at(n)), stamp(1, k="v"), stamp(2, k="w")]
+        entries += [Copy(**where, message_id=f"c{i}", turn_index=n) for i in range(2)]
         await pipeline.commit(Batch(entries=entries, content=[text(f"m{n}", "words")]))
-    for connection in (pipeline.index.writer, *pipeline.index._readers):
-        await connection.set_trace_callback(None)
+    for connection in (pipeline.index.writer, *pipeline.index._idle):
+        await connection.set_trace_callback(None)  # type: ignore[arg-type]
     planned = [sql for sql in seen if sql.startswith(("SELECT", "WITH", "UPDATE", "DELETE"))]
     assert len(planned) > 8
     for sql in planned:
         plan = "; ".join(row[3] for row in await pipeline.index.rows(f"EXPLAIN QUERY PLAN {sql}"))
         assert not any(f"SCAN {table}" in plan for table in ("turns", "t", "messages", "m", "sessions", "facts")), sql
         assert "(source=?)" not in plan, sql
+        assert "(kind=?)" not in plan, sql
         assert "messages_by_message (session=?)" not in plan, sql
+
+
+some_sessions = st.sampled_from(["s0", "s1", "s2"])
+deeds = st.lists(
+    st.one_of(
+        st.tuples(st.just("turn"), st.integers(0, 4), some_sessions, st.integers(0, 50), st.sampled_from(["/a", "/b"])),
+        st.tuples(st.just("text"), st.integers(0, 4), some_sessions, st.integers(0, 50)),
+        st.tuples(
+            st.just("title"), st.sampled_from(["custom", "ai", "last-prompt"]), some_sessions, st.integers(0, 50)
+        ),
+        st.tuples(st.just("session"), some_sessions, st.sampled_from([None, "off", "full"])),
+        st.tuples(st.just("copy"), st.integers(0, 4), some_sessions),
+        st.tuples(st.just("stamp"), some_sessions, st.integers(0, 50)),
+        st.tuples(st.just("forget"), some_sessions),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=14,
+)
+
+
+async def do(opener: Opened, deed: tuple[Any, ...]) -> None:
+    pipeline = opener.pipeline
+    assert pipeline is not None
+    match deed:
+        case ("turn", n, session_id, seconds, project):
+            await pipeline.commit(
+                Batch(entries=[turn(f"m{n}", session_id=session_id, ts=at(seconds), project=project, turn_index=n)])
+            )
+        case ("text", n, session_id, seconds):
+            big = "x" * (n * 700)
+            await pipeline.commit(Batch(content=[text(f"m{n}", big, session_id=session_id, ts=at(seconds))]))
+        case ("title", kind, session_id, seconds):
+            title = text(f"title:{kind}", f"{kind} {seconds}", kind="title", session_id=session_id, ts=at(seconds))
+            await pipeline.commit(Batch(content=[title]))
+        case ("session", session_id, mode):
+            session = Session(session_id=session_id, source="opencode", content_mode=mode, parent_session_id="s0")
+            await pipeline.commit(Batch(entries=[session]))
+        case ("copy", n, session_id):
+            copy = Copy(source="x", session_id=session_id, rail_id="main", message_id=f"m{n}", turn_index=n, ts=at(n))
+            await pipeline.commit(Batch(entries=[copy]))
+        case ("stamp", session_id, seconds):
+            await pipeline.commit(Batch(entries=[stamp(seconds, session=session_id, k="v")]))
+        case ("forget", session_id):
+            await pipeline.forget([session_id])
+        case ("restart",):
+            await opener()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(deeds)
+async def test_any_history_can_be_rebuilt(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
+    """I3: after any history of revisions, moves, titles, copies, modes and forgetting, the index that is made
+    anew says what the one that grew says; and reading every source again adds not a line."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    await opener()
+    for deed in history:
+        await do(opener, deed)
+    assert opener.pipeline is not None
+    before = await index_dump(opener.pipeline.index)
+    await opener.close()
+    shutil.rmtree(opener.home.index)
+    again = await opener()
+    assert await index_dump(again.index) == before
+    await opener.close()
+
+
+async def test_a_source_read_again_adds_nothing(opened: Opened) -> None:
+    """F48, P2: after a lost index, after restarts, or twice in one batch, the same content is one line."""
+    batch = Batch(
+        entries=[turn(), stamp(1, k="v")], content=[text("m1", "one"), text("m2", "x" * 5000), text("m1", "one")]
+    )
+    pipeline = await opened()
+    await pipeline.commit(batch)
+    ledger, sidecar = pipeline.journal.end, pipeline.content.sidecars.size("s1")
+    await pipeline.commit(batch)
+    await opened.close()
+    shutil.rmtree(opened.home.index)
+    await opened()
+    pipeline = await opened()
+    await pipeline.commit(batch)
+    assert (pipeline.journal.end, pipeline.content.sidecars.size("s1")) == (ledger, sidecar)
+    assert len((await index_dump(pipeline.index))["messages"]) == 2
+
+
+async def test_a_ledger_touched_while_running_doubles_no_message(opened: Opened) -> None:
+    """F47: mending the ledger in the middle of a commit does not index its content twice."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn()]))
+    with open(opened.home.ledger, "ab") as ledger:
+        ledger.write(b"\n")
+    await pipeline.commit(Batch(entries=[turn("m2")], content=[text("m2", "once")]))
+    assert len((await index_dump(pipeline.index))["messages"]) == 1
+
+
+async def test_queries_go_on_during_a_rebuild(opened: Opened) -> None:
+    """F53, F58: nobody who asks while the index is swapped gets an error."""
+    import anyio
+
+    await fill(opened)
+    pipeline = await opened()
+    asked = 0
+
+    async def ask() -> None:
+        nonlocal asked
+        while True:
+            assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(30,)]
+            asked += 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(5):
+            tasks.start_soon(ask)
+        for _ in range(3):
+            await pipeline.rebuild_index()
+        tasks.cancel_scope.cancel()
+    assert asked > 10
+
+
+async def test_a_quota_with_a_bad_time_is_refused(opened: Opened) -> None:
+    """What could not be read back is never written: it would stop every start."""
+    pipeline = await opened()
+    bad = Quota(ts=at(1), source="claude-code", window="5h", used_percent=1.0, resets_at="soon")
+    assert await pipeline.commit(Batch(entries=[bad, turn()])) == 1
+    assert pipeline.refused == 1
+    await opened()
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "a\ud800b"])
+async def test_ids_utf8_cannot_hold_are_mended(opened: Opened, bad: str) -> None:
+    """F57: in messages, sessions, calls and content alike."""
+    pipeline = await opened()
+    entry = turn(bad, session_id=bad, prompt_id=bad)
+    event = Event(source="x", session_id=bad, rail_id=bad, id=bad, ts=at(0), name=bad)
+    await pipeline.commit(Batch(entries=[entry, event], content=[text(bad, bad, session_id=bad)]))
+    assert await pipeline.commit(Batch(entries=[entry, event], content=[text(bad, bad, session_id=bad)])) == 0
+    dump = await index_dump(pipeline.index)
+    assert len(dump["turns"]) == len(dump["messages"]) == 1

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import zstandard
 
+from burnd.errors import NoSpace
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import DAY_MS, ClockReading, ClockTrust
 from burnd.paths import Home
 from burnd.pipeline import Batch
-from burnd.records import Session
+from burnd.records import BlobRef, Session
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import START_MS, at, text, tool_result, turn
@@ -227,3 +228,80 @@ def test_a_sleeping_machine_is_no_leap() -> None:
     trust = ClockTrust(ClockReading(START_MS, 0, "boot"))
     assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 40 * DAY_MS, "boot")).suspect is None
     assert trust.next(ClockReading(START_MS + 40 * DAY_MS, 5, "another boot")).suspect is None
+
+
+async def test_an_interrupted_forget_is_finished_everywhere(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash after the sidecar went and before its blobs did: the next start leaves no trace of the text."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+
+    def crash(_ids: Any) -> int:
+        raise OSError("the power went")
+
+    monkeypatch.setattr(pipeline.content, "_release", crash)
+    with pytest.raises(Exception, match="power"):
+        await pipeline.forget(["s1"])
+    assert CANARY.encode() in haystack(opened.home)
+    await opened()
+    assert CANARY.encode() not in haystack(opened.home)
+
+
+async def test_a_failed_forget_forgets_nothing(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the ledger says that content is gone, what is said later is kept."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+
+    def full(_lines: Any) -> list[int]:
+        raise NoSpace("No space left on device", "ledger")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline.journal, "append", full)
+        with pytest.raises(NoSpace):
+            await pipeline.forget(["s1"])
+    await pipeline.commit(Batch(content=[text("later", "kept", ts=at(5))]))
+    assert "kept" in [r.text for r in pipeline.content.read_content("s1")]
+
+
+async def test_lines_of_a_later_version_are_not_dropped_as_old(opened: Opened) -> None:
+    """F51: a pruned session whose sidecar holds what we cannot read keeps it."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+    await pipeline.forget(["s1"])
+    await opened.close()
+    sidecar = opened.home.content / "s1.jsonl"
+    sidecar.write_bytes(b'{"v":2,"sessionId":"s1"}\n')
+    await opened()
+    assert sidecar.exists()
+
+
+async def test_a_session_that_only_has_a_mode_can_be_forgotten(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[Session(session_id="s9", source="x", content_mode="off")]))
+    assert (await pipeline.forget(["s9"])).files == 0
+
+
+@pytest.mark.parametrize("damage", [b"", b"rubbish" * 999])
+async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> None:
+    """A damaged file of blobs costs the large texts in it, said as such, and nothing else."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+    await opened.close()
+    opened.home.blobs.write_bytes(damage)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{opened.home.blobs}{suffix}").unlink(missing_ok=True)
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("new", "y" * 5000, ts=at(9))]))
+    found = list(pipeline.content.read_content("s1"))
+    assert found[0].text == f"{CANARY} please"
+    assert found[-1].text == "y" * 5000
+    assert isinstance(found[1].text, BlobRef)
+    assert found[1].text.lost in ("missing", "damaged")
+    await pipeline.forget(["s1"])
+
+
+async def test_retention_frees_a_full_disk(opened: Opened) -> None:
+    """Below the reserve, content can still be pruned: that is what makes room."""
+    pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
+    await pipeline.commit(chatter())
+    pipeline.reserve = 1 << 60
+    assert (await pipeline.prune_content(DAY_MS)).files == 1

@@ -37,7 +37,7 @@ from tests.make import at, stamp, turn
 
 words = st.text(max_size=20)
 some_text = st.none() | words
-counts = st.integers(0, 2**53)
+counts = st.integers(0, 2**40)
 times = st.integers(0, 4_000_000_000_000).map(to_iso)
 usages = st.builds(Usage, **dict.fromkeys(Usage.__struct_fields__, counts))
 blocks = st.lists(st.builds(Block, kind=words, bytes=counts, call_id=some_text), max_size=2).map(tuple)
