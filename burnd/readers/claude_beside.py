@@ -43,10 +43,11 @@ def _read_title(memory: Memory, line: BareLine) -> None:
         return
     name, kind = _TITLE_NAMES[line.type]
     said, told = short_hash(text.encode()), memory.state.titles
-    if told.get(name) == said:
+    changes, last = told.get(name, (0, ""))
+    if last == said:
         return
-    told[name] = said
-    content = title(memory, name, kind, text, memory.state.stamp or NEVER)
+    told[name] = (changes + 1, said)
+    content = title(memory, name, kind, text, memory.state.stamp or NEVER, changes)
     if line.type == "summary" and line.leaf_uuid is not None:
         memory.out.titles.append(LeafTitle(line.leaf_uuid, content))
     else:

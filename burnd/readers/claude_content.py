@@ -122,13 +122,16 @@ def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_pr
         Page(memory, spot, spot.name).add("user", "file", text=attached_text(attachment), file=file)
 
 
-def title(memory: Memory, name: str, kind: Kind, text: str, ts: str) -> Content:
-    """A title as content; its name tells which of the sources it is from, so that the best can be chosen."""
+def title(memory: Memory, name: str, kind: Kind, text: str, ts: str, n: int) -> Content:
+    """A title as content; its name tells which of the sources it is from, so that the best can be chosen.
+
+    `n` counts how often it changed: each stands for itself, so that a file read again says nothing new.
+    """
     return Content(
         session_id=memory.session_id,
         rail_id=MAIN,
         message_id=f"title:{name}",
-        n=0,
+        n=n,
         b=0,
         ts=ts,
         role="system",

@@ -112,7 +112,7 @@ class State(msgspec.Struct, omit_defaults=True):
     links: dict[str, Link] = {}
     requests: dict[str, None] = {}
     delegations: dict[str, Delegation] = {}
-    titles: dict[str, str] = {}
+    titles: dict[str, tuple[int, str]] = {}  # how often each kind changed, and the hash of the last one
     meta_told: bool = False
 
 
