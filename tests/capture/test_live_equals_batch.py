@@ -119,6 +119,27 @@ async def test_dripping_bytes_give_the_same(tmp_path: Path, which: Path | None) 
         shutil.rmtree(tmp_path / "clean")
 
 
+async def test_a_cut_at_every_line_gives_the_same(tmp_path: Path) -> None:
+    """Each file grows line by line, half a line at a time, with a restart after every one."""
+    projects = own_tree(tmp_path / "claude")
+    expected = await clean_read(tmp_path / "clean", projects)
+    whole = {path: path.read_bytes() for path in sorted(projects.rglob("*.jsonl"))}
+    for path in whole:
+        path.write_bytes(b"")
+    rig = Rig(tmp_path / "home", projects)
+    await rig.open()
+    for path, data in whole.items():
+        for line in data.splitlines(keepends=True):
+            for piece in (line[: len(line) // 2], line[len(line) // 2 :]):
+                with path.open("ab") as file:
+                    file.write(piece)
+                await rig.read(path)
+            await rig.restart()
+    await rig.flush()
+    assert comparable(await rig.outcome()) == comparable(expected)
+    await rig.close()
+
+
 async def drip(home: Path, projects: Path, whole: dict[Path, bytes], rng: random.Random) -> dict[str, Any]:
     rig = Rig(home, projects)
     await rig.open()

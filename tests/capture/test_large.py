@@ -1,0 +1,101 @@
+"""What is too large for memory is not taken into memory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.capture.test_kill_nine import start, wait_until_ready
+from tests.readers.transcript import Transcript, call, text
+
+pytestmark = pytest.mark.slow
+
+
+def rss_mb(daemon: subprocess.Popen[bytes]) -> float:
+    """The highest resident memory the process ever had."""
+    status = Path(f"/proc/{daemon.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
+def turns(home: Path) -> int:
+    with sqlite3.connect(f"file:{home}/index/burn.db?mode=ro", uri=True) as db:
+        return int(db.execute("SELECT count(*) FROM turns").fetchone()[0])
+
+
+def run_until(home: Path, projects: Path, done: Callable[[], bool], seconds: float) -> float:
+    """Runs a daemon until something holds; returns its peak memory in MB."""
+    daemon = start(home, projects)
+    try:
+        wait_until_ready(daemon)
+        deadline = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < deadline, "not done in time"
+            time.sleep(0.2)
+        peak = rss_mb(daemon)
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(10) == 0
+        return peak
+    finally:
+        daemon.kill()
+        daemon.wait()
+        daemon.stderr.close()  # type: ignore[union-attr]
+
+
+def test_a_line_of_200_mb_is_passed_over(tmp_path: Path) -> None:
+    """F09: its neighbours are read, and memory stays under 150 MB."""
+    project = tmp_path / "claude" / "projects" / "-p"
+    project.mkdir(parents=True)
+    log = Transcript(session="77777777-0000-4000-8000-000000000007")
+    log.prompt("hello")
+    log.says("before", text("small"))
+    log.says("after", text("small"))
+    with (project / "77777777-0000-4000-8000-000000000007.jsonl").open("wb") as file:
+        file.write(b"\n".join(log.lines[:2]) + b"\n")
+        file.write(b'{"type":"user","message":{"content":"')
+        for _ in range(200):
+            file.write(b"x" * (1 << 20))
+        file.write(b'"}}\n' + log.lines[2] + b"\n")
+    home = tmp_path / "home"
+    peak = run_until(home, tmp_path / "claude" / "projects", lambda: turns(home) == 2, 60)
+    assert peak < 150
+
+
+def write_tree(projects: Path, size: int) -> int:
+    """A tree of about so many bytes, made of one long session under many names; returns its turns."""
+    log = Transcript(session="SESSION-ID-OF-36-CHARACTERS-IN-ALL--", prefix="SESSION8-")
+    per_session = 400
+    for n in range(per_session):
+        log.prompt(f"prompt {n} " + "please look at this carefully; " * 8)
+        log.calls(f"msg-SESSION8-{n}", call(f"toolu-SESSION8-{n}", "Read", file_path=f"/src/file{n}.py"), output=n)
+        log.result(f"toolu-SESSION8-{n}", f"line {n} of the file that was read\n" * 120)
+    template = b"\n".join(log.lines) + b"\n"
+    written = count = 0
+    while written < size:
+        name = f"{count:08d}-0000-4000-8000-{count:012d}"
+        data = template.replace(b"SESSION-ID-OF-36-CHARACTERS-IN-ALL--", name.encode())
+        folder = projects / f"-project-{count % 40}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.jsonl").write_bytes(data.replace(b"SESSION8", b"%08d" % count))
+        written += len(data)
+        count += 1
+    return count * per_session
+
+
+def test_memory_holds_on_a_2_gb_tree(tmp_path: Path) -> None:
+    """F18: taking in 2 GB of logs stays under 300 MB."""
+    if shutil.disk_usage(tmp_path).free < 8 << 30:
+        pytest.skip("needs 8 GB of free disk for a tree of 2 GB and what is made of it")
+    projects = tmp_path / "claude" / "projects"
+    expected = write_tree(projects, 2_000_000_000)
+    home = tmp_path / "home"
+    peak = run_until(home, projects, lambda: turns(home) == expected, 1500)
+    os.sync()
+    assert peak < 300
