@@ -120,7 +120,7 @@ class Applier:
                 known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
                 newest[old.id] = _Standing(turn, known[key])
         await self._replace_turns(db, newest)
-        await db.executemany("DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
+        await _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
 
     async def _write_open_turns(self, db: aiosqlite.Connection, change: Change) -> None:
         """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
@@ -134,8 +134,9 @@ class Applier:
             known[key] = old._replace(open=is_open)
             standing[old.id] = _Standing(turn, known[key])
         await self._replace_turns(db, standing)
-        await db.executemany("DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
-        await db.executemany(
+        await _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
+        await _many(
+            db,
             "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
             [
                 (
@@ -167,15 +168,15 @@ class Applier:
             turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length))
             call_rows += rows.call_rows(turn, row_id, self._name)
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
-        await db.executemany(f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
-        await db.executemany("DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
-        await db.executemany("INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        await _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
+        await _many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
+        await _many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
 
     async def _write_sessions(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
         said = [self._said_of_session(item.entry) for item, _ in entries]
         for sql, group in groupby(filter(None, said), key=itemgetter(0)):
-            await db.executemany(sql, [row for _, row in group])
+            await _many(db, sql, [row for _, row in group])
 
     def _said_of_session(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):
@@ -198,7 +199,8 @@ class Applier:
             rail = getattr(entry, "rail_id", None)
             place = (digest, item.position, item.length)
             facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place))
-        await db.executemany(
+        await _many(
+            db,
             "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length) VALUES(?,?,?,?,?,?,?,?) "
             "ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, rail = excluded.rail, "
             "ts = excluded.ts, digest = excluded.digest, position = excluded.position, length = excluded.length",
@@ -208,8 +210,8 @@ class Applier:
     async def _write_stamps_and_quotas(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
         quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
-        await db.executemany("INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
-        await db.executemany("INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+        await _many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
+        await _many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
 
     async def _write_messages(self, db: aiosqlite.Connection, placed: Sequence[Placed]) -> None:
         by_session: defaultdict[str, list[Placed]] = defaultdict(list)
@@ -232,12 +234,19 @@ class Applier:
                 new_messages += rail != rows.NO_RAIL
             tool = self._name(rows.tool_of(item.record))
             message_rows.append(rows.message_row(item, session, numbers[place], tool))
-        await db.executemany(
+        await _many(
+            db,
             "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
             "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
             message_rows,
         )
         await _touch_session(db, session, items, new_messages)
+
+
+async def _many(db: aiosqlite.Connection, sql: str, parameters: Sequence[Any]) -> None:
+    """Runs a statement for every row; for none it does not even go to the database's thread."""
+    if parameters:
+        await db.executemany(sql, parameters)
 
 
 def fact_key(key: tuple[str, ...]) -> str:
@@ -269,7 +278,7 @@ async def _fill(
     missing = sorted(text for text in texts if text is not None and text not in memory)
     if not missing:
         return
-    await db.executemany(f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
+    await _many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
     sql = f"SELECT {column}, id FROM {table} WHERE {column} IN ({{keys}})"
     found = await select_keyed(db.execute_fetchall, sql, [(text,) for text in missing])
     memory.update((row[0], row[1]) for row in found)
@@ -317,12 +326,12 @@ async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Pla
         (min(times), max(times), new_messages, end, session),
     )
     titles = [(item.record.text, rows.title_rank(item.record), session) for item in items if rows.is_title(item.record)]
-    await db.executemany(
-        "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles
+    await _many(
+        db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles
     )
     summaries = [(i.record.text, rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)]
-    await db.executemany(
-        "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
+    await _many(
+        db, "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
     )
 
 
@@ -351,14 +360,14 @@ async def _write_skipped(db: aiosqlite.Connection, logged: Sequence[tuple[Logged
         for item, _ in logged
         if isinstance(item.entry, Skipped)
     ]
-    await db.executemany("INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
+    await _many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
 
 
 async def _write_cursors(db: aiosqlite.Connection, cursors: Sequence[CursorChange]) -> None:
     kept = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
     gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
-    await db.executemany("INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
-    await db.executemany("DELETE FROM cursors WHERE source = ? AND key = ?", gone)
+    await _many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
+    await _many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", gone)
 
 
 async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -> None:
@@ -377,10 +386,8 @@ async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -
             (*where, change.cursor, change.state, change.seen_ms),
         )
         ((file,),) = found
-        await db.executemany(
-            "INSERT OR REPLACE INTO reader_rows VALUES(?,?,?,?)", [(file, *row) for row in change.rows]
-        )
+        await _many(db, "INSERT OR REPLACE INTO reader_rows VALUES(?,?,?,?)", [(file, *row) for row in change.rows])
 
 
 async def _write_agents(db: aiosqlite.Connection, agents: Sequence[AgentRow]) -> None:
-    await db.executemany("INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)
+    await _many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)

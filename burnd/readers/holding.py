@@ -40,7 +40,7 @@ class Apart(NamedTuple):
     usage: Usage
 
 
-class Holding(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     """A message as one transcript holds it; it grows while its lines arrive.
 
     `rank` only ever falls and `best` only ever rises, so that a later state of the same holding never counts
