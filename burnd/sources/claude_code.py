@@ -35,6 +35,7 @@ BATCH_SECONDS = 0.1
 QUIET_S = 10.0
 IDLE_S = 600.0
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
 FORGET_AFTER_MS = 86_400_000
 _LOOK_AGAIN_S = 1.0
 _cursors = msgspec.msgpack.Decoder(Cursor)
@@ -46,6 +47,7 @@ class Backfill(msgspec.Struct):
     done: int = 0
     total: int = 0
     since: float = 0.0
+    told: float = 0.0
 
 
 class ClaudeCode:
@@ -110,8 +112,12 @@ class ClaudeCode:
         return Status(self.name, state, detail, self.files, len(self._queue), self._queue.lag())
 
     async def _watch(self) -> None:
+        told = ""
         while True:
             dirty = await self._watcher.changes()
+            if self._watcher.state != told:
+                told = self._watcher.state
+                log.info("source.state", source=self.name, state=told, detail=self._watcher.detail)
             for path in dirty.paths:
                 if self._root_of(path) is not None:
                     self._queue.add(path)
@@ -266,6 +272,23 @@ class ClaudeCode:
             transcript.committed()
         if self._queue.is_out(piece.path):
             self._queue.done(piece.path, more=piece.more)
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        """While a lot is taken in, says now and then how far that is, and says when it is done."""
+        now, backfill = self._clock(), self.backfill
+        is_done = not len(self._queue)
+        if backfill.total < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
+            return
+        if is_done and not backfill.told:
+            return
+        seconds = max(0.001, now - backfill.since)
+        facts = {"mb": round(backfill.done / 1e6), "mb_per_s": round(backfill.done / seconds / 1e6, 1)}
+        log.info(
+            "source.caught_up" if is_done else "source.progress", source=self.name, **facts, files=len(self._saved)
+        )
+        self.backfill = Backfill() if is_done else backfill
+        self.backfill.told = 0.0 if is_done else now
 
     async def _settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
