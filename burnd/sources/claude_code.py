@@ -158,18 +158,36 @@ class ClaudeCode:
         return self._roots[path]
 
     async def _work(self) -> None:
-        """Reads what is waiting, commits it, settles what has gone quiet, and rests when there is nothing."""
+        """Reads what is waiting, commits it, settles what has gone quiet, and rests when there is nothing.
+
+        One batch is committed while the next is read: a file has its next turn only after its last was committed.
+        """
         await self._take_up_open_turns()
-        while True:
-            await self._follow_the_index()
-            pieces = await self._gather()
-            if pieces:
-                await self._commit(pieces)
-            elif self._flushes:
-                await self._answer_flushes()
-            else:
-                await self._settle_quiet()
-                await self._rest()
+        async with anyio.create_task_group() as tasks:
+            committed = anyio.Event()
+            committed.set()
+            while True:
+                pieces = await self._gather()
+                await committed.wait()
+                if pieces:
+                    committed = anyio.Event()
+                    tasks.start_soon(self._commit_then, pieces, committed.set)
+                elif not len(self._queue):
+                    await self._look_around()
+
+    async def _commit_then(self, pieces: list[Piece], then: Callable[[], object]) -> None:
+        await self._commit(pieces)
+        then()
+
+    async def _look_around(self) -> None:
+        """With nothing to read: answers flushes, settles what is quiet, follows a new index, or rests."""
+        if self._generation != self._pipeline.generation:
+            await self._read_everything_again()
+        elif self._flushes:
+            await self._answer_flushes()
+        else:
+            await self._settle_quiet()
+            await self._rest()
 
     async def _gather(self) -> list[Piece]:
         """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits."""
@@ -375,10 +393,8 @@ class ClaudeCode:
         if gone:
             await self._pipeline.commit(Batch(files=[FileChange(SOURCE, path, None) for path in gone]))
 
-    async def _follow_the_index(self) -> None:
+    async def _read_everything_again(self) -> None:
         """When the index was lost, so were the places in files: everything is read again from its start."""
-        if self._generation == self._pipeline.generation:
-            return
         self._generation = self._pipeline.generation
         self._transcripts.close()
         self._transcripts = Transcripts(self._pipeline.home.index_db)
