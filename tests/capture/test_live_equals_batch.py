@@ -88,6 +88,24 @@ async def clean_read(home: Path, projects: Path) -> dict[str, Any]:
     return outcome
 
 
+async def test_what_the_tree_comes_to(tmp_path: Path) -> None:
+    """The own tree, read once: owners, links, rails and labels are what a person would say they are."""
+    outcome = await clean_read(tmp_path / "home", own_tree(tmp_path / "claude"))
+    latest = outcome["ledger"]["latest"]
+    turns = {key[2]: entry for key, entry in latest.items() if key[0] == "turn"}
+    assert {m: t.session_id[:1] for m, t in turns.items()} == {
+        **dict.fromkeys(["m1", "m2", "m3", "m4", "m5", "m6", "m7", "a1", "a2"], "1"),
+        "f1": "2",
+    }
+    assert {turns[m].subagent.parent_tool_use_id for m in ("a1", "a2")} == {"c3"}
+    assert turns["m1"].usage.output == 40
+    assert turns["m6"].parent == turns["m4"].parent == "m3"
+    assert (turns["m5"].activity, turns["m2"].activity) == ("testing", "debugging")
+    copies = {key[2] for key in latest if key[0] == "copy"}
+    assert copies == {"m1", "m2", "m3", "m4", "m5"}
+    assert [key[0] for key in latest if key[0] == "compaction"] == ["compaction"]
+
+
 @pytest.mark.parametrize("which", CASES)
 async def test_any_order_of_files_gives_the_same(tmp_path: Path, which: Path | None) -> None:
     """Shuffled files, one or several to a batch, newest first or not, end in the same ledger, owners included."""
