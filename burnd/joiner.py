@@ -62,6 +62,8 @@ class Joiner:
         for item in held:
             _take(messages[item.holding.source, item.holding.message_id], item)
         known = await self._agents(messages.values(), agents)
+        projects = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
+        await self._projects.learn(project for project in projects if project is not None)
         outcome = Outcome()
         for message in messages.values():
             self._finish(message, known, outcome)

@@ -5,27 +5,44 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import stat
+from collections.abc import Iterable
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
+
 _MOST_REMEMBERED = 10_000
-_LARGEST_CONFIG = 1 << 20
+_LARGEST_FILE = 1 << 20
+_PATIENCE_S = 2.0
 _SCP = re.compile(r"(?:[^@/]+@)?([^:/\s]+):(?!//)(.+)")
 _URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", re.IGNORECASE)
 
 
 class ProjectKeys:
-    """Looks folders up once. Only `.git` is ever read, and only its config."""
+    """Looks folders up once. Only `.git` is ever read, and only its config.
+
+    The folder's name comes out of a log and may be anything, a dead network mount or a pipe for a config: it is
+    looked at in a thread that nobody waits for longer than a moment, and only regular files are opened.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, str | None] = {}
 
-    def key(self, folder: str) -> str | None:
-        """`host/path` of the repository's origin, or None where there is none to be found."""
-        if folder not in self._known:
+    async def learn(self, folders: Iterable[str]) -> None:
+        """Makes sure that `key` can tell of these folders."""
+        for folder in folders:
+            if folder in self._known:
+                continue
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
-            self._known[folder] = _remote_of(folder)
-        return self._known[folder]
+            self._known[folder] = None
+            with anyio.move_on_after(_PATIENCE_S):
+                self._known[folder] = await anyio.to_thread.run_sync(remote_of, folder, abandon_on_cancel=True)
+
+    def key(self, folder: str) -> str | None:
+        """`host/path` of the repository's origin, or None where there is none to be found."""
+        return self._known.get(folder)
 
 
 def canonical_remote(url: str) -> str | None:
@@ -37,7 +54,8 @@ def canonical_remote(url: str) -> str | None:
     return f"{match[1].lower()}/{path}" if path else None
 
 
-def _remote_of(folder: str) -> str | None:
+def remote_of(folder: str) -> str | None:
+    """The canonical remote of the repository around a folder. Never raises."""
     if not os.path.isabs(folder):
         return None
     try:
@@ -54,21 +72,31 @@ def _config_of(folder: Path) -> Path | None:
         if git.is_dir():
             return git / "config"
         if git.is_file():
-            target = git.read_text("utf-8").strip().removeprefix("gitdir:").strip()
+            target = _text_of(git).strip().removeprefix("gitdir:").strip()
             return _common_dir(place / target) / "config"
     return None
 
 
 def _common_dir(git_dir: Path) -> Path:
     common = git_dir / "commondir"
-    return git_dir / common.read_text("utf-8").strip() if common.is_file() else git_dir
+    return git_dir / _text_of(common).strip() if common.is_file() else git_dir
 
 
 def _origin(config: Path) -> str | None:
-    if config.stat().st_size > _LARGEST_CONFIG:
-        return None
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
-    parser.read_string(config.read_text("utf-8", "replace"))
+    parser.read_string(_text_of(config))
     remotes = {s: parser.get(s, "url", fallback=None) for s in parser.sections() if s.startswith("remote ")}
     chosen = remotes.get('remote "origin"') or next((url for url in remotes.values() if url), None)
     return canonical_remote(chosen) if chosen else None
+
+
+def _text_of(path: Path) -> str:
+    """A regular file's text. Opened so that a pipe cannot hang us, and refused when it is none or too large."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST_FILE:
+            raise ValueError("not a file that git would write")
+        return os.pread(fd, facts.st_size, 0).decode("utf-8", "replace")
+    finally:
+        os.close(fd)

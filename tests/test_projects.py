@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from burnd.projects import ProjectKeys, canonical_remote
+from burnd.projects import ProjectKeys, canonical_remote, remote_of
 
 
 @pytest.mark.parametrize(
@@ -45,12 +46,11 @@ def test_clones_and_worktrees_share_a_key(tmp_path: Path) -> None:
     (one / "deep" / "down").mkdir(parents=True)
     git("commit", "-q", "--allow-empty", "-m", "x", at=one)
     git("worktree", "add", "-q", str(tmp_path / "tree"), at=one)
-    keys = ProjectKeys()
-    found = {keys.key(str(p)) for p in (one, two, one / "deep" / "down", tmp_path / "tree")}
+    found = {remote_of(str(p)) for p in (one, two, one / "deep" / "down", tmp_path / "tree")}
     assert found == {"example.org/team/it"}
 
 
-@pytest.mark.parametrize("place", ["nowhere", "plain", "broken", "relative"])
+@pytest.mark.parametrize("place", ["nowhere", "plain", "broken", "pipe", "relative"])
 def test_folders_without_a_remote_have_none(tmp_path: Path, place: str) -> None:
     """A folder that is gone, is no repository, or whose config cannot be read simply has no key."""
     folder = tmp_path / place
@@ -59,4 +59,17 @@ def test_folders_without_a_remote_have_none(tmp_path: Path, place: str) -> None:
     elif place == "broken":
         (folder / ".git").mkdir(parents=True)
         (folder / ".git" / "config").write_bytes(b"[remote \xff\n=\n")
-    assert ProjectKeys().key(place if place == "relative" else str(folder)) is None
+    elif place == "pipe":
+        (folder / ".git").mkdir(parents=True)
+        os.mkfifo(folder / ".git" / "config")
+    assert remote_of(place if place == "relative" else str(folder)) is None
+
+
+async def test_what_was_learnt_can_be_asked(tmp_path: Path) -> None:
+    """Looking a folder up and asking for its key are two steps: the second never touches the disk."""
+    git("init", "-q", at=tmp_path)
+    git("remote", "add", "origin", "git@example.org:team/it.git", at=tmp_path)
+    keys = ProjectKeys()
+    assert keys.key(str(tmp_path)) is None
+    await keys.learn([str(tmp_path), str(tmp_path / "nowhere")])
+    assert keys.key(str(tmp_path)) == keys.key(str(tmp_path / "nowhere")) == "example.org/team/it"

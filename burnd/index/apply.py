@@ -325,11 +325,17 @@ async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Pla
         "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
         (min(times), max(times), new_messages, end, session),
     )
-    titles = [(item.record.text, rows.title_rank(item.record), session) for item in items if rows.is_title(item.record)]
+    titles = [
+        (rows.title_text(item.record), rows.title_rank(item.record), session)
+        for item in items
+        if rows.is_title(item.record)
+    ]
     await _many(
         db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles
     )
-    summaries = [(i.record.text, rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)]
+    summaries = [
+        (rows.title_text(i.record), rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)
+    ]
     await _many(
         db, "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
     )
@@ -381,9 +387,10 @@ async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -
             await db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
             continue
         found = await db.execute_fetchall(
-            "INSERT INTO files(source, path, cursor, state, seen) VALUES(?,?,?,?,?) ON CONFLICT(source, path) "
-            "DO UPDATE SET cursor = excluded.cursor, state = excluded.state, seen = excluded.seen RETURNING id",
-            (*where, change.cursor, change.state, change.seen_ms),
+            "INSERT INTO files(source, path, root, cursor, state, seen, open) VALUES(?,?,?,?,?,?,?) "
+            "ON CONFLICT(source, path) DO UPDATE SET root = excluded.root, cursor = excluded.cursor, "
+            "state = excluded.state, seen = excluded.seen, open = excluded.open RETURNING id",
+            (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
         )
         ((file,),) = found
         await _many(db, "INSERT OR REPLACE INTO reader_rows VALUES(?,?,?,?)", [(file, *row) for row in change.rows])

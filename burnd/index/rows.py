@@ -178,6 +178,7 @@ def tool_of(record: Content) -> str | None:
 
 
 NO_RAIL = ""
+LONGEST_TITLE = 120
 _ABOUT_A_SESSION = ("title:", LEAF)
 _TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:custom": 2}
 
@@ -189,6 +190,11 @@ def shown_rail(record: Content) -> str:
 
 def is_title(record: Content) -> bool:
     return record.message_id in _TITLE_RANKS and isinstance(record.text, str)
+
+
+def title_text(record: Content) -> str:
+    """As much of a title as a list shows: what it was made of stays in content alone."""
+    return str(record.text)[:LONGEST_TITLE]
 
 
 def title_rank(record: Content) -> int:

@@ -145,8 +145,10 @@ CREATE TABLE skipped(
 
 -- What a source's readers must find again: which files, where in them, and the rows they gave away.
 CREATE TABLE files(
-  id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, cursor BLOB, state BLOB, seen INTEGER,
+  id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, root TEXT, cursor BLOB, state BLOB, seen INTEGER,
+  open INTEGER NOT NULL DEFAULT 0,    -- its reader holds a message that may still grow, its own or a copy
   UNIQUE(source, path));
+CREATE INDEX files_open ON files(source) WHERE open;
 CREATE TABLE reader_rows(
   file INTEGER NOT NULL, kind INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
   PRIMARY KEY(file, kind, key)) WITHOUT ROWID;

@@ -59,6 +59,8 @@ class FileChange(NamedTuple):
     rows: Sequence[tuple[int, bytes, bytes]] = ()
     anew: bool = False
     seen_ms: int = 0
+    root: str = ""
+    open: bool = False
 
 
 class AgentRow(NamedTuple):

@@ -77,6 +77,7 @@ class ClaudeCode:
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._thread = anyio.CapacityLimiter(1)
         self._blocked = ""
+        self._settle_at = 0.0
         self._leaf_titles = LeafTitles()
         self.backfill = Backfill()
         self.counts: Counter[str] = Counter()
@@ -169,6 +170,8 @@ class ClaudeCode:
             while True:
                 pieces = await self._gather()
                 await committed.wait()
+                if pieces and self._clock() >= self._settle_at:
+                    await self._settle_quiet()
                 if pieces:
                     committed = anyio.Event()
                     tasks.start_soon(self._commit_then, pieces, committed.set)
@@ -224,6 +227,9 @@ class ClaudeCode:
             self._queue.done(path, more=False)
         except OSError as error:
             self._queue.failed(path, error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - one file must never stop the others; status shows it
+            log.error("source.file_failed", source=self.name, error=type(error).__name__)
+            self._queue.failed(path, f"{type(error).__name__} while reading it")
         self._transcripts.forget(path)
         return None
 
@@ -311,17 +317,26 @@ class ClaudeCode:
     async def _settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
         now, pieces = self._clock(), []
+        self._settle_at = now + _LOOK_AGAIN_S
         for transcript in self._transcripts.live():
             quiet = now - transcript.changed_at
-            if quiet >= QUIET_S and transcript.open_holdings:
+            if quiet < QUIET_S or self._queue.is_out(transcript.path):
+                continue
+            if transcript.open_holdings:
                 pieces += await self._settled(transcript, answered_only=quiet < IDLE_S)
             if quiet >= IDLE_S:
-                tail = await self._in_thread(
-                    lambda t=transcript: self._transcripts.take_tail(t, self._pipeline.now())  # type: ignore[misc]
-                )
-                pieces += [tail] if tail is not None else []
+                pieces += await self._tail_of(transcript)
         if pieces:
             await self._commit(pieces)
+
+    async def _tail_of(self, transcript: Transcript) -> list[Piece]:
+        """The last line of a quiet file, if it is whole but for its newline."""
+        try:
+            piece = await self._in_thread(lambda: self._transcripts.take_tail(transcript, self._pipeline.now()))
+        except (OSError, Refused):
+            self._transcripts.forget(transcript.path)
+            return []
+        return [piece] if piece is not None else []
 
     async def _settled(self, transcript: Transcript, *, answered_only: bool) -> list[Piece]:
         if answered_only and not any(holding.answered for holding in transcript.open_holdings):
@@ -369,13 +384,10 @@ class ClaudeCode:
         await self._forget_vanished()
 
     async def _take_up_open_turns(self) -> None:
-        """Files in which a turn is open are looked after from the start, even if they never grow again."""
-        rows = await self._pipeline.index.rows(
-            "SELECT DISTINCT f.path FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?", (SOURCE,)
-        )
-        for (path,) in rows:
-            before, name, _ = path.rpartition("/projects/")
-            transcript = await self._find(path, before + name.rstrip("/")) if name else None
+        """Files in which a message is open are looked after from the start, even if they never grow again."""
+        rows = await self._pipeline.index.rows("SELECT path, root FROM files WHERE source = ? AND open", (SOURCE,))
+        for path, root in rows:
+            transcript = await self._find(path, root)
             if transcript is not None:
                 await self._in_thread(lambda t=transcript: self._transcripts.load(t, self._clock()))  # type: ignore[misc]
 

@@ -27,6 +27,7 @@ _TOLD_BY = ("meta", "result", "prompt", "notification")
 _LARGEST_META = 64 << 10
 _LARGEST_OUTPUT = 64 << 20
 _READERS_KEPT = 256
+OLD_MS = 600_000
 _cursors = msgspec.msgpack.Decoder(Cursor)
 
 
@@ -83,7 +84,7 @@ class Transcripts:
 
     def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Transcript | None:
         """The transcript at a path; `saved` is its cursor and state from the index. None where it is none."""
-        place = place_of(os.path.relpath(path, root))
+        place = place_of(path_key(os.path.relpath(path, root)))
         if place is None:
             return None
         cursor, state = (_cursors.decode(saved[0]), saved[1]) if saved else (None, None)
@@ -103,6 +104,8 @@ class Transcripts:
             cursor = _take_tail(reader, chunk.tail) or cursor
         if chunk.lines:
             transcript.changed_at = now
+        if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
+            reader.flush()  # nobody has written to it for long: its last message is what it is
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
         return piece._replace(
             consumed=cursor.position - before,
@@ -175,6 +178,7 @@ class Transcripts:
 
     def _piece(self, transcript: Transcript, cursor: Cursor, *, anew: bool, seen_ms: int) -> Piece:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
+        is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
         transcript.cursor, transcript.state = cursor, reading.state
         content = _with_saved_outputs(transcript, reading)
@@ -186,6 +190,8 @@ class Transcripts:
             rows_of(reading),
             anew,
             seen_ms,
+            path_key(transcript.root),
+            is_open,
         )
         return Piece(transcript.path, reading, change, content, 0, False, [], None)
 

@@ -62,9 +62,7 @@ class Rig:
 
     async def flush(self) -> None:
         """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
-        rows = await self.pipeline.index.rows(
-            "SELECT DISTINCT f.path FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?", (SOURCE,)
-        )
+        rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (SOURCE,))
         pieces = []
         for (path,) in rows:
             transcript = await self._transcript(Path(path))
