@@ -23,14 +23,14 @@ from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexS
 from burnd.joiner import Held, Joiner
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Shelved
-from burnd.ledger.fold import Key, identity
+from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned, due
 from burnd.paths import Home
 from burnd.projects import ProjectKeys
-from burnd.records import Content, Overhead, Prune, Session, Turn
+from burnd.records import Compaction, Content, Event, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, Skipped, decode, digest, encode
 from burnd.records.times import to_iso
 
@@ -258,9 +258,14 @@ class Pipeline:
         """The entries that say something new."""
         known = await self._known(entries)
         novel = Novel()
+        now_said: dict[Key, Entry] = {}
         for entry in entries:
             key, said = identity(entry), digest(entry)
             before = known.get(key)
+            if isinstance(entry, Compaction | Event) and before is not None:
+                other = now_said.get(key) or self._entry(before)
+                if other is not None and outranks(other, entry):
+                    continue
             if before is not None and before.rev and before.digest == said:
                 if before.open and isinstance(entry, Turn):
                     novel.closed.append(entry)
@@ -269,8 +274,14 @@ class Pipeline:
             if isinstance(entry, Turn):
                 entry = msgspec.structs.replace(entry, rev=rev)
             novel.add(encode(entry), entry, said)
+            now_said[key] = entry
             known[key] = Known(0, rev, said, None, None)
         return novel
+
+    def _entry(self, known: Known) -> Entry | None:
+        if known.position is None or known.length is None:
+            return None
+        return self.journal.entry_at(known.position, known.length)
 
     async def _known(self, entries: Sequence[Entry]) -> dict[Key, Known]:
         """What the ledger has already said about the same things."""

@@ -27,7 +27,9 @@ def identity(entry: Entry) -> Key:
     if isinstance(entry, Overhead):
         return ("overhead", entry.source, entry.session_id)
     if isinstance(entry, Compaction | Event):
-        return (kind_of(entry), entry.source, entry.session_id, entry.id)
+        # A fork repeats them with the same uuid; an id made from a place in a file means nothing elsewhere.
+        where = (entry.session_id,) if entry.id.startswith("@") else ()
+        return (kind_of(entry), entry.source, entry.id, *where)
     return (kind_of(entry), str(digest(entry)))
 
 
@@ -88,13 +90,21 @@ def merge(old: Entry | None, new: Entry) -> Entry:
         return max(old, new, key=lambda prune: to_ms(prune.up_to))
     if isinstance(old, Session) and isinstance(new, Session):
         return _merged_session(old, new)
-    return new
+    return old if old is not None and outranks(old, new) else new
 
 
 def _merged_session(old: Session, new: Session) -> Session:
     known = {name: getattr(old, name) for name in old.__struct_fields__}
     said = {name: getattr(new, name) for name in new.__struct_fields__}
     return Session(**known | {name: value for name, value in said.items() if value not in (None, 0)})
+
+
+def outranks(old: Entry, new: Entry) -> bool:
+    """Whether what is known stays, though something else is said of the same thing: two sessions that hold the
+    same event are told apart the same way as two that hold the same message without any evidence."""
+    if isinstance(old, Compaction | Event) and isinstance(new, Compaction | Event):
+        return old.session_id < new.session_id
+    return False
 
 
 def lineage(session_id: str, parents: Mapping[str, str]) -> list[str]:

@@ -98,6 +98,8 @@ def _read_boundary(memory: Memory, spot: Spot) -> None:
     boundary = replace(spot, parent=None)
     memory.add_link(boundary, turn=None, prompt=before.prompt if before is not None else None)
     facts = line.compact_metadata
+    if memory.repeats(spot.ts):
+        return
     memory.out.compactions.append(
         Compaction(
             source=SOURCE,

@@ -210,6 +210,11 @@ class Memory:
             facts.last_ts = ts
         return ts
 
+    def repeats(self, ts: str) -> bool:
+        """Whether a line of this time was copied here from the log of another session: it is older than the file."""
+        birth = self.state.facts.birth
+        return birth is not None and ts < birth
+
     def take(self) -> Reading:
         out, state = self.out, self.state
         for holding in self.touched.values():

@@ -66,6 +66,9 @@ def note(
     message_id: str | None = None,
     status: int | None = None,
 ) -> None:
+    """Record that something happened beside the turns, unless another file's past is being repeated."""
+    if memory.repeats(spot.ts):
+        return
     memory.out.events.append(
         Event(
             source=SOURCE,

@@ -156,6 +156,14 @@ def turn_of(holding: Holding) -> Turn:
     )
 
 
+def relabelled(turn: Turn) -> Turn:
+    """The turn with its label and counts made anew from the calls it has now."""
+    calls = as_calls(turn.tool_calls)
+    reasoned = turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
+    label = _label(calls, turn.prompt_words, reasoned)
+    return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
+
+
 def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
     return tuple(
         Call(

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.readers.holding import Holding, turn_of
-from burnd.records import Basis, Copy, Turn
+from burnd.readers.holding import Holding, relabelled, turn_of
+from burnd.records import Basis, Copy, ToolCall, Turn
 from burnd.records.turn import Quality
 
 _BETTER: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
@@ -80,9 +80,35 @@ def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Tu
 
 
 def _kept(new: Turn, current: Turn) -> Turn:
-    """What the transcript does not tell stays with the turn."""
+    """What the same holder says now, without losing what it said before.
+
+    A log may be cut or rewritten, and a second file may hold the same rail: what was once known stays known,
+    and of two that differ neither the order they came in nor the one read last decides.
+    """
     project_key = current.project_key if new.project == current.project else None
-    return msgspec.structs.replace(new, project_key=project_key, provider=current.provider)
+    calls = _merged_calls(new.tool_calls, current.tool_calls)
+    merged = msgspec.structs.replace(
+        new,
+        project_key=project_key,
+        provider=current.provider,
+        tool_calls=calls,
+        entered=_fuller(new.entered, current.entered),
+        made=_fuller(new.made, current.made),
+        files_touched=_fuller(new.files_touched, current.files_touched),
+    )
+    return relabelled(merged) if calls != new.tool_calls else merged
+
+
+def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls of both; one that was answered once is answered."""
+    before = {call.id: call for call in old}
+    merged = [before.get(call.id, call) if call.is_error is None else call for call in new]
+    told = {call.id for call in new}
+    return (*merged, *(call for call in old if call.id not in told))
+
+
+def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    return max(one, other, key=lambda items: (len(items), _encode(items)))
 
 
 def holder(record: Turn | Copy) -> Holder:

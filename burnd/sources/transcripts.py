@@ -17,7 +17,9 @@ from burnd.readers.claude_code import ClaudeReader
 from burnd.readers.claude_place import Place, meta_path, place_of, with_meta
 from burnd.readers.claude_state import Reading, SavedOutput, load_state
 from burnd.readers.holding import SOURCE, Holding
+from burnd.readers.safe_json import SafeDecoder
 from burnd.records import Content, ToolResult
+from burnd.records.times import to_iso
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
 from burnd.sources.safe_open import Refused, open_regular
@@ -181,7 +183,7 @@ class Transcripts:
         is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
         transcript.cursor, transcript.state = cursor, reading.state
-        content = _with_saved_outputs(transcript, reading)
+        content = [*_with_saved_outputs(transcript, reading), *_custom_title(transcript, reading)]
         change = FileChange(
             SOURCE,
             path_key(transcript.path),
@@ -260,6 +262,45 @@ def _with_saved_outputs(transcript: Transcript, reading: Reading) -> list[Conten
         saved = _saved_output(transcript, output) if output is not None else None
         content += [saved] if saved is not None else []
     return content
+
+
+def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
+    """The name a person gave a session, which some clients keep in a file beside its transcript."""
+    place = transcript.place
+    if place.session_id is None or place.rail_id is not None or not reading.content:
+        return []
+    path = os.path.join(transcript.path.removesuffix(".jsonl"), "custom-title.json")
+    data = _small_file(path, transcript.root, _LARGEST_META)
+    if data is None:
+        return []
+    found = _titles.decode(data, 0)
+    title = found if isinstance(found, CustomTitle) else None
+    if title is None or not title.custom_title:
+        return []
+    return [
+        Content(
+            session_id=place.session_id,
+            rail_id="main",
+            message_id="title:custom",
+            n=BESIDE,
+            b=0,
+            ts=to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000),
+            role="system",
+            kind="title",
+            text=title.custom_title,
+        )
+    ]
+
+
+class CustomTitle(msgspec.Struct, rename="camel"):
+    """What `<session>/custom-title.json` says."""
+
+    custom_title: str | None = None
+
+
+_titles = SafeDecoder(CustomTitle)
+# The number of a title that is in no line: behind all that are.
+BESIDE = 1 << 20
 
 
 def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None:

@@ -320,3 +320,59 @@ async def test_the_newest_session_is_read_first(opened: Opened, tmp_path: Path) 
     order = [e.entry.message_id for e in watched.pipeline.journal.read() if isinstance(e.entry, Turn)]
     assert sorted(order, key=lambda m: -int(m[1:])) == [f"m{n}" for n in range(29, -1, -1)]
     assert watched.source.backfill.done == watched.source.backfill.total
+
+
+async def test_a_name_that_is_no_utf8_hurts_nobody(opened: Opened, tmp_path: Path) -> None:
+    """P7: a file with any bytes for a name is read like the others, which do not notice."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        odd = os.fsencode(watched.path().parent) + b"/bad\xff\xfename.jsonl"
+        for n, path in enumerate([Path(os.fsdecode(odd)), watched.path()]):
+            log = Transcript(session=f"{n}", prefix=f"o{n}-")
+            log.prompt("hello")
+            log.says(f"m{n}", text("hi"), output=n + 1)
+            watched.append(log, path)
+        await watched.source.flush()
+        assert set(watched.ledger()) == {"m0", "m1"}
+
+
+async def test_a_name_given_by_a_person_is_the_title(opened: Opened, tmp_path: Path) -> None:
+    """`<session>/custom-title.json` beats the last prompt, and is said once however often the file is read."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.bare(type="last-prompt", lastPrompt="hello", sessionId=SESSION)
+        log.says("m1", text("hi"))
+        beside = watched.path().with_suffix("") / "custom-title.json"
+        beside.parent.mkdir(parents=True)
+        beside.write_text('{"customTitle": "the cron refactor"}')
+        watched.append(log)
+        await watched.source.flush()
+        log.says("m2", text("more"))
+        watched.append(log)
+        await watched.source.flush()
+        rows = await watched.pipeline.index.rows("SELECT harness_title FROM sessions")
+        assert rows == [("the cron refactor",)]
+        titles = [r for r in watched.pipeline.content.stored(SESSION) if r.record.message_id == "title:custom"]
+        assert len(titles) == 1
+
+
+async def test_a_cut_log_takes_nothing_back(opened: Opened, tmp_path: Path) -> None:
+    """Format page 3.3: a line that was cut out of a log was read, and what it said stays."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.calls("m1", call("c1", "Bash", command="pytest"), output=7)
+        log.result("c1", "boom", is_error=True)
+        log.says("m2", text("so it goes"), output=8)
+        lines = list(log.lines)
+        watched.append(log)
+        await watched.source.flush()
+        before = watched.ledger()
+        del lines[2]
+        log.says("m3", text("after"), output=9)
+        watched.path().write_bytes(b"".join(line + b"\n" for line in [*lines, *log.lines]))
+        await watched.source.flush()
+        after = watched.ledger()
+        assert after["m1"].tool_calls == before["m1"].tool_calls
+        assert after["m2"].entered == before["m2"].entered
+        assert set(after) == {"m1", "m2", "m3"}

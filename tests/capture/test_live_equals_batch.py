@@ -158,6 +158,31 @@ async def test_a_cut_at_every_line_gives_the_same(tmp_path: Path) -> None:
     await rig.close()
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_copy_that_was_open_counts_after_a_restart(tmp_path: Path, restarted: bool) -> None:
+    """I1: a fork whose last message knows more than the original is heard, even if the daemon died meanwhile."""
+    project = tmp_path / "projects" / "-p"
+    project.mkdir(parents=True)
+    one, two = Transcript(session="a" * 36), Transcript(session="b" * 36)
+    for log, output in ((one, 1), (two, 50)):
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=output, done=output == 50)
+    one.says("m2", text("on"), output=5)
+    write(project / f"{'a' * 36}.jsonl", one)
+    write(project / f"{'b' * 36}.jsonl", two)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    await rig.read(*rig.files())
+    if restarted:
+        await rig.restart()
+    await rig.flush()
+    latest = (await rig.outcome())["ledger"]["latest"]
+    await rig.close()
+    turn = latest["turn", "claude-code", "m1"]
+    assert (turn.session_id[0], turn.usage.output, turn.quality) == ("a", 50, "final")
+    assert ("copy", "claude-code", "m1", "b" * 36, "main") in latest
+
+
 async def drip(home: Path, projects: Path, whole: dict[Path, bytes], rng: random.Random) -> dict[str, Any]:
     rig = Rig(home, projects)
     await rig.open()
