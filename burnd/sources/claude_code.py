@@ -19,7 +19,7 @@ from burnd.readers.holding import SOURCE
 from burnd.records import Content
 from burnd.sources.base import Status
 from burnd.sources.cursor import Cursor
-from burnd.sources.discover import Found, Scanner
+from burnd.sources.discover import SUFFIX, Found, Scanner
 from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
@@ -38,7 +38,13 @@ FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
 FORGET_AFTER_MS = 86_400_000
 _LOOK_AGAIN_S = 1.0
+META = ".meta.json"
 _cursors = msgspec.msgpack.Decoder(Cursor)
+
+
+def transcript_of(path: str) -> str:
+    """The transcript that a file beside it is about; any other path is its own."""
+    return path.removesuffix(META) + SUFFIX if path.endswith(META) else path
 
 
 class Backfill(msgspec.Struct):
@@ -67,9 +73,9 @@ class ClaudeCode:
         self._clock = clock
         self._named = named_roots
         self._bell = anyio.Event()
-        self._watcher = Watcher(named_roots, times=times)
+        self._watcher = Watcher(named_roots, suffix=(SUFFIX, META), times=times)
         self._queue = Queue(clock)
-        self._scanner = Scanner()
+        self._scanner = Scanner(suffix=(SUFFIX, META))
         self._transcripts = Transcripts(pipeline.home.index_db)
         self._roots: dict[str, str] = {}
         self._saved: dict[str, Cursor] = {}
@@ -77,6 +83,7 @@ class ClaudeCode:
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._thread = anyio.CapacityLimiter(1)
         self._blocked = ""
+        self._scanned = False
         self._settle_at = 0.0
         self._leaf_titles = LeafTitles()
         self.backfill = Backfill()
@@ -119,7 +126,7 @@ class ClaudeCode:
             if self._watcher.state != told:
                 told = self._watcher.state
                 log.info("source.state", source=self.name, state=told, detail=self._watcher.detail)
-            for path in dirty.paths:
+            for path in map(transcript_of, dirty.paths):
                 if self._root_of(path) is not None:
                     self._queue.add(path)
             if dirty.scan_all:
@@ -131,8 +138,13 @@ class ClaudeCode:
         roots = await self._in_thread(lambda: [root.path for root in present(self._named)])
         scan = await self._in_thread(lambda: self._scanner.scan(roots))
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
-        self.files = scan.files
-        unread = [found for found in scan.changed if self._is_unread(found)]
+        self.files = self._scanner.count(SUFFIX)
+        unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
+        if self._scanned:
+            for found in scan.changed:
+                if found.path.endswith(META):  # who started an agent may be told after the agent is done
+                    self._queue.add(transcript_of(found.path))
+        self._scanned = True
         for found in unread:
             self._roots[found.path] = found.root
         self.backfill.total += sum(max(0, f.size - self._position(f.path)) for f in unread)
@@ -410,7 +422,7 @@ class ClaudeCode:
         self._generation = self._pipeline.generation
         self._transcripts.close()
         self._transcripts = Transcripts(self._pipeline.home.index_db)
-        self._scanner = Scanner()
+        self._scanner = Scanner(suffix=(SUFFIX, META))
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (SOURCE,))
         await self._pipeline.commit(Batch(files=[FileChange(SOURCE, path, None) for (path,) in rows]))
         self._saved = {}

@@ -11,6 +11,8 @@ import msgspec
 
 from burnd.sources.safe_open import objection
 
+Suffix = str | tuple[str, ...]
+
 SUFFIX = ".jsonl"
 MAX_DEPTH = 8  # folders below a root; the deepest known transcript lies three down
 
@@ -52,10 +54,14 @@ class Scanner:
     what is read is decided by the cursor.
     """
 
-    def __init__(self, *, suffix: str = SUFFIX, max_depth: int = MAX_DEPTH) -> None:
+    def __init__(self, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH) -> None:
         self._suffix = suffix
         self._max_depth = max_depth
         self._seen: dict[str, int] = {}
+
+    def count(self, suffix: Suffix) -> int:
+        """How many of the files that the last scan saw have such a name."""
+        return sum(path.endswith(suffix) for path in self._seen)
 
     def scan(self, roots: Iterable[str]) -> Scan:
         started = time.perf_counter()
@@ -79,13 +85,15 @@ class Scanner:
         )
 
 
-def walk(root: str, *, suffix: str = SUFFIX, max_depth: int = MAX_DEPTH, tally: Tally | None = None) -> Iterator[Found]:
+def walk(
+    root: str, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH, tally: Tally | None = None
+) -> Iterator[Found]:
     """Every file below `root` that may be read and whose name ends in `suffix`; a root that is missing has none."""
     for path, found in _sweep(root, suffix, max_depth, Tally() if tally is None else tally):
         yield _found(path, root, found)
 
 
-def _sweep(root: str, suffix: str, max_depth: int, tally: Tally) -> Iterator[tuple[str, os.stat_result]]:
+def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[tuple[str, os.stat_result]]:
     """The walk itself, which an idle daemon does most: one stat per transcript and nothing for other files."""
     owner = os.geteuid()
     folders = [(root, 0)]

@@ -24,6 +24,7 @@ from watchdog.observers.inotify_c import (
 )
 
 from burnd.sources.dirty import Inbox
+from burnd.sources.discover import Suffix
 from burnd.sources.observe import Unwatchable, Watched
 
 EVENTS_LOST = "events were lost"
@@ -34,7 +35,7 @@ _LIMITS = {
 }
 
 
-def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: str) -> Watched:
+def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Watched:
     """Raises Unwatchable when inotify refuses, FileNotFoundError when a root has just gone."""
     try:
         channel = Channel(inbox)
@@ -47,7 +48,7 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: str) -> Wat
 
 
 class _Inotify(Watched):
-    def __init__(self, channel: Channel, roots: Sequence[str], inbox: Inbox, suffix: str) -> None:
+    def __init__(self, channel: Channel, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> None:
         self._channel = channel
         super().__init__(BaseObserver(InotifyEmitter, inotify_fd=channel), roots, inbox, suffix)
 

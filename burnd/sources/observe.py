@@ -23,6 +23,7 @@ from watchdog.observers import Observer
 from watchdog.observers.api import BaseObserver
 
 from burnd.sources.dirty import Inbox
+from burnd.sources.discover import Suffix
 
 # Without opened and closed: our own reading would make events, and reading because of them would never end.
 EVENTS: list[type[FileSystemEvent]] = [
@@ -61,10 +62,10 @@ class Observation(Protocol):
 class Observe(Protocol):
     """How a watch is started: blocking, to be called in a worker thread. Raises Unwatchable."""
 
-    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation: ...
+    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation: ...
 
 
-def observe(roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+def observe(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
     """Watch with the best means this system has."""
     if sys.platform == "linux":
         # Imported late: the module binds inotify's functions, which other systems do not have.
@@ -77,7 +78,7 @@ def observe(roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
 class Watched:
     """One observer with one recursive watch per root."""
 
-    def __init__(self, observer: BaseObserver, roots: Sequence[str], inbox: Inbox, suffix: str) -> None:
+    def __init__(self, observer: BaseObserver, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> None:
         self._observer = observer
         handler = Hints(inbox, suffix, roots)
         try:
@@ -106,7 +107,7 @@ class Watched:
 class Hints(FileSystemEventHandler):
     """Puts what happened into the inbox. It must never raise: that would end watchdog's thread without a word."""
 
-    def __init__(self, inbox: Inbox, suffix: str, roots: Sequence[str]) -> None:
+    def __init__(self, inbox: Inbox, suffix: Suffix, roots: Sequence[str]) -> None:
         self._inbox = inbox
         self._suffix = suffix
         self._roots = frozenset(roots)

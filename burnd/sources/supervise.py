@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from burnd.sources.dirty import Inbox
+from burnd.sources.discover import Suffix
 from burnd.sources.observe import ROOT_LOST, Observation, Observe, Unwatchable
 from burnd.sources.roots import Root, present
 
@@ -25,7 +26,7 @@ class Supervisor:
         inbox: Inbox,
         observe: Observe,
         *,
-        suffix: str,
+        suffix: Suffix,
         roots_every: float,
         alive_every: float,
         retry_after: float,

@@ -18,7 +18,7 @@ import anyio.to_thread
 import msgspec
 
 from burnd.sources.dirty import LIMIT, Drained, Inbox
-from burnd.sources.discover import SUFFIX, walk
+from burnd.sources.discover import SUFFIX, Suffix, walk
 from burnd.sources.observe import Observe, observe
 from burnd.sources.roots import Root
 from burnd.sources.supervise import Supervisor
@@ -62,7 +62,7 @@ class Watcher:
         self,
         named: Sequence[str],
         *,
-        suffix: str = SUFFIX,
+        suffix: Suffix = SUFFIX,
         times: Times | None = None,
         clock: Callable[[], float] = boot_clock,
         observe: Observe = observe,
@@ -203,6 +203,6 @@ class Watcher:
         self._bell.set()
 
 
-def _list(folders: Iterable[str], suffix: str) -> set[str]:
+def _list(folders: Iterable[str], suffix: Suffix) -> set[str]:
     found = itertools.chain.from_iterable(walk(folder, suffix=suffix) for folder in folders)
     return {file.path for file in itertools.islice(found, LIMIT + 1)}

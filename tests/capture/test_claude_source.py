@@ -376,3 +376,23 @@ async def test_a_cut_log_takes_nothing_back(opened: Opened, tmp_path: Path) -> N
         assert after["m1"].tool_calls == before["m1"].tool_calls
         assert after["m2"].entered == before["m2"].entered
         assert set(after) == {"m1", "m2", "m3"}
+
+
+async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: Path) -> None:
+    """A meta file that appears after the agent settled links its turns all the same."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        below = watched.path().with_suffix("") / "subagents"
+        below.mkdir(parents=True)
+        agent = Transcript(session=SESSION, prefix="s", isSidechain=True, agentId="abc123")
+        agent.prompt("look around", parent=None)
+        agent.says("a1", text("done"), output=4)
+        watched.append(agent, below / "agent-abc123.jsonl")
+        await watched.source.flush()
+        assert watched.ledger()["a1"].subagent.parent_tool_use_id is None  # type: ignore[union-attr]
+        (below / "agent-abc123.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+
+        def is_linked() -> bool:
+            found = watched.ledger()["a1"].subagent
+            return found is not None and (found.parent_tool_use_id, found.type) == ("toolu_1", "Explore")
+
+        await until(is_linked)

@@ -15,6 +15,7 @@ import pytest
 from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from burnd.sources.dirty import BURST, Inbox
+from burnd.sources.discover import Suffix
 from burnd.sources.observe import Observation, Unwatchable, Watched, observe
 from burnd.sources.watch import Times, Watcher
 from tests.sources.listening import DEADLINE, EVENTS_ONLY, QUICK, Listener, append, append_all
@@ -33,7 +34,7 @@ class Observing:
     def __init__(self) -> None:
         self.started: list[Watched] = []
 
-    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
         watched = observe(roots, inbox, suffix)
         assert isinstance(watched, Watched)
         self.started.append(watched)
@@ -43,7 +44,7 @@ class Observing:
 class Deaf:
     """A watch that never hears anything and claims to be well."""
 
-    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+    def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
         return self
 
     def alive(self) -> bool:
@@ -381,7 +382,7 @@ async def test_missed_folders_are_noticed(root: Path) -> None:
     class Short(Deaf):
         starts = 0
 
-        def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+        def __call__(self, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
             self.starts += 1
             return self
 
@@ -425,7 +426,7 @@ async def test_watching_that_cannot_start_becomes_polling(root: Path) -> None:
     """F27: without inotify files are found by scans; watching is tried again later, and taken up when it works."""
     works = False
 
-    def unreliable(roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+    def unreliable(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
         if not works:
             raise Unwatchable("inotify does not work here (Function not implemented)")
         return observe(roots, inbox, suffix)
@@ -446,7 +447,7 @@ async def test_watching_that_cannot_start_becomes_polling(root: Path) -> None:
 async def test_polling_rests_longer_when_scans_are_slow(root: Path) -> None:
     """P8: scans take at most a twentieth of the time."""
 
-    def never(roots: Sequence[str], inbox: Inbox, suffix: str) -> Observation:
+    def never(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Observation:
         raise Unwatchable("no")
 
     async with Watcher([str(root)], times=Times(poll=0.01, scan=0.6), observe=never) as watcher:
@@ -476,7 +477,7 @@ async def test_a_cancelled_call_loses_nothing(root: Path, monkeypatch: pytest.Mo
     """P1: hints that were already fetched when the call was cancelled come out of the next one."""
     entered, go_on = threading.Event(), threading.Event()
 
-    def slow(folders: set[str], suffix: str) -> set[str]:
+    def slow(folders: set[str], suffix: Suffix) -> set[str]:
         entered.set()
         go_on.wait(DEADLINE)
         return {f"{folder}/found.jsonl" for folder in folders}
