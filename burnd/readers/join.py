@@ -80,23 +80,29 @@ def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Tu
 
 
 def _kept(new: Turn, current: Turn) -> Turn:
-    """What the same holder says now, without losing what it said before.
+    """What one holder says, without losing what it said before.
 
-    A log may be cut or rewritten, and a second file may hold the same rail: what was once known stays known,
-    and of two that differ neither the order they came in nor the one read last decides.
+    A log may be cut or rewritten, and a stale copy of it may stand in another folder: the fuller word counts,
+    not the later one, and what was once known stays known.
     """
-    project_key = current.project_key if new.project == current.project else None
-    calls = _merged_calls(new.tool_calls, current.tool_calls)
+    base, other = (new, current) if _fullness(new) >= _fullness(current) else (current, new)
+    calls = _merged_calls(base.tool_calls, other.tool_calls)
     merged = msgspec.structs.replace(
-        new,
-        project_key=project_key,
+        base,
+        project_key=current.project_key if base.project == current.project else None,
         provider=current.provider,
         tool_calls=calls,
-        entered=_fuller(new.entered, current.entered),
-        made=_fuller(new.made, current.made),
-        files_touched=_fuller(new.files_touched, current.files_touched),
+        entered=_fuller(base.entered, other.entered),
+        made=_fuller(base.made, other.made),
+        files_touched=_fuller(base.files_touched, other.files_touched),
     )
-    return relabelled(merged) if calls != new.tool_calls else merged
+    return relabelled(merged) if calls != base.tool_calls else merged
+
+
+def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
+    """How much a holder says of a message; a growing log only ever says more."""
+    place = (turn.parent, turn.project, turn.git_branch, turn.prompt_id, turn.prompt_words)
+    return (len(turn.made), len(turn.tool_calls), len(turn.entered), -turn.turn_index, _encode(place))
 
 
 def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

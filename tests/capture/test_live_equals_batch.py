@@ -158,6 +158,27 @@ async def test_a_cut_at_every_line_gives_the_same(tmp_path: Path) -> None:
     await rig.close()
 
 
+async def test_a_stale_copy_of_a_log_changes_nothing(tmp_path: Path) -> None:
+    """An older state of the same session in another folder says nothing new, whichever is read first."""
+    projects = own_tree(tmp_path / "claude")
+    expected = comparable(await clean_read(tmp_path / "clean", projects))
+    name = "11111111-0000-4000-8000-000000000001.jsonl"
+    whole = (projects / "-home-dev-app" / name).read_bytes().splitlines(keepends=True)
+    stale = projects / "-backup" / name
+    stale.parent.mkdir()
+    for cut in (5, 9, 14):
+        stale.write_bytes(b"".join(whole[:cut]))
+        for newest_first in (False, True):
+            rig = Rig(tmp_path / f"home{cut}{newest_first}", projects)
+            await rig.open()
+            await rig.read(*sorted(rig.files(), reverse=newest_first))
+            await rig.flush()
+            found = comparable(await rig.outcome())
+            await rig.close()
+            assert found["ledger"] == expected["ledger"]
+            assert found["content"] == expected["content"]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_copy_that_was_open_counts_after_a_restart(tmp_path: Path, restarted: bool) -> None:
     """I1: a fork whose last message knows more than the original is heard, even if the daemon died meanwhile."""
