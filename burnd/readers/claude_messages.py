@@ -28,6 +28,7 @@ from burnd.readers.holding import (
 from burnd.records import Block, Event, Subagent, ToolCall
 
 REFUSAL: Final = "refusal"
+MOST_BLOCKS: Final = 2000
 
 
 def read_assistant(memory: Memory, spot: Spot) -> None:
@@ -40,7 +41,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
     message_id = message.id or spot.line.request_id or spot.name
     holding = memory.holding(message_id) or _begin(memory, spot, message_id)
     _weigh(memory, holding, spot, message)
-    if spot.name not in holding.lines:
+    if spot.name not in holding.lines and len(holding.lines) < MOST_BLOCKS:
         _add_line(memory, holding, spot, message)
     memory.touch(holding)
     memory.add_link(spot, turn=message_id, prompt=holding.prompt_id, said=True)
@@ -155,8 +156,10 @@ def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) ->
     content = message.content
     pieces: Sequence[Piece]
     pieces = [Piece(type="text", text=content)] if isinstance(content, str) else content or []
-    made = [block for piece in pieces if (block := _made(piece)) is not None]
-    for piece in pieces:
+    # No model makes so many blocks; a log that says so must not make every later line of it slower.
+    room = max(0, MOST_BLOCKS - len(holding.made))
+    made = [block for piece in pieces[:room] if (block := _made(piece)) is not None]
+    for piece in pieces[:room]:
         if piece.type in CALLS:
             _add_call(memory, holding, piece)
     holding.made += tuple(made)

@@ -336,7 +336,7 @@ class ClaudeCode:
                 continue
             if transcript.open_holdings:
                 pieces += await self._settled(transcript, answered_only=quiet < IDLE_S)
-            if quiet >= IDLE_S:
+            if quiet >= IDLE_S and transcript.has_untried_tail:
                 pieces += await self._tail_of(transcript)
         if pieces:
             await self._commit(pieces)

@@ -58,6 +58,15 @@ class Transcript:
         self.reader: ClaudeReader | None = None
         self.rows: FileRows | None = None
         self.changed_at = 0.0
+        self._tail_tried_at = -1
+
+    @property
+    def has_untried_tail(self) -> bool:
+        """Whether something stands behind the last newline that was not looked at yet."""
+        return self.cursor is not None and self.cursor.passed > 0 and self.cursor.position != self._tail_tried_at
+
+    def tail_tried(self) -> None:
+        self._tail_tried_at = self.cursor.position if self.cursor is not None else -1
 
     def committed(self) -> None:
         """What was taken is durable: its rows can be asked for from now on."""
@@ -120,6 +129,7 @@ class Transcripts:
         """The last line of a quiet file that never got its newline, if it is whole."""
         if transcript.cursor is None or not transcript.cursor.passed:
             return None
+        transcript.tail_tried()
         tail = self._files.unfinished(transcript.path, transcript.cursor, root=transcript.root)
         cursor = _take_tail(self._reader(transcript, anew=False), tail) if tail is not None else None
         return self._piece(transcript, cursor, anew=False, seen_ms=seen_ms) if cursor is not None else None

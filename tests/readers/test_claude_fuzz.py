@@ -10,6 +10,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnd.readers.claude_messages import MOST_BLOCKS
 from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, digest, encode, encode_content
 from burnd.records.content import Content
@@ -117,3 +118,14 @@ def test_real_lines_damaged_at_random_never_raise() -> None:
     rows = read(damaged, cuts=range(0, 10_000, 997))
     assert rows.lines == len(damaged)
     _check(rows)
+
+
+def test_a_message_of_endless_blocks_stays_cheap() -> None:
+    """P7, P8: what no model would write costs a bounded time a line, and its usage still counts."""
+    log = Transcript()
+    log.prompt("go")
+    for n in range(MOST_BLOCKS + 500):
+        log.calls("m1", call(f"c{n}", "Read", file_path=f"/f{n}"), output=n + 1)
+    turn = read(log.lines).turn("m1")
+    assert turn.usage.output == MOST_BLOCKS + 500
+    assert len(turn.tool_calls) == len(turn.made) == MOST_BLOCKS
