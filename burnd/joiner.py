@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index.store import AgentRow, IndexStore, Known, OpenTurn, select_keyed
+from burnd.index.store import AgentRow, IndexStore, OpenTurn, select_keyed
 from burnd.ledger.journal import Journal
 from burnd.projects import ProjectKeys
 from burnd.readers.holding import Holding
@@ -82,7 +82,7 @@ class Joiner:
     async def _said_overhead(self, key: Key) -> Overhead | None:
         fact = ("overhead", msgspec.json.encode(key).decode())
         known = (await self._index.known_facts([fact])).get(fact)
-        entry = self._entry(known) if known else None
+        entry = known.entry_in(self._journal) if known else None
         return entry if isinstance(entry, Overhead) else None
 
     def _finish(self, message: _Message, agents: dict[Rail, list[AgentRow]], outcome: Outcome) -> None:
@@ -109,18 +109,13 @@ class Joiner:
                 message.turn, source, path = opened[row.id]
                 message.open_in = (source, path)
             else:
-                entry = self._entry(row)
+                entry = row.entry_in(self._journal)
                 message.turn = entry if isinstance(entry, Turn) else None
         for copy in await self._copies(list(known)):
             owner = messages[copy.source, copy.message_id].turn
             if owner is None or holder(owner) != holder(copy):
                 messages[copy.source, copy.message_id].copies[holder(copy)] = copy
         return messages
-
-    def _entry(self, known: Known) -> Entry | None:
-        if known.position is None or known.length is None:
-            return None
-        return self._journal.entry_at(known.position, known.length)
 
     async def _open_records(self, turns: list[int]) -> dict[int, tuple[Turn, str, str]]:
         sql = (

@@ -263,7 +263,7 @@ class Pipeline:
             key, said = identity(entry), digest(entry)
             before = known.get(key)
             if isinstance(entry, Compaction | Event) and before is not None:
-                other = now_said.get(key) or self._entry(before)
+                other = now_said.get(key) or before.entry_in(self.journal)
                 if other is not None and outranks(other, entry):
                     continue
             if before is not None and before.rev and before.digest == said:
@@ -277,11 +277,6 @@ class Pipeline:
             now_said[key] = entry
             known[key] = Known(0, rev, said, None, None)
         return novel
-
-    def _entry(self, known: Known) -> Entry | None:
-        if known.position is None or known.length is None:
-            return None
-        return self.journal.entry_at(known.position, known.length)
 
     async def _known(self, entries: Sequence[Entry]) -> dict[Key, Known]:
         """What the ledger has already said about the same things."""

@@ -17,8 +17,9 @@ from burnd.errors import IndexDamaged, Locked, NoSpace, StorageError
 from burnd.index import schema
 from burnd.ledger import files
 from burnd.ledger.content import Placed
-from burnd.ledger.journal import Logged
+from burnd.ledger.journal import Journal, Logged
 from burnd.records import Turn
+from burnd.records.codec import Entry
 
 READERS = 3
 _SCRUB_TRIES = 40
@@ -35,6 +36,12 @@ class Known(NamedTuple):
     position: int | None
     length: int | None
     open: bool = False
+
+    def entry_in(self, journal: Journal) -> Entry | None:
+        """The record itself, where the ledger has it."""
+        if self.position is None or self.length is None:
+            return None
+        return journal.entry_at(self.position, self.length)
 
 
 class CursorChange(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from burnd.readers import claude_lines
 from burnd.readers.claude_beside import read_bare, read_system
@@ -19,22 +18,12 @@ from burnd.readers.holding import Holding
 from burnd.readers.safe_json import Rejected, Repaired
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
-_UUID: Final = re.compile(rb'"uuid":"([^"\\]{1,200})"')
-_ABOVE: Final = re.compile(rb'"(?:parentUuid|logicalParentUuid|sourceToolAssistantUUID)":"([^"\\]{1,200})"')
-_MESSAGE_ID: Final = re.compile(rb'"message":\{(?:"[a-z_]+":"[^"\\]*",)*?"id":"([^"\\]{1,200})"')
 _READ: Final = {
     "assistant": read_assistant,
     "user": read_user,
     "attachment": read_attachment,
     "system": read_system,
 }
-
-
-class Wanted(NamedTuple):
-    """Rows that lines are about to ask for: links by uuid, holdings by message id."""
-
-    links: set[str]
-    holdings: set[str]
 
 
 class ClaudeReader:
@@ -94,20 +83,6 @@ class ClaudeReader:
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
         return self._memory.take()
-
-    def wanted(self, lines: Iterable[bytes]) -> Wanted:
-        """What these lines may look up and neither they nor the state hold: for callers who fetch ahead.
-
-        The prompts and holdings that the links found name may be asked for as well.
-        """
-        state, seen = self._memory.state, set(self._memory.state.links)
-        links: set[str] = set()
-        holdings: set[str] = set()
-        for line in lines:
-            links.update(uuid.decode("utf-8", "replace") for uuid in _ABOVE.findall(line))
-            holdings.update(name.decode("utf-8", "replace") for name in _MESSAGE_ID.findall(line))
-            seen.update(uuid.decode("utf-8", "replace") for uuid in _UUID.findall(line))
-        return Wanted(links - seen, holdings - set(state.holdings))
 
     def _skip(self, kind: str | None, line: bytes) -> None:
         tally(self._memory.out.counts.skipped, kind or "")

@@ -151,6 +151,7 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "projects")
     async with watching(opened, tmp_path / "projects") as watched:
         assert await _is(watched, "m1", open=1)
+        await until(lambda: watched.source._transcripts.live())
         watched.ahead += claude_code.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
@@ -396,3 +397,44 @@ async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: P
             return found is not None and (found.parent_tool_use_id, found.type) == ("toolu_1", "Explore")
 
         await until(is_linked)
+
+
+async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_path: Path) -> None:
+    """F16, F24: a configured root may itself be a link, to a folder of any name."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "projects").symlink_to(tmp_path / "elsewhere")
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=7)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1))
+    async with watching(opened, tmp_path / "projects") as watched:
+        await until(lambda: watched.source._transcripts.live())
+        watched.ahead += claude_code.QUIET_S + 1
+        watched.source._bell.set()
+        await until(lambda: _is(watched, "m1", open=0, rev=1))
+
+
+@pytest.mark.parametrize("mode", ["off", "hash-only"])
+async def test_without_content_capture_leaves_no_text(opened: Opened, tmp_path: Path, mode: str) -> None:
+    """I6: prompts, answers, tool inputs and results, titles and summaries of a log are nowhere in the home."""
+    projects = tmp_path / "projects"
+    watched = Watched(await opened(mode), projects)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watched.source.run)
+        log = Transcript(session=SESSION)
+        log.prompt("zqcanary prompt")
+        log.bare(type="summary", summary="zqcanary summary", leafUuid="u0")
+        log.bare(type="last-prompt", lastPrompt="zqcanary prompt", sessionId=SESSION)
+        log.calls("m1", call("c1", "Bash", command="echo zqcanary"), output=7)
+        log.result("c1", "zqcanary result " * 400)
+        log.says("m2", text("zqcanary answer"), output=8)
+        watched.append(log)
+        await watched.source.flush()
+        assert set(watched.ledger()) == {"m1", "m2"}
+        tasks.cancel_scope.cancel()
+    await opened.close()
+    for path in opened.home.root.rglob("*"):
+        assert not path.is_file() or b"zqcanary" not in path.read_bytes(), path
+    assert not opened.home.content.exists()

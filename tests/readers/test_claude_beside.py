@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnd.readers.claude_code import ClaudeReader, Wanted
+from burnd.readers.claude_code import ClaudeReader
 from burnd.records import Usage
 from tests.readers.collect import PLACE, line, read, with_offsets
 from tests.readers.transcript import Transcript, call, text
@@ -205,20 +205,6 @@ def test_names_from_outside_cannot_fill_the_counts() -> None:
     assert len(rows.counts["unknown"]) <= 101
     assert sum(rows.counts["unknown"].values()) == 300
     assert max(map(len, rows.counts["unknown"])) <= 60
-
-
-def test_a_caller_may_ask_what_lines_are_about_to_look_up() -> None:
-    t = Transcript()
-    t.prompt("go", parent="far")
-    t.says("m1")
-    t.calls("m2", call("c1", "Read"), parent="farther")
-    t.result("c1", "x", sourceToolAssistantUUID="farthest")
-    reader = ClaudeReader(PLACE)
-    assert reader.wanted(t.lines) == Wanted({"far", "farther", "farthest"}, {"m1", "m2"})
-    for one, offset in with_offsets(t.lines):
-        reader.feed(one, offset)
-    reader.take()
-    assert reader.wanted(t.lines[3:]) == Wanted({"farthest"}, set())
 
 
 def test_what_was_taken_does_not_change_any_more() -> None:
