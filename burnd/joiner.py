@@ -8,7 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from burnd.index.apply import fact_key
 from burnd.index.store import AgentRow, IndexStore, OpenTurn, select_keyed
+from burnd.ledger.fold import Key as Identity
+from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
 from burnd.projects import ProjectKeys
 from burnd.readers.holding import Holding
@@ -71,16 +74,16 @@ class Joiner:
 
     async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
         """Of what a harness says it used in all, the largest figure counts: a later one may have begun anew."""
-        kept: dict[Key, Overhead] = {}
+        kept: dict[Identity, Overhead] = {}
         for overhead in overheads:
-            key = (overhead.source, overhead.session_id)
+            key = identity(overhead)
             before = kept.get(key) or await self._said_overhead(key)
             if before is None or _total(before) < _total(overhead):
                 kept[key] = overhead
         return list(kept.values())
 
-    async def _said_overhead(self, key: Key) -> Overhead | None:
-        fact = ("overhead", msgspec.json.encode(key).decode())
+    async def _said_overhead(self, key: Identity) -> Overhead | None:
+        fact = (key[0], fact_key(key))
         known = (await self._index.known_facts([fact])).get(fact)
         entry = known.entry_in(self._journal) if known else None
         return entry if isinstance(entry, Overhead) else None

@@ -88,7 +88,8 @@ class Applier:
         await write_files(db, change.files)
         await _write_agents(db, change.agents)
         await self._write_open_turns(db, change)
-        await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
+        if change.ledger_end is not None:
+            await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
 
     async def _number(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
         """Gives every text and session of a change its number, in a few statements."""

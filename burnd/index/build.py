@@ -146,7 +146,7 @@ async def _apply_content(store: IndexStore, content: ContentStore) -> None:
             await _forget_messages(store, session_id)
         records = content.stored(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
-            await applier.apply(await _content_change(store, batch))
+            await applier.apply(Change(placed=batch))
         await _mend_mtime(store, content, session_id)
 
 
@@ -175,12 +175,6 @@ def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str
 
 def _take_placed(records: Iterable[Placed]) -> list[Placed]:
     return list(islice(records, BATCH))
-
-
-async def _content_change(store: IndexStore, placed: list[Placed]) -> Change:
-    meta = await store.meta()
-    end, anchor = int(meta.get("ledger_end", "0")), meta.get("ledger_anchor", "")
-    return Change(placed=placed, ledger_end=end, ledger_anchor=anchor)
 
 
 async def _forget_messages(store: IndexStore, session_id: str) -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
+from burnd.index.store import read_only
 from burnd.readers.claude_state import Link, Prompt, Rail, Reading
 from burnd.readers.holding import Holding
 
@@ -40,7 +41,7 @@ class RowSource:
     """A connection that reads rows of files. Readers run in a worker thread and cannot wait for the event loop."""
 
     def __init__(self, index_path: Path) -> None:
-        self._db = sqlite3.connect(f"file:{index_path}?mode=ro", uri=True, check_same_thread=False)
+        self._db = sqlite3.connect(read_only(index_path), uri=True, check_same_thread=False)
 
     def of(self, source: str, path: str) -> FileRows:
         return FileRows(self._db, source, path)

@@ -100,7 +100,7 @@ class Change:
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
     closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
-    ledger_end: int = 0
+    ledger_end: int | None = None  # None: the ledger did not grow
     ledger_anchor: str = ""
 
 
@@ -309,7 +309,7 @@ async def _check(writer: aiosqlite.Connection) -> None:
 
 
 async def _open_reader(path: Path) -> aiosqlite.Connection:
-    reader = await aiosqlite.connect(f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None)
+    reader = await aiosqlite.connect(read_only(path), uri=True, isolation_level=None)
     await reader.execute_fetchall("PRAGMA query_only=ON")
     return reader
 
@@ -333,5 +333,7 @@ def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDama
     return StorageError(f"{name}: {error}", str(path))
 
 
-def _quoted(path: Path) -> str:
-    return str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def read_only(path: Path) -> str:
+    """The address of a database for a connection that may not write, whatever characters its path has."""
+    quoted = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{quoted}?mode=ro"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -85,14 +84,10 @@ class Journal:
         return line if new is entry else encode(new)
 
     def _cut_torn_tail(self, now_ms: int) -> int:
-        fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            whole = last_newline(fd, self._file.end)
-            torn = self._file.end - whole
-            kept = os.pread(fd, min(torn, TORN_KEPT), whole)
-        finally:
-            os.close(fd)
+        whole = last_newline(self._file.fd, self._file.end)
+        torn = self._file.end - whole
         if torn:
+            kept = self._file.read_at(whole, min(torn, TORN_KEPT))
             # Keeping a copy is a courtesy; a disk too full for it must not keep the ledger from healing.
             with contextlib.suppress(StorageError):
                 files.replace_file(self.path.with_name(f"ledger.torn-{now_ms}"), kept)

@@ -16,7 +16,6 @@ from burnd.errors import NotNow
 from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.holding import SOURCE
-from burnd.records import Content
 from burnd.sources.base import Status
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import SUFFIX, Found, Scanner
@@ -24,7 +23,7 @@ from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 from burnd.sources.watch import Times, Watcher
 
 T = TypeVar("T")
@@ -256,10 +255,7 @@ class ClaudeCode:
 
     async def _commit(self, pieces: list[Piece]) -> None:
         """Makes pieces durable; where there is no room, waits for it: nothing is lost, the cursor stays."""
-        batch = batch_of(pieces)
-        summaries, remembered = await self._leaf_titles.resolve(self._pipeline.index, pieces, self._stored)
-        batch.content += summaries
-        batch.cursors += remembered
+        batch = await self._leaf_titles.batch_of(self._pipeline, pieces)
         for piece in pieces:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
@@ -288,9 +284,6 @@ class ClaudeCode:
         except NotNow as error:
             return error
         return None
-
-    def _stored(self, session_id: str, message_id: str) -> list[Content]:
-        return list(self._pipeline.content.read_content(session_id, message_id))
 
     def _note(self, piece: Piece) -> None:
         """A piece is durable: its file's turn is over."""

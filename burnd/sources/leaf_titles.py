@@ -7,21 +7,20 @@ out to hold the line; the index only remembers where to look.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from burnd.index.reading import LINK, row_key
 from burnd.index.store import CursorChange, IndexStore
+from burnd.pipeline import Batch, Pipeline
 from burnd.readers.claude_place import place_of
 from burnd.readers.holding import SOURCE
 from burnd.records import Content
 from burnd.records.content import LEAF
-from burnd.sources.transcripts import Piece
+from burnd.sources.transcripts import Piece, batch_of
 
 _KEPT_AS = f"{SOURCE}/leaf-titles"
-
-Stored = Callable[[str, str], list[Content]]
 
 
 class LeafTitles:
@@ -34,30 +33,30 @@ class LeafTitles:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
         self._kept_in = {leaf: bytes(session).decode() for leaf, session in rows}
 
-    async def resolve(
-        self, index: IndexStore, pieces: Sequence[Piece], stored: Stored
-    ) -> tuple[list[Content], list[CursorChange]]:
-        """The summaries that found their sessions with these pieces, and what to remember of new ones.
-
-        `stored` reads what a session's sidecar holds of a message.
-        """
+    async def batch_of(self, pipeline: Pipeline, pieces: Sequence[Piece]) -> Batch:
+        """The pieces as one batch, with the summaries that found their sessions by them."""
+        batch = batch_of(pieces)
         content: list[Content] = []
-        new: list[CursorChange] = []
         texts: dict[str, Content] = {}
         for piece in pieces:
             for title in piece.reading.titles:
                 leaf = title.leaf_uuid
                 texts[leaf] = msgspec.structs.replace(title.content, message_id=LEAF + leaf)
                 self._kept_in[leaf] = title.content.session_id
-                new.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
+                batch.cursors.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
                 content.append(texts[leaf])
-                content += [_for(texts[leaf], session) for session in await _holders(index, piece.path, leaf)]
+                content += [_for(texts[leaf], session) for session in await _holders(pipeline.index, piece.path, leaf)]
         for piece in pieces:
             for leaf in self._kept_in.keys() & piece.reading.links.keys():
-                found = [texts[leaf]] if leaf in texts else stored(self._kept_in[leaf], LEAF + leaf)
+                found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
                 session_id = piece.reading.facts.session_id
                 content += [_for(record, session_id) for record in found if session_id is not None]
-        return content, new
+        batch.content += content
+        return batch
+
+
+def _stored(pipeline: Pipeline, session_id: str, message_id: str) -> list[Content]:
+    return list(pipeline.content.read_content(session_id, message_id))
 
 
 async def _holders(index: IndexStore, path: str, leaf: str) -> list[str]:

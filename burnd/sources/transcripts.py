@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -208,7 +209,7 @@ class Transcripts:
         return Piece(transcript.path, reading, change, content, 0, False, [], None)
 
 
-def batch_of(pieces: list[Piece]) -> Batch:
+def batch_of(pieces: Sequence[Piece]) -> Batch:
     """Several pieces as one batch."""
     batch = Batch()
     for piece in pieces:

@@ -11,10 +11,9 @@ from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.pipeline import Pipeline, open_pipeline
 from burnd.readers.holding import SOURCE
-from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.sources.leaf_titles import LeafTitles
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS
 
@@ -97,18 +96,11 @@ class Rig:
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
         return self._transcripts.open(str(path), str(self.projects), saved)
 
-    def _stored(self, session_id: str, message_id: str) -> list[Content]:
-        return list(self.pipeline.content.read_content(session_id, message_id))
-
     async def _commit(self, pieces: Iterable[Piece]) -> None:
         pieces = list(pieces)
         if not pieces:
             return
-        batch = batch_of(pieces)
-        summaries, remembered = await self._leaf_titles.resolve(self.pipeline.index, pieces, self._stored)
-        batch.content += summaries
-        batch.cursors += remembered
-        await self.pipeline.commit(batch)
+        await self.pipeline.commit(await self._leaf_titles.batch_of(self.pipeline, pieces))
         for piece in pieces:
             transcript = self._transcripts.get(piece.path)
             if transcript is not None:

@@ -158,6 +158,13 @@ async def test_a_cut_at_every_line_gives_the_same(tmp_path: Path) -> None:
     await rig.close()
 
 
+async def test_a_home_may_have_any_name(tmp_path: Path) -> None:
+    """Characters that mean something in a database's address mean nothing in a folder's name."""
+    projects = own_tree(tmp_path / "claude")
+    expected = await clean_read(tmp_path / "plain", projects)
+    assert comparable(await clean_read(tmp_path / "odd #?%41 name", projects)) == comparable(expected)
+
+
 async def test_a_stale_copy_of_a_log_changes_nothing(tmp_path: Path) -> None:
     """An older state of the same session in another folder says nothing new, whichever is read first."""
     projects = own_tree(tmp_path / "claude")
