@@ -8,19 +8,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import aiosqlite
 import anyio
 
 from burnd.errors import IndexDamaged, Locked, NoSpace, StorageError
 from burnd.index import schema
+from burnd.index.asking import DEADLINE_S, Asking
 from burnd.ledger import files
 from burnd.ledger.content import Placed
 from burnd.ledger.journal import Journal, Logged
 from burnd.records import Turn
 from burnd.records.codec import Entry
 
+T = TypeVar("T")
 READERS = 3
 _SCRUB_TRIES = 40
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
@@ -113,6 +115,7 @@ class IndexStore:
         self.writer = writer
         self._idle = readers
         self._free = anyio.Semaphore(len(readers))
+        self._asking = Asking(read_only(path))
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
@@ -141,6 +144,15 @@ class IndexStore:
                 raise as_index_error(error, self.path) from error
             finally:
                 self._idle.append(reader)
+
+    async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
+        """Runs a whole question in a thread, in one state of the index; interrupted when late or cancelled."""
+        if self.closed:
+            raise IndexDamaged("is closed", str(self.path))
+        try:
+            return await self._asking.ask(question, within)
+        except sqlite3.Error as error:
+            raise as_index_error(error, self.path) from error
 
     async def meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in await self.rows("SELECT key, value FROM meta")}
@@ -202,10 +214,11 @@ class IndexStore:
         for _ in range(READERS):
             await self._free.acquire()
         try:
-            await self._close_connections()
-            put_in_place()
-            self.writer, *self._idle = await _connect(self.path)
-            self.closed = False
+            async with self._asking.paused():
+                await self._close_connections()
+                put_in_place()
+                self.writer, *self._idle = await _connect(self.path)
+                self.closed = False
         finally:
             for _ in range(READERS):
                 self._free.release()
@@ -219,7 +232,8 @@ class IndexStore:
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
                     async with self.transaction() as db:
                         await _set_meta(db, {"closed": "clean"})
-            await self._close_connections()
+            async with self._asking.paused():
+                await self._close_connections()
 
     async def _close_connections(self) -> None:
         self.closed = True

@@ -1,0 +1,100 @@
+"""Questions to the index: each runs whole in a worker thread, on a connection that can only read."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple, TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+T = TypeVar("T")
+AT_ONCE = 4
+DEADLINE_S = 5.0
+
+
+class TookTooLong(Exception):
+    """Raised when a question was stopped at its deadline."""
+
+
+class Asking:
+    """A few connections, opened when first needed. A question that is cancelled or late is interrupted at once."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._idle: list[sqlite3.Connection] = []
+        self._free = anyio.Semaphore(AT_ONCE)
+        self._threads = anyio.CapacityLimiter(AT_ONCE)
+
+    async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
+        """What `question` returns, seen in one consistent state of the index."""
+        async with self._free:
+            connection = self._idle.pop() if self._idle else self._connect()
+            try:
+                return await self._run(question, connection, within)
+            finally:
+                self._idle.append(connection)
+
+    async def _run(
+        self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float
+    ) -> T:
+        with anyio.move_on_after(within) as deadline:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_interrupt_when_cancelled, connection)
+                # Waited for even when cancelled: only a connection whose thread is done may be used again.
+                outcome = await anyio.to_thread.run_sync(_outcome, question, connection, limiter=self._threads)
+                tasks.cancel_scope.cancel()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        if deadline.cancel_called:
+            raise TookTooLong
+        if outcome.error is not None:
+            raise outcome.error
+        return cast("T", outcome.answer)
+
+    @contextlib.asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Nothing is asked meanwhile and no connection is open: the file may be replaced."""
+        taken = 0
+        try:
+            for _ in range(AT_ONCE):
+                await self._free.acquire()
+                taken += 1
+            while self._idle:
+                self._idle.pop().close()
+            yield
+        finally:
+            for _ in range(taken):
+                self._free.release()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._address, uri=True, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA query_only=ON")
+        connection.execute("PRAGMA cache_size=-8000")
+        return connection
+
+
+class _Outcome(NamedTuple):
+    answer: object
+    error: Exception | None
+
+
+def _outcome(question: Callable[[sqlite3.Connection], object], connection: sqlite3.Connection) -> _Outcome:
+    """Asks within one transaction, so that several statements see the same state."""
+    try:
+        connection.execute("BEGIN")
+        return _Outcome(question(connection), None)
+    except Exception as error:  # noqa: BLE001 - it is raised again where the question was asked
+        return _Outcome(None, error)
+    finally:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+
+
+async def _interrupt_when_cancelled(connection: sqlite3.Connection) -> None:
+    try:
+        await anyio.sleep_forever()
+    finally:
+        connection.interrupt()

@@ -1,0 +1,70 @@
+"""Questions run whole, in one state, and stop when nobody waits for them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+import anyio
+import pytest
+
+from burnd.errors import StorageError
+from burnd.index.asking import TookTooLong
+from burnd.pipeline import Batch
+from tests.conftest import Opened
+from tests.make import turn
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+
+def count(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM turns").fetchone()[0])
+
+
+def forever(db: sqlite3.Connection) -> object:
+    return db.execute(ENDLESS).fetchone()
+
+
+async def test_a_question_sees_what_was_committed_and_cannot_write(opened: Opened) -> None:
+    """A question reads the newest state; an attempt to write is an error, not a change."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn()]))
+    assert await pipeline.index.ask(count) == 1
+    with pytest.raises(StorageError):
+        await pipeline.index.ask(lambda db: db.execute("DELETE FROM turns"))
+
+
+async def test_a_late_question_is_interrupted_and_the_next_one_is_quick(opened: Opened) -> None:
+    """A pathological question ends at its deadline and leaves nothing running behind it (F56)."""
+    pipeline = await opened()
+    for _ in range(8):
+        begun = time.monotonic()
+        with pytest.raises(TookTooLong):
+            await pipeline.index.ask(forever, within=0.05)
+        assert time.monotonic() - begun < 2
+    assert await pipeline.index.ask(count) == 0
+
+
+async def test_a_question_nobody_waits_for_any_more_is_interrupted(opened: Opened) -> None:
+    """A client that goes away takes its question with it (F70)."""
+    pipeline = await opened()
+    with anyio.move_on_after(0.05) as scope:
+        await pipeline.index.ask(forever, within=60)
+    assert scope.cancelled_caught
+    assert await pipeline.index.ask(count) == 0
+
+
+async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> None:
+    """A rebuilt index answers the same, also while others keep asking."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn()]))
+    async with anyio.create_task_group() as tasks:
+        answers: list[int] = []
+
+        async def keep_asking() -> None:
+            while len(answers) < 50:
+                answers.append(await pipeline.index.ask(count))
+
+        tasks.start_soon(keep_asking)
+        await pipeline.rebuild_index()
+    assert answers == [1] * 50
