@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import aiosqlite
 import msgspec
 
-from burnd.index import rows
+from burnd.index import packs, rows
 from burnd.index.store import (
     AgentRow,
     Change,
@@ -383,7 +383,7 @@ async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -
         where = (change.source, change.path)
         if change.cursor is None or change.anew:
             own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
-            await db.execute(f"DELETE FROM reader_rows WHERE file = {own}", where)
+            await db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
         if change.cursor is None:
             await db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
             continue
@@ -394,7 +394,19 @@ async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -
             (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
         )
         ((file,),) = found
-        await _many(db, "INSERT OR REPLACE INTO reader_rows VALUES(?,?,?,?)", [(file, *row) for row in change.rows])
+        await _add_pack(db, file, change.pack)
+
+
+async def _add_pack(db: aiosqlite.Connection, file: int, pack: bytes) -> None:
+    if not pack:
+        return
+    sql = "SELECT id, rows FROM reader_packs WHERE file = ? ORDER BY id DESC LIMIT 1"
+    newest = list(await db.execute_fetchall(sql, (file,))) if len(pack) < packs.SMALL else []
+    if newest and len(newest[0][1]) < packs.SMALL:
+        row_id, rows = newest[0]
+        await db.execute("UPDATE reader_packs SET rows = ? WHERE id = ?", (packs.merged(rows, pack), row_id))
+    else:
+        await db.execute("INSERT INTO reader_packs(file, rows) VALUES(?,?)", (file, pack))
 
 
 async def _write_agents(db: aiosqlite.Connection, agents: Sequence[AgentRow]) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from burnd.index import packs
 from burnd.index.store import read_only
 from burnd.readers.claude_state import Link, Prompt, Rail, Reading
 from burnd.readers.holding import Holding
@@ -28,13 +30,14 @@ def row_key(name: str) -> bytes:
     return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
-def rows_of(reading: Reading) -> list[tuple[int, bytes, bytes]]:
+def pack_of(reading: Reading) -> bytes:
     """The rows a reading gives away, as they are stored."""
     rows = [(LINK, row_key(uuid), _encode(link)) for uuid, link in reading.links.items()]
     rows += [(PROMPT, row_key(name), _encode(prompt)) for name, prompt in reading.prompts.items()]
     rows += [(RAIL, row_key(name), _encode(rail)) for name, rail in reading.rails.items()]
     own = [holding for holding in reading.holdings if not holding.lent_activity]
-    return rows + [(HOLDING, row_key(holding.message_id), _encode(holding)) for holding in own]
+    rows += [(HOLDING, row_key(holding.message_id), _encode(holding)) for holding in own]
+    return packs.pack(rows)
 
 
 class RowSource:
@@ -57,7 +60,13 @@ class FileRows:
         self._db = db
         self._where = (source, path)
         self._file: int | None = None
+        self._opened: dict[int, packs.Rows] = {}
         self.blank = False
+
+    def committed(self) -> None:
+        """What was given away since is durable: it can be asked for from now on."""
+        self.blank = False
+        self._opened.clear()
 
     def link(self, uuid: str) -> Link | None:
         return self._find(LINK, uuid, _links)
@@ -74,10 +83,20 @@ class FileRows:
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
         if self.blank or (file := self._number()) is None:
             return None
-        found = self._db.execute(
-            "SELECT value FROM reader_rows WHERE file = ? AND kind = ? AND key = ?", (file, kind, row_key(name))
-        ).fetchone()
-        return decoder.decode(found[0]) if found else None
+        key = (kind, row_key(name))
+        for pack in self._packs(file):
+            if (value := pack.get(key)) is not None:
+                return decoder.decode(value)
+        return None
+
+    def _packs(self, file: int) -> Iterator[packs.Rows]:
+        """From the newest on: what is looked for mostly stands not far back."""
+        ids = self._db.execute("SELECT id FROM reader_packs WHERE file = ? ORDER BY id DESC", (file,)).fetchall()
+        for (pack_id,) in ids:
+            if pack_id not in self._opened:
+                (data,) = self._db.execute("SELECT rows FROM reader_packs WHERE id = ?", (pack_id,)).fetchone()
+                self._opened[pack_id] = packs.unpack(data)
+            yield self._opened[pack_id]
 
     def _number(self) -> int | None:
         if self._file is None:

@@ -149,9 +149,8 @@ CREATE TABLE files(
   open INTEGER NOT NULL DEFAULT 0,    -- its reader holds a message that may still grow, its own or a copy
   UNIQUE(source, path));
 CREATE INDEX files_open ON files(source) WHERE open;
-CREATE TABLE reader_rows(
-  file INTEGER NOT NULL, kind INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,
-  PRIMARY KEY(file, kind, key)) WITHOUT ROWID;
+CREATE TABLE reader_packs(id INTEGER PRIMARY KEY, file INTEGER NOT NULL, rows BLOB NOT NULL);
+CREATE INDEX reader_packs_by_file ON reader_packs(file);
 
 -- Turns that may still grow: the whole record, since the ledger does not have it yet.
 CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);

@@ -65,7 +65,7 @@ class FileChange(NamedTuple):
     path: str
     cursor: bytes | None
     state: bytes = b""
-    rows: Sequence[tuple[int, bytes, bytes]] = ()
+    pack: bytes = b""
     anew: bool = False
     seen_ms: int = 0
     root: str = ""

@@ -7,10 +7,13 @@ out to hold the line; the index only remembers where to look.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
+from burnd.index import packs
 from burnd.index.reading import LINK, row_key
 from burnd.index.store import CursorChange, IndexStore
 from burnd.pipeline import Batch, Pipeline
@@ -38,6 +41,7 @@ class LeafTitles:
         batch = batch_of(pieces)
         content: list[Content] = []
         texts: dict[str, Content] = {}
+        holders = await _holders(pipeline.index, pieces)
         for piece in pieces:
             for title in piece.reading.titles:
                 leaf = title.leaf_uuid
@@ -45,7 +49,7 @@ class LeafTitles:
                 self._kept_in[leaf] = title.content.session_id
                 batch.cursors.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
                 content.append(texts[leaf])
-                content += [_for(texts[leaf], session) for session in await _holders(pipeline.index, piece.path, leaf)]
+                content += [_for(texts[leaf], session) for session in holders.get((_folder(piece), leaf), ())]
         for piece in pieces:
             for leaf in self._kept_in.keys() & piece.reading.links.keys():
                 found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
@@ -59,16 +63,38 @@ def _stored(pipeline: Pipeline, session_id: str, message_id: str) -> list[Conten
     return list(pipeline.content.read_content(session_id, message_id))
 
 
-async def _holders(index: IndexStore, path: str, leaf: str) -> list[str]:
-    """The sessions of this project whose files hold the line."""
-    folder = os.path.dirname(path)
-    rows = await index.rows(
-        "SELECT f.path FROM files f JOIN reader_rows r ON r.file = f.id AND r.kind = ? AND r.key = ? "
+def _folder(piece: Piece) -> str:
+    return os.path.dirname(piece.change.path)
+
+
+async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str, str], list[str]]:
+    """The sessions whose files hold a line that a summary names, by (folder, line): those of the same project."""
+    wanted: dict[str, set[str]] = {}
+    for piece in pieces:
+        if piece.reading.titles:
+            leaves = wanted.setdefault(_folder(piece), set())
+            leaves.update(title.leaf_uuid for title in piece.reading.titles)
+    found: dict[tuple[str, str], list[str]] = {}
+    for folder, leaves in wanted.items():
+        for path, leaf in await index.ask(partial(_files_with, folder=folder, leaves=leaves), within=60):
+            place = place_of(f"project/{os.path.basename(path)}")
+            if place is not None and place.session_id is not None:
+                found.setdefault((folder, leaf), []).append(place.session_id)
+    return found
+
+
+def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str]]:
+    keys = {leaf: (LINK, row_key(leaf)) for leaf in leaves}
+    cursor = db.execute(
+        "SELECT f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
         "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
-        (LINK, row_key(leaf), SOURCE, folder + "/", folder + "0"),
+        (SOURCE, folder + "/", folder + "0"),
     )
-    places = (place_of(f"project/{os.path.basename(found)}") for (found,) in rows)
-    return [place.session_id for place in places if place is not None and place.session_id is not None]
+    found = []
+    for path, data in cursor:
+        rows = packs.unpack(data)
+        found += [(path, leaf) for leaf, key in keys.items() if key in rows]
+    return found
 
 
 def _for(record: Content, session_id: str) -> Content:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index.reading import FileRows, RowSource, rows_of
+from burnd.index.reading import FileRows, RowSource, pack_of
 from burnd.index.store import AgentRow, FileChange
 from burnd.joiner import Held
 from burnd.pipeline import Batch
@@ -72,7 +72,7 @@ class Transcript:
     def committed(self) -> None:
         """What was taken is durable: its rows can be asked for from now on."""
         if self.rows is not None:
-            self.rows.blank = False
+            self.rows.committed()
 
     @property
     def open_holdings(self) -> list[Holding]:
@@ -200,7 +200,7 @@ class Transcripts:
             path_key(transcript.path),
             msgspec.msgpack.encode(cursor),
             reading.state,
-            rows_of(reading),
+            pack_of(reading),
             anew,
             seen_ms,
             path_key(transcript.root),
