@@ -31,7 +31,7 @@ from burnd.ledger.retention import Pruned, due
 from burnd.paths import Home
 from burnd.projects import ProjectKeys
 from burnd.records import Compaction, Content, Event, Overhead, Prune, Session, Turn
-from burnd.records.codec import Entry, Skipped, decode, digest, encode
+from burnd.records.codec import Entry, Written, encode, written
 from burnd.records.times import to_iso
 
 Clock = Callable[[], int]
@@ -241,26 +241,25 @@ class Pipeline:
         ]
         return Said(logged, novel.closed)
 
-    def _readable(self, entries: Sequence[Entry]) -> list[Entry]:
+    def _readable(self, entries: Sequence[Entry]) -> list[Written]:
         """The entries as they will be read back. What could not be read back is counted and not written."""
         readable = []
         for entry in entries:
-            line = encode(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
-            written = decode(line) if len(line) <= MAX_LINE else Skipped("corrupt")
-            if isinstance(written, Skipped):
+            item = written(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
+            if item is None or len(item.line) > MAX_LINE:
                 self.refused += 1
                 log.warning("record.refused", kind=type(entry).__name__)
             else:
-                readable.append(written)
+                readable.append(item)
         return readable
 
-    async def _novel(self, entries: Sequence[Entry]) -> Novel:
+    async def _novel(self, items: Sequence[Written]) -> Novel:
         """The entries that say something new."""
-        known = await self._known(entries)
+        known = await self._known([item.entry for item in items])
         novel = Novel()
         now_said: dict[Key, Entry] = {}
-        for entry in entries:
-            key, said = identity(entry), digest(entry)
+        for line, entry, said in items:
+            key = identity(entry)
             before = known.get(key)
             if isinstance(entry, Compaction | Event) and before is not None:
                 other = now_said.get(key) or before.entry_in(self.journal)
@@ -271,9 +270,10 @@ class Pipeline:
                     novel.closed.append(entry)
                 continue
             rev = before.rev + 1 if before else 1
-            if isinstance(entry, Turn):
+            if isinstance(entry, Turn) and entry.rev != rev:
                 entry = msgspec.structs.replace(entry, rev=rev)
-            novel.add(encode(entry), entry, said)
+                line = encode(entry)
+            novel.add(line, entry, said)
             now_said[key] = entry
             known[key] = Known(0, rev, said, None, None)
         return novel

@@ -69,15 +69,23 @@ _WORDS: Final[dict[str, tuple[str, ...]]] = {
 CLASSES: Final = tuple(_WORDS)
 
 
-def _compiled(entries: tuple[str, ...]) -> re.Pattern[str]:
-    alternatives = "|".join(entry.replace(" ", r"\s+") for entry in entries)
-    return re.compile(rf"\b(?:{alternatives})\b", re.IGNORECASE)
+def _alternatives(entries: tuple[str, ...]) -> str:
+    return "|".join(entry.replace(" ", r"\s+") for entry in entries)
 
 
-_PATTERNS: Final = {name: _compiled(entries) for name, entries in _WORDS.items()}
+# One pattern for all classes: the text is gone through once, not once for each. No word begins two classes' entries.
+_PATTERN: Final = re.compile(
+    r"\b(?:" + "|".join(f"(?P<{name}>{_alternatives(entries)})" for name, entries in _WORDS.items()) + r")\b",
+    re.IGNORECASE,
+)
 
 
 def prompt_words(text: str) -> tuple[str, ...]:
     """The classes whose words stand in the prompt, always in the order of `CLASSES`."""
     head = text[:PROMPT_LIMIT]
-    return tuple(name for name, pattern in _PATTERNS.items() if pattern.search(head))
+    found: set[str | None] = set()
+    match = _PATTERN.search(head)
+    while match is not None and len(found) < len(CLASSES):
+        found.add(match.lastgroup)
+        match = _PATTERN.search(head, match.start() + 1)  # a phrase may hold another class's word
+    return tuple(name for name in CLASSES if name in found)

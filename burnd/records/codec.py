@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
@@ -127,10 +127,34 @@ def decode_content(line: bytes) -> Content | Skipped:
     return record if record.v == VERSION else Skipped("unknown-version", "content")
 
 
+class Written(NamedTuple):
+    """A record made ready for the ledger: its line, itself as it will be read back, its digest."""
+
+    line: bytes
+    entry: Entry
+    digest: int
+
+
+def written(entry: Entry) -> Written | None:
+    """What encoding, reading back and digesting an entry give, in one go; None for what could not be read back."""
+    if isinstance(entry, Stamp):
+        line = encode(entry)
+        back = decode(line)
+        return None if isinstance(back, Skipped) else Written(line, back, digest(back))
+    body = _to_json(entry)
+    try:
+        back = cast("Entry", _DECODERS[_KIND_OF[type(entry)]].decode(body))
+        _check_times(back)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    is_first = not isinstance(entry, Turn) or entry.rev == 1
+    return Written(_PREFIX[type(entry)] + body + b"}\n", back, hash_of(body) if is_first else digest(back))
+
+
 def digest(entry: Entry) -> int:
     """A signed 64-bit hash of what a record says, its revision aside: equal records need no new line."""
-    if isinstance(entry, Turn):
-        entry = msgspec.structs.replace(entry, rev=0)
+    if isinstance(entry, Turn) and entry.rev != 1:
+        entry = msgspec.structs.replace(entry, rev=1)
     return hash_of(_to_json(entry))
 
 

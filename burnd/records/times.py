@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
 
+@lru_cache(maxsize=8192)  # the records of one line share its time
 def to_ms(text: str) -> int:
     """Milliseconds since 1970 of an ISO time; a time without a zone is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)

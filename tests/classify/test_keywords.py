@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from burnd.classify import keywords
 from burnd.classify.keywords import CLASSES, PROMPT_LIMIT, prompt_words
 
 WORDS = {
@@ -111,3 +113,20 @@ def test_any_text_gives_classes_in_order(text: str) -> None:
     found = prompt_words(text)
     assert found == tuple(name for name in CLASSES if name in found)
     assert found == prompt_words(text)
+
+
+def one_by_one(text: str) -> tuple[str, ...]:
+    """Every class looked for on its own, as the rules say it."""
+    entries = {name: "|".join(words).replace(" ", r"\s+") for name, words in keywords._WORDS.items()}
+    patterns = {name: re.compile(rf"\b(?:{entry})\b", re.IGNORECASE) for name, entry in entries.items()}
+    return tuple(name for name in CLASSES if patterns[name].search(text[:PROMPT_LIMIT]))
+
+
+pieces = st.sampled_from([part for words in WORDS.values() for word in words for part in (word, *word.split())])
+glue = st.sampled_from([" ", "  ", "\n", "-", "_", ".", "", "x"])
+
+
+@given(st.lists(st.tuples(pieces, glue), max_size=12).map(lambda parts: "".join(word + gap for word, gap in parts)))
+def test_one_pass_finds_what_looking_for_each_class_finds(text: str) -> None:
+    """Words of several classes, overlapping or run together, are all told."""
+    assert prompt_words(text) == one_by_one(text)
