@@ -145,7 +145,7 @@ def turn_of(holding: Holding) -> Turn:
         files_touched=holding.files,
         subagent=holding.subagent,
         stop_reason=holding.stop_reason,
-        activity=holding.activity,
+        activity=holding.lent_activity or _label(calls, holding.prompt_words, holding.reasoned),
         prompt_words=holding.prompt_words,
         retries=retries(calls),
         has_edits=has_edits(calls),
@@ -165,15 +165,14 @@ def relabelled(turn: Turn) -> Turn:
 
 
 def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
-    return tuple(
-        Call(
-            name=call.name,
-            command=call.target if kind(call.name) == "shell" else None,
-            path=call.target if kind(call.name) in ("edit", "read") else None,
-            failed=bool(call.is_error),
-        )
-        for call in calls
-    )
+    return tuple([_as_call(call) for call in calls])
+
+
+def _as_call(call: ToolCall) -> Call:
+    what = kind(call.name)
+    command = call.target if what == "shell" else None
+    path = call.target if what in ("edit", "read") else None
+    return Call(call.name, command, path, bool(call.is_error))
 
 
 # Most turns repeat a few patterns of calls, and reading a shell command again is the dear part of a label.

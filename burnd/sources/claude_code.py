@@ -30,7 +30,7 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 BATCH_BYTES = 8 << 20
-BATCH_SECONDS = 0.1
+BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 0.5
 QUIET_S = 10.0
 IDLE_S = 600.0
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
@@ -204,10 +204,16 @@ class ClaudeCode:
             await self._rest()
 
     async def _gather(self) -> list[Piece]:
-        """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits."""
+        """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits.
+
+        While only a backlog is read nobody waits for its lines, and fewer, larger batches cost less.
+        """
         pieces: dict[str, Piece] = {}
         size, begun = 0, self._clock()
-        while size < BATCH_BYTES and self._clock() - begun < BATCH_SECONDS:
+        while size < BATCH_BYTES:
+            patience = BATCH_SECONDS if self._queue.has_live else BACKLOG_SECONDS
+            if self._clock() - begun >= patience:
+                break
             turn = self._queue.take()
             if turn is None:
                 break

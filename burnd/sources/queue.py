@@ -72,6 +72,11 @@ class Queue:
         return len(self._live) + len(self._backlog) + len(self._out)
 
     @property
+    def has_live(self) -> bool:
+        """Whether a file that just grew waits for its turn."""
+        return bool(self._live)
+
+    @property
     def failures(self) -> Mapping[str, Failure]:
         return self._failures
 
