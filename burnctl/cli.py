@@ -1,18 +1,151 @@
-"""The command line of burnctl."""
+"""The command line of burnctl: finds the verb, imports that one alone, and says in a line what went wrong."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
 
-from burnd import __version__
+from burnctl import errors
+from burnctl.errors import BurnctlError, Usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+_SHARED_FLAGS = ("--json", "--no-color", "--no-start")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the version: no command of the client is here yet."""
+    """Runs one command; returns its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given == ["--version"]:
-        print(f"burnctl {__version__}")
-        return 0
-    print("usage: burnctl --version", file=sys.stderr)
-    return 2
+    _prepare_streams()
+    try:
+        return _answer(given)
+    except KeyboardInterrupt:
+        return errors.INTERRUPTED
+    except BrokenPipeError:
+        _give_up_stdout()
+        return errors.BROKEN_PIPE
+    except OSError as error:
+        # Most likely stdout: a full disk behind a redirection.
+        _give_up_stdout()
+        return _complain(BurnctlError(str(error)))
+
+
+def _answer(given: list[str]) -> int:
+    try:
+        try:
+            code = _dispatch(given)
+        except SystemExit as done:  # argparse's way of ending after --help
+            code = int(done.code or 0)
+        sys.stdout.flush()
+    except BurnctlError as error:
+        return _complain(error)
+    return code
+
+
+def _dispatch(given: list[str]) -> int:
+    first_flags = []
+    while given and given[0] in _SHARED_FLAGS:
+        first_flags.append(given.pop(0))
+    if not given or given[0] in ("-h", "--help"):
+        return _overview()
+    if given[0] in ("-V", "--version"):
+        return _version()
+    verb, rest = given[0], [*first_flags, *given[1:]]
+    if verb == "help":
+        return _help(rest)
+    return run(verb, rest)
+
+
+def run(verb: str, arguments: list[str]) -> int:
+    """Runs one verb with its arguments, in this process."""
+    from burnctl.parser import parser_for
+
+    module = load(verb)
+    options = parser_for(verb, module).parse_args(arguments)
+    return int(module.run(options))
+
+
+def load(verb: str) -> ModuleType:
+    """The module of a verb. Raises Usage, with a suggestion, when there is none."""
+    from importlib import import_module
+
+    from burnctl.commands import VERBS, module_of
+
+    if verb not in VERBS:
+        raise _no_such(verb)
+    name = f"burnctl.commands.{module_of(verb)}"
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise _no_such(verb) from None
+
+
+def _no_such(verb: str) -> Usage:
+    if verb.startswith("-"):
+        return Usage(f"no such option: {verb}", "the command comes first; see: burnctl help")
+    from difflib import get_close_matches
+
+    from burnctl.commands import present
+
+    close = get_close_matches(verb, present(), 1, 0.5)
+    return Usage(f"no such command: {verb}", f"did you mean: burnctl {close[0]}" if close else "see: burnctl help")
+
+
+def _overview() -> int:
+    from burnctl.render.screen import Screen
+    from burnctl.usage import overview
+
+    Screen.of().show(overview())
+    return 0
+
+
+def _version() -> int:
+    from burnd import __version__
+
+    print(f"burnctl {__version__}")
+    return 0
+
+
+def _help(words: list[str]) -> int:
+    words = [word for word in words if word not in ("-h", "--help")]
+    if not words:
+        return _overview()
+    return run(words[0], [*words[1:], "--help"])
+
+
+def _complain(error: BurnctlError) -> int:
+    """One line on stderr: what happened, and what to do."""
+    from burnctl.render.text import clean
+
+    said = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        print(f"burnctl: {clean(said)}", file=sys.stderr)
+    except BrokenPipeError:
+        return errors.BROKEN_PIPE
+    return error.exit_code
+
+
+def _give_up_stdout() -> None:
+    """Nobody takes our output any more: what is still buffered must not raise again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _prepare_streams() -> None:
+    """Output goes somewhere whatever the caller left open, and what its encoding lacks is shown as `?`."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

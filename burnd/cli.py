@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from burnd import __version__
 from burnd.errors import BurndError, HomeBusy
+
+if TYPE_CHECKING:
+    from burnd.config import Settings
+    from burnd.paths import Home
 
 EXIT_FAILED, EXIT_BUSY = 1, 5
 
@@ -44,8 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"burnd {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="run in the foreground until told to stop")
-    run.add_argument("--log-format", choices=("console", "json"), help="how the log on stderr is written")
-    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), default="info")
+    run.add_argument("--log-file", metavar="PATH", help="write the log there, below the home unless it begins with /")
+    run.add_argument("--log-format", choices=("auto", "console", "json"), help="how the log is written")
+    run.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="the least that is logged")
     run.set_defaults(command=_run)
     check = commands.add_parser("check", help="check settings and home, and say what is wrong")
     check.set_defaults(command=_check)
@@ -58,24 +65,63 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     import anyio
 
-    from burnd import config, daemon, logs, paths
+    from burnd import config, daemon, paths
 
-    as_json = options.log_format == "json" or (options.log_format is None and not sys.stderr.isatty())
-    logs.configure(as_json=as_json, level=options.log_level)
+    _fill_standard_streams()
     home = paths.find_home()
-    anyio.run(daemon.run, home, config.load(home))
+    settings = config.load(home)
+    _configure_log(options, settings, home)
+    try:
+        anyio.run(daemon.run, home, settings)
+    except BaseException as error:
+        _log_the_end(error)
+        raise
     return 0
 
 
-def _check(_options: argparse.Namespace) -> int:
-    from burnd import config, paths
+def _log_the_end(error: BaseException) -> None:
+    """For whoever reads only the log; what nobody foresaw by its kind alone, as its words may be anybody's."""
+    import structlog
+
+    first = _first_of(error) if isinstance(error, BaseExceptionGroup) else error
+    reason = first.what if isinstance(first, BurndError) else ""
+    structlog.get_logger().error("daemon.failed", error=type(first).__name__, reason=reason)
+
+
+def _fill_standard_streams() -> None:
+    """Whoever started us may have closed them; the ledger must not get a number that others write errors to."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> None:
+    """What the command line says wins over the settings."""
+    from burnd import logs
     from burnd.ledger.files import prepare_home
 
+    file = settings.log_file if options.log_file is None else options.log_file
+    style = options.log_format or settings.log_format
+    at_terminal = not file and sys.stderr is not None and sys.stderr.isatty()
+    as_json = style == "json" or (style == "auto" and not at_terminal)
+    if file:
+        prepare_home(home.root)
+    sink = logs.RotatedFile(home.root / file) if file else None
+    logs.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=sink, colors=at_terminal)
+
+
+def _check(_options: argparse.Namespace) -> int:
+    from burnd import paths
+    from burnd.checking import check
+
     home = paths.find_home()
-    config.load(home)
-    for warning in prepare_home(home.root):
-        print(f"warning: {warning}")
-    paths.socket_path(home)
+    findings = list(check(home, os.environ))
+    for finding in findings:
+        print(f"{finding.level + ':':9}{finding.text}")
+    if any(finding.level == "error" for finding in findings):
+        return EXIT_FAILED
     print(f"{home.root}: settings and home are sound")
     return 0
 

@@ -1,163 +1,181 @@
-"""The daemon's life: takes the home, opens what is in it, keeps it in order, and lets go in good order."""
+"""The daemon's life: takes the home, answers at its socket, keeps everything running, and lets go in good order."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from pathlib import Path
+from functools import partial
 
 import anyio
-import msgspec
 import structlog
 from anyio.abc import TaskStatus
 
+from burnd.announcing import announced_roots
 from burnd.config import Settings
-from burnd.errors import IndexDamaged, NotNow, StorageError
-from burnd.index.store import CursorChange
+from burnd.errors import NotNow
+from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
-from burnd.ledger.retention import ClockReading, ClockTrust
-from burnd.paths import Home, user_home
-from burnd.pipeline import Batch, Pipeline, open_pipeline, wall_ms
-from burnd.sources.base import Source
-from burnd.sources.claude_code import ClaudeCode
-from burnd.sources.roots import claude_roots
+from burnd.notify import Notifier, adopt_sockets
+from burnd.paths import Home, socket_path, user_home
+from burnd.pipeline import Pipeline, open_pipeline
+from burnd.retaining import Retaining
+from burnd.server.listener import Listener
+from burnd.server.methods import METHODS
+from burnd.server.service import Service
+from burnd.server.watching import watch
+from burnd.sources.registry import SOURCES, Make, Surroundings
+from burnd.sources.running import Kept
+from burnd.spool import Spool
 
 log = structlog.get_logger()
-RETENTION_EVERY_S = 3600
 FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0
+LAST_ANSWERS_S = 0.5
+STOP_S = 10.0
+EXIT_STUCK = 1
+_STILL_S = 30.0
+_TOLD_EVERY_S = 5.0
 
 
-async def run(home: Home, settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT. Raises HomeBusy when another daemon has the home."""
+async def run(
+    home: Home,
+    settings: Settings,
+    environ: MutableMapping[str, str] = os.environ,
+    sources: Mapping[str, Make] = SOURCES,
+) -> None:
+    """Runs until it is told to stop. Raises HomeBusy when another daemon has the home."""
     for warning in prepare_home(home.root):
         log.warning("home.warning", reason=warning)
+    path = socket_path(home, environ)
     lock = HomeLock(home.lock)
+    # However something hangs, the end comes: nothing is torn by it that kill -9 would not tear.
+    last_resort = threading.Timer(STOP_S, os._exit, (EXIT_STUCK,))
+    last_resort.daemon = True
     try:
-        async with anyio.create_task_group() as tasks:
-            # Listening first: a signal that comes while old logs are read in must not kill outright.
-            await tasks.start(_stop_when_told, tasks.cancel_scope)
-            await _serve(home, settings)
+        notifier = Notifier(environ)
+        service = Service(home, settings, socket=str(path), environ=environ)
+        listener = Listener(path, service, METHODS, adopted=adopt_sockets(environ, str(path)))
+        try:
+            async with anyio.create_task_group() as tasks:
+                # Listening first: a signal that comes while old logs are read in must not kill outright.
+                await tasks.start(_stop_when_told, service)
+                tasks.start_soon(listener.serve)
+                tasks.start_soon(_work, service, notifier, sources)
+                await service.stopping.wait()
+                last_resort.start()
+                notifier.stopping()
+                await _finish_answers(service)
+                tasks.cancel_scope.cancel()
+        finally:
+            listener.close()
     finally:
+        last_resort.cancel()
         lock.release()
     log.info("daemon.stopped")
 
 
-async def _serve(home: Home, settings: Settings) -> None:
-    async with _pipeline(home, settings) as pipeline, anyio.create_task_group() as tasks:
-        tasks.start_soon(_prune_on_a_timer, pipeline, settings)
-        tasks.start_soon(_supervise, lambda: _claude_code(pipeline, settings))
+async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make]) -> None:
+    """Everything the daemon does of itself, once its storage is open."""
+    async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
+        spool = Spool(service.home.spool, pipeline, sources)
+        # Before any source is read: what was left may say that a session's text must not be kept.
+        await _until_done(spool)
+        for name in sources:
+            service.roots[name] = await announced_roots(pipeline.index, name)
+        service.sources = {name: _kept(service, pipeline, name, make) for name, make in sources.items()}
+        service.open(pipeline, spool)
+        for kept in service.sources.values():
+            tasks.start_soon(kept.run)
+        tasks.start_soon(spool.keep_taking_in)
+        tasks.start_soon(service.searcher.run)
+        tasks.start_soon(Retaining(pipeline, service.settings, service.notices).run)
+        tasks.start_soon(_mend_index, service)
+        tasks.start_soon(watch, service)
+        tasks.start_soon(Health(service, notifier).watch)
         log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
-        await anyio.sleep_forever()
+        notifier.ready(f"recording from {', '.join(sources)}")
+
+
+def _kept(service: Service, pipeline: Pipeline, name: str, make: Make) -> Kept:
+    def fresh() -> Surroundings:
+        roots = service.roots.get(name, [])
+        return Surroundings(pipeline, service.settings, service.environ, str(user_home(service.environ)), roots)
+
+    return Kept(name, lambda: make(fresh()))
+
+
+async def _until_done(spool: Spool) -> None:
+    delay = FIRST_DELAY_S
+    while not await spool.try_to_take_in():
+        await anyio.sleep(delay)
+        delay = min(delay * 2, LAST_DELAY_S)
 
 
 @asynccontextmanager
-async def _pipeline(home: Home, settings: Settings) -> AsyncIterator[Pipeline]:
-    pipeline = await _open_when_possible(home, settings)
+async def _pipeline(service: Service, notifier: Notifier) -> AsyncIterator[Pipeline]:
+    """The pipeline, open for as long as the block runs. The service manager is told that opening it may take long."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_ask_for_time, service, notifier)
+        pipeline = await _open_when_possible(service)
+        tasks.cancel_scope.cancel()
     try:
         yield pipeline
     finally:
         await pipeline.close()
 
 
-def _claude_code(pipeline: Pipeline, settings: Settings) -> Source:
-    return ClaudeCode(claude_roots(os.environ, str(user_home()), settings.claude_roots), pipeline)
-
-
-async def _supervise(make: Callable[[], Source]) -> None:
-    """Keeps a source running. One that fails is started again after a while; the others do not notice.
-
-    A failure to write what is the truth is nobody's to swallow: it ends the daemon.
-    """
-    delay = FIRST_DELAY_S
+async def _ask_for_time(service: Service, notifier: Notifier) -> None:
     while True:
-        source = make()
-        begun = anyio.current_time()
-        try:
-            await source.run()
-        except* (StorageError, IndexDamaged):
-            raise
-        except* Exception as failures:  # noqa: BLE001 - the one place that may swallow: it counts and says so
-            names = sorted({type(error).__name__ for error in _leaves(failures)})
-            log.error("source.failed", source=source.name, errors=names)
-        if anyio.current_time() - begun > LAST_DELAY_S:
-            delay = FIRST_DELAY_S
-        await anyio.sleep(delay)
-        delay = min(delay * 2, LAST_DELAY_S)
+        notifier.starting(str(service.work), _STILL_S)
+        await anyio.sleep(_TOLD_EVERY_S)
 
 
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
-
-
-async def _open_when_possible(home: Home, settings: Settings) -> Pipeline:
+async def _open_when_possible(service: Service) -> Pipeline:
     """Opens the pipeline; where there is no room for it, waits until there is."""
+    settings = service.settings
+    open_it = partial(
+        open_pipeline,
+        service.home,
+        inline_bytes=settings.inline_bytes,
+        reserve=settings.reserve,
+        report=service.opening,
+    )
     delay = FIRST_DELAY_S
     while True:
-        keeping = Keeping(settings.content_mode)
         try:
-            return await open_pipeline(home, keeping, inline_bytes=settings.inline_bytes, reserve=settings.reserve)
+            return await open_it(keeping=Keeping(settings.content_mode))
         except NotNow as error:
             log.warning("daemon.waiting", reason=str(error))
+            service.waiting(error.what)
         await anyio.sleep(delay)
         delay = min(delay * 2, LAST_DELAY_S)
 
 
-async def _stop_when_told(
-    everything: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-) -> None:
+async def _stop_when_told(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+    """The first signal stops in good order; the second at once, which kill -9 could do as well."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         task_status.started()
         async for number in signals:
+            if service.stopping.is_set():
+                os._exit(128 + number)
             log.info("daemon.stopping", signal=signal.Signals(number).name)
-            everything.cancel()
-            return
+            service.stop()
 
 
-async def _prune_on_a_timer(pipeline: Pipeline, settings: Settings) -> None:
-    """Content older than its time goes at start and every hour, unless the clock cannot be trusted."""
-    if settings.retention_ms is None:
-        return
+async def _finish_answers(service: Service) -> None:
+    """Lets the answers go out that are on their way."""
+    with anyio.move_on_after(LAST_ANSWERS_S):
+        while service.visitors.answering:  # noqa: ASYNC110 - at most half a second, once in a life
+            await anyio.sleep(0.01)
+
+
+async def _mend_index(service: Service) -> None:
+    """Makes the index anew when a question finds it damaged; what writes to it mends it by itself."""
     while True:
-        try:
-            await _prune(pipeline, settings.retention_ms)
-        except NotNow as error:
-            log.warning("retention.waiting", reason=str(error))
-        await anyio.sleep(RETENTION_EVERY_S)
-
-
-async def _prune(pipeline: Pipeline, retention_ms: int) -> None:
-    trust = await _trust_after(pipeline, read_clocks())
-    if trust.suspect is not None:
-        log.error("retention.refused", reason="the clock ran ahead of real time")
-        return
-    pruned = await pipeline.prune_content(retention_ms)
-    if pruned.files:
-        log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
-
-
-async def _trust_after(pipeline: Pipeline, now: ClockReading) -> ClockTrust:
-    """What to believe of the clock, remembered across restarts of the daemon."""
-    saved = await pipeline.index.cursor("retention", "clock")
-    trust = msgspec.json.decode(saved, type=ClockTrust).next(now) if saved else ClockTrust(now)
-    await pipeline.commit(Batch(cursors=[CursorChange("retention", "clock", msgspec.json.encode(trust))]))
-    return trust
-
-
-def read_clocks() -> ClockReading:
-    boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return ClockReading(wall_ms(), time.clock_gettime_ns(boot) // 1_000_000, _boot_id())
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    except OSError:
-        return ""
+        await service.damaged.wait()
+        log.error("index.damaged", reason="found by a question")
+        await service.pipeline.rebuild_index()
+        service.damaged = anyio.Event()

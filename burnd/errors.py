@@ -3,7 +3,8 @@
 BurndError                      what happened, to which thing, what to do
 ├── ConfigError                 a key or a value in config.toml, config.json or the environment
 ├── HomeError                   the home cannot be used as it is
-│   └── HomeBusy                another daemon holds it
+│   ├── HomeBusy                another daemon holds it
+│   └── SocketTaken             what stands where the socket goes must not be touched
 ├── StorageError                the truth could not be written or read
 │   ├── NotNow                  it may well succeed later, and nothing is lost until then
 │   │   ├── NoSpace             the disk is full, over quota, read-only or below the reserve
@@ -44,6 +45,10 @@ class HomeBusy(HomeError):
         self.pid = pid
         who = f"another burnd (pid {pid}) is using it" if pid else "another burnd is using it"
         super().__init__(who, home, "stop that one first, or set RELAYBURN_HOME to another folder")
+
+
+class SocketTaken(HomeError):
+    """Raised when a file, a link or somebody else's socket is where ours should be, or its folder is not private."""
 
 
 class StorageError(BurndError):

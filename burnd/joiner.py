@@ -56,11 +56,11 @@ class Joiner:
         self._journal = journal
         self._projects = projects
 
-    async def join(self, held: Sequence[Held], agents: Sequence[AgentRow]) -> Outcome:
-        """Takes holdings and news of agents into the turns they are about."""
+    async def join(self, held: Sequence[Held], agents: Sequence[AgentRow], told: Iterable[Key] = ()) -> Outcome:
+        """Takes holdings and news of agents into the turns they are about, but for those `told` of otherwise."""
         keys = {(item.holding.source, item.holding.message_id) for item in held}
         rails = {(agent.session_id, agent.agent_id) for agent in agents}
-        keys |= await self._turns_of(rails)
+        keys |= await self._turns_of(rails) - set(told)
         messages = await self._load(keys)
         for item in held:
             _take(messages[item.holding.source, item.holding.message_id], item)
@@ -91,7 +91,7 @@ class Joiner:
     def _finish(self, message: _Message, agents: dict[Rail, list[AgentRow]], outcome: Outcome) -> None:
         if message.turn is None:
             return
-        turn = _linked(message.turn, agents.get(holder(message.turn), []))
+        turn = linked(message.turn, agents.get(holder(message.turn), []))
         if turn.project_key is None and turn.project is not None:
             turn = msgspec.structs.replace(turn, project_key=self._projects.key(turn.project))
         if not message.touched and turn == message.turn:
@@ -193,7 +193,8 @@ def _keep_agent(turn: Turn, before: Turn | None) -> Turn:
     return msgspec.structs.replace(turn, subagent=merged)
 
 
-def _linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:
+def linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:
+    """The turn with the call that started its agent, by the best word on it."""
     if turn.subagent is None or not told:
         return turn
     call = next((row.tool_use_id for row in told if row.tool_use_id), turn.subagent.parent_tool_use_id)

@@ -2,26 +2,136 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import sys
-from typing import TextIO
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
 
 import structlog
 
+from burnd.ledger.files import open_private
 
-def configure(*, as_json: bool, level: str = "info", stream: TextIO | None = None) -> None:
+AT_MOST_EVERY_S = 60.0
+MOST_BYTES = 5 << 20
+OLDER_KEPT = 3
+_REMEMBERED = 1000
+
+
+class Sink(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+
+def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None, colors: bool = False) -> None:
     """Sends events to `stream` (stderr by default). JSON is for machines, the other form for a terminal."""
-    out = stream or sys.stderr
     last: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=out.isatty())
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=colors)
     )
     structlog.configure(
         processors=[
+            Seldom(),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             last,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(stream or Stderr()),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+    # Libraries may put anything into their messages; that one of them said something is enough.
+    logging.basicConfig(handlers=[_Heard()], level=logging.WARNING, force=True)
+
+
+class Stderr:
+    """What is left of stderr: a daemon goes on when nobody reads its log any more, or nobody ever did.
+
+    Past Python's own buffer: what that cannot get rid of at the end would become the exit code.
+    """
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, text.encode("utf-8", "replace"))
+
+    def flush(self) -> None:
+        """Every write goes out at once."""
+
+
+class RotatedFile:
+    """A private file that is put aside when it is full, a few of them being kept. A full disk costs lines only."""
+
+    def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES, older_kept: int = OLDER_KEPT) -> None:
+        self._path = path
+        self._most = most_bytes
+        self._kept = older_kept
+        self._fd = self._open()
+
+    def write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")
+        with contextlib.suppress(OSError):
+            if os.fstat(self._fd).st_size + len(data) > self._most:
+                self._put_aside()
+            os.write(self._fd, data)
+
+    def flush(self) -> None:
+        """Every write goes out at once."""
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _open(self) -> int:
+        return open_private(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def _put_aside(self) -> None:
+        names = [self._path, *(self._path.with_name(f"{self._path.name}.{n + 1}") for n in range(self._kept))]
+        for older, newer in zip(names[:0:-1], names[-2::-1], strict=True):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(newer, older)
+        full, self._fd = self._fd, self._open()
+        os.close(full)
+
+
+class Seldom:
+    """Lets the same warning through once a minute; the next one that passes says how many were held back.
+
+    Warnings are the same when they differ in numbers only: ten thousand bad lines are one piece of news.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: dict[tuple[str, ...], tuple[float, int]] = {}
+
+    def __call__(self, _logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if method in ("debug", "info"):
+            return event
+        key = _gist(event)
+        now = self._clock()
+        at, held_back = self._said.get(key, (now - AT_MOST_EVERY_S, 0))
+        if now - at < AT_MOST_EVERY_S:
+            self._said[key] = (at, held_back + 1)
+            raise structlog.DropEvent
+        if len(self._said) >= _REMEMBERED:
+            self._said.clear()
+        self._said[key] = (now, 0)
+        return {**event, "held_back": held_back} if held_back else event
+
+
+def _gist(event: structlog.typing.EventDict) -> tuple[str, ...]:
+    texts = {name: value for name, value in event.items() if isinstance(value, str)}
+    return tuple(f"{name}={re.sub('[0-9]+', '#', value)}" for name, value in sorted(texts.items()))
+
+
+class _Heard(logging.Handler):
+    """What libraries log, by their name and the kind of error only."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        error = record.exc_info[0] if record.exc_info else None
+        structlog.get_logger().warning(
+            "library.warned", library=record.name, error=error.__name__ if error is not None else ""
+        )

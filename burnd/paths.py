@@ -1,21 +1,27 @@
-"""Where things are: the home, what is in it, and where the socket goes. Standard library only."""
+"""Where things are: the home, what is in it, and where the socket goes. Standard library only.
+
+burnctl imports this at every start, so nothing here may be slow to import.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel refuses at 104 (macOS) or 108 (Linux)
 
 
-@dataclass(frozen=True)
 class Home:
     """The folder that holds everything burnd keeps, and the names inside it."""
 
-    root: Path
+    __slots__ = ("root",)
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
 
     @property
     def config(self) -> Path:
@@ -68,32 +74,53 @@ class Home:
 
 def find_home(env: Mapping[str, str] = os.environ) -> Home:
     """`$RELAYBURN_HOME`, else `~/.relayburn`. Raises ValueError when neither can be told."""
-    chosen = env.get("RELAYBURN_HOME")
-    if chosen:
-        return Home(Path(chosen).expanduser().absolute())
-    return Home(user_home(env) / ".relayburn")
+    return Home(_path(home_folder(env)))
 
 
 def user_home(env: Mapping[str, str] = os.environ) -> Path:
     """The person's own folder; `HOME` as given wins over the password database."""
-    given = env.get("HOME")
-    if given:
-        return Path(given)
-    expanded = os.path.expanduser("~")  # falls back to the password database
-    if expanded == "~":
-        raise ValueError("no home folder: set HOME or RELAYBURN_HOME")
-    return Path(expanded)
+    return _path(_user_folder(env))
 
 
 def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
     """Where the daemon listens. Raises ValueError when no short enough path can be found."""
+    return _path(socket_file(str(home.root), env))
+
+
+# The same as strings: burnctl asks for the socket at every start, and pathlib alone takes longer to import than
+# the daemon takes to answer.
+
+
+def home_folder(env: Mapping[str, str] = os.environ) -> str:
+    if chosen := env.get("RELAYBURN_HOME"):
+        return os.path.abspath(os.path.expanduser(chosen))
+    return os.path.join(_user_folder(env), ".relayburn")
+
+
+def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
     if chosen := env.get("BURND_SOCKET"):
-        return Path(chosen)
-    usual = home.root / "burnd.sock"
+        return chosen
+    usual = os.path.join(home, "burnd.sock")
     if len(os.fsencode(usual)) <= SOCKET_PATH_LIMIT:
         return usual
     runtime = env.get("XDG_RUNTIME_DIR")
     if not runtime:
         raise ValueError(f"{usual} is too long for a socket: set XDG_RUNTIME_DIR, BURND_SOCKET or a shorter home")
-    name = hashlib.sha256(os.fsencode(home.root)).hexdigest()[:16]
-    return Path(runtime) / f"burnd-{name}.sock"
+    from hashlib import sha256  # noqa: PLC0415 - hardly ever needed
+
+    return os.path.join(runtime, f"burnd-{sha256(os.fsencode(home)).hexdigest()[:16]}.sock")
+
+
+def _user_folder(env: Mapping[str, str]) -> str:
+    if given := env.get("HOME"):
+        return given
+    expanded = os.path.expanduser("~")  # falls back to the password database
+    if expanded == "~":
+        raise ValueError("no home folder: set HOME or RELAYBURN_HOME")
+    return expanded
+
+
+def _path(text: str) -> Path:
+    from pathlib import Path  # noqa: PLC0415 - see above
+
+    return Path(text)

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace
+from burnd.forgetting import farewells, outdated
 from burnd.index import build
 from burnd.index.apply import Applier, fact_key
 from burnd.index.rows import shown_rail
@@ -27,12 +28,13 @@ from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
-from burnd.ledger.retention import Pruned, due
+from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.projects import ProjectKeys
 from burnd.records import Compaction, Content, Event, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, encode, written
 from burnd.records.times import to_iso
+from burnd.steps import Steps, Told
 
 Clock = Callable[[], int]
 T = TypeVar("T")
@@ -40,6 +42,7 @@ log = structlog.get_logger()
 
 RESERVE_BYTES = 20 << 20
 RESERVE_SHARE = 50  # one part in fifty
+DROPPED_AT_ONCE = 500  # sessions: what takes longer than a watchdog waits must show that it gets on
 
 
 def wall_ms() -> int:
@@ -55,6 +58,7 @@ class Batch:
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
     held: list[Held] = field(default_factory=list)
+    steps: list[Told] = field(default_factory=list)
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)
@@ -105,6 +109,9 @@ class Pipeline:
         self.now = now
         self.generation = 0  # how often the index was lost, and with it where the sources stood
         self.refused = 0  # records that could not have been read back, and so were not written
+        self.beats = 0  # goes up with everything that was done: how others see that it gets on
+        self.rebuilding: tuple[int, int] | None = None  # how far a rebuild has come, of how much
+        self.listeners: list[Callable[[Change], None]] = []  # each is told what was just made visible
         self._applier = Applier(index)
         self._projects = ProjectKeys()
         self._one_at_a_time = anyio.Lock()
@@ -123,9 +130,7 @@ class Pipeline:
 
     async def prune_content(self, older_than_ms: int) -> Pruned:
         """Deletes the content of sessions whose newest record is older than that."""
-        sidecars = due(self.content.sidecars.list(), older_than_ms, self.now())
-        found = ((self.content.sidecars.session_of(s.path), s) for s in sidecars)
-        planned = {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+        planned = await self._in_thread(outdated, self.content.sidecars, older_than_ms, self.now())
         async with self._writing():
             # A session that was written since the plan was made is not due any more.
             still = [s for s, sidecar in planned.items() if self.content.sidecars.size(s) == sidecar.size]
@@ -136,19 +141,56 @@ class Pipeline:
         async with self._writing():
             return await self._healed(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
 
-    async def rewrite_ledger(self, change: Callable[[Entry], Entry]) -> None:
-        """Replaces the whole ledger by one with every entry changed; unusable lines stay as they are."""
-        async with self._writing():
+    async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress = build.no_progress) -> int:
+        """Replaces the whole ledger by one with every entry changed; returns how many were.
+
+        Unusable lines stay as they are. Answers come from the old ledger's index until the new one and its
+        index are whole; then both are put in place at once. May be cancelled until then.
+        """
+        async with self._one_at_a_time, self._told(report) as report:
             if self._behind:
-                await self._catch_up()
-            self._behind = True
-            await self._in_thread(self.journal.rewrite, change)
-            await self._rebuild_index(build.no_progress, keep_cursors=True)
+                with anyio.CancelScope(shield=True):
+                    await self._catch_up()
+            total = self.journal.end
+            changed = await self._in_thread(
+                self.journal.write_beside, change, lambda done: report(min(done, total), 2 * total)
+            )
+            if changed:
+                await self._take_rewritten(lambda done, of: report(total + total * done // max(of, 1), 2 * total))
+            return changed
+
+    async def _take_rewritten(self, report: build.Progress) -> None:
+        new = Journal(files.beside(self.home.ledger), self.now())
+        try:
+            await self._rebuild_index(report, keep_cursors=True, rewritten=new)
+        finally:
+            new.close()
+            files.clear_replacement(self.home.ledger)
 
     async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
         """Makes the index anew from ledger and content, and swaps it in. May be cancelled until then."""
         async with self._one_at_a_time:
             await self._rebuild_index(report, keep_cursors=True)
+
+    @contextlib.asynccontextmanager
+    async def _told(self, report: build.Progress) -> AsyncIterator[build.Progress]:
+        """The same progress, for everybody to see as long as it lasts."""
+
+        def tell(done: int, total: int) -> None:
+            self.beats += 1
+            self.rebuilding = (done, total)
+            report(done, total)
+
+        before, self.rebuilding = self.rebuilding, (0, 0)
+        try:
+            yield tell
+        finally:
+            self.rebuilding = before
+
+    @property
+    def writing(self) -> bool:
+        """Whether something is being written just now."""
+        return self._one_at_a_time.locked()
 
     @contextlib.asynccontextmanager
     async def _writing(self) -> AsyncIterator[None]:
@@ -157,18 +199,28 @@ class Pipeline:
             with anyio.CancelScope(shield=True):
                 yield
 
-    async def _rebuild_index(self, report: build.Progress, *, keep_cursors: bool) -> None:
+    async def _rebuild_index(
+        self, report: build.Progress, *, keep_cursors: bool, rewritten: Journal | None = None
+    ) -> None:
         """Builds beside the index in use, which answers until the new one takes its place."""
         self._behind = True
         cursors = await _cursors_of(self.index) if keep_cursors else []
-        await build.build_beside(self.home.index_db, self.journal, self.content, report)
+        async with self._told(report) as told:
+            await build.build_beside(self.home.index_db, rewritten or self.journal, self.content, told)
         with anyio.CancelScope(shield=True):
             self.generation += 1
-            await self.index.swap(lambda: build.swap_in(self.home.index_db))
+            if rewritten is not None:
+                await self.index.disown()
+            await self.index.swap(lambda: self._put_in_place(rewritten is not None))
             self._applier = Applier(self.index)
             await self._apply(Change(cursors=cursors))
         self._behind = False
         log.info("index.rebuilt")
+
+    def _put_in_place(self, with_ledger: bool) -> None:
+        if with_ledger:
+            self.journal.put_in_place()
+        build.swap_in(self.home.index_db)
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -198,16 +250,19 @@ class Pipeline:
         if content or batch.files:
             self._check_room()
         joiner = Joiner(self.index, self.journal, self._projects)
-        joined = await joiner.join(batch.held, batch.agents)
+        joined = await joiner.join(batch.held, batch.agents, [told.key for told in batch.steps])
+        weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved = await self._unknown(await self._in_thread(self.content.shelve, content))
         self._behind = True
         placed = await self._in_thread(self.content.append_shelved, shelved, self.now())
         new_sessions = await self._new_sessions(batch.sessions)
-        said = await self._append([*new_sessions, *batch.entries, *joined.entries, *overheads])
+        said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed
-        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in joined.open]
+        change.blobs = {sha: data for item in shelved for sha, data in item.blobs.items()}
+        still_open = [*joined.open, *weighed.open]
+        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
         await self._apply(change)
         self._behind = False
         return len(said.logged)
@@ -292,6 +347,9 @@ class Pipeline:
         change.ledger_end = self.journal.end
         change.ledger_anchor = self.journal.anchor(self.journal.end)
         await self._applier.apply(change)
+        self.beats += 1
+        for listener in self.listeners:
+            listener(change)
 
     async def _catch_up(self) -> None:
         """Takes what a failed commit left durable into the index, so that it is not written twice."""
@@ -314,13 +372,16 @@ class Pipeline:
         """Says in the ledger what goes, then makes it go; the next start finishes what a crash cut short."""
         if self._behind:
             await self._catch_up()
-        entries = await self._farewells(session_ids, up_to_ms)
+        entries = await farewells(self.index, self.content.sidecars, session_ids, up_to_ms)
         self._behind = True
         await self._apply(Change(logged=(await self._append(entries)).logged))
         for entry in entries:
             self.keeping.learn(entry)
         present = [s for s in session_ids if self.content.sidecars.size(s)]
-        freed = await self._in_thread(self.content.drop, session_ids)
+        freed = 0
+        for begin in range(0, len(session_ids), DROPPED_AT_ONCE):
+            freed += await self._in_thread(self.content.drop, session_ids[begin : begin + DROPPED_AT_ONCE])
+            self.beats += 1
         freed += await self._in_thread(self.content.sweep)
         with contextlib.suppress(Locked):  # a long query still needs the log; closing the index cuts it as well
             await self.index.scrub()
@@ -329,23 +390,13 @@ class Pipeline:
         self._behind = False
         return Pruned(len(present), freed)
 
-    async def _farewells(self, session_ids: Sequence[str], up_to_ms: int) -> list[Entry]:
-        """What must outlive the content: when the session was, and how many messages it had."""
-        entries: list[Entry] = []
-        for session_id in session_ids:
-            found = await self.index.rows(_SESSION_FACTS, (session_id,))
-            source, created, updated, count, newest = found[0] if found else (None, None, None, 0, None)
-            sidecar_ms = self.content.sidecars.mtime_ms(session_id)
-            up_to = to_iso(max(up_to_ms, newest or 0, sidecar_ms))
-            if created is not None and updated is not None:
-                begun, ended = to_iso(created), to_iso(updated)
-                entries.append(Session(session_id=session_id, source=source or "", created_at=begun, updated_at=ended))
-            entries.append(Prune(session_id=session_id, up_to=up_to, messages=count))
-        return entries
+    def room(self) -> tuple[int, int]:
+        """(bytes that are free, bytes of them that are held in reserve)."""
+        free, size = files.free_bytes(self.home.root)
+        return free, min(RESERVE_BYTES, size // RESERVE_SHARE) if self.reserve is None else self.reserve
 
     def _check_room(self) -> None:
-        free, size = files.free_bytes(self.home.root)
-        reserve = min(RESERVE_BYTES, size // RESERVE_SHARE) if self.reserve is None else self.reserve
+        free, reserve = self.room()
         if free < reserve:
             raise NoSpace(
                 f"only {free} bytes are free and {reserve} are held in reserve",
@@ -359,13 +410,6 @@ class Pipeline:
             return await anyio.to_thread.run_sync(partial(work, *args), limiter=self._thread)
         except OSError as error:
             raise files.as_storage_error(error, self.home.root) from error
-
-
-_SESSION_FACTS = """
-SELECT n.name, s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count),
-       (SELECT max(ts) FROM messages WHERE session = s.id)
-FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
-"""
 
 
 async def _cursors_of(index: IndexStore) -> list[CursorChange]:

@@ -1,4 +1,4 @@
-"""The wire contract of burnd's socket, shared with its clients: version, limits, codes. Standard library only.
+"""The wire contract of burnd's socket, shared with its clients: version, limits, codes. Imports nothing, to start fast.
 
 One JSON-RPC 2.0 object a line, over a unix socket. Every answer's result carries `version`, the number below;
 a client that speaks another one says so instead of guessing.
@@ -6,30 +6,28 @@ a client that speaks another one says so instead of guessing.
 
 from __future__ import annotations
 
-from typing import Final
+VERSION = 1
 
-VERSION: Final = 1
-
-REQUEST_BYTES: Final = 1 << 20
-APPEND_BYTES: Final = 16 << 20  # for `sessions.append`, when its name stands in the first KiB
-ANSWER_BYTES: Final = 8 << 20
-CONNECTIONS: Final = 128
+REQUEST_BYTES = 1 << 20
+APPEND_BYTES = 16 << 20  # for `sessions.append`, when its name stands in the first KiB
+ANSWER_BYTES = 8 << 20
+CONNECTIONS = 128
 
 # JSON-RPC's own codes.
-NOT_JSON: Final = -32700
-NOT_A_REQUEST: Final = -32600
-NO_SUCH_METHOD: Final = -32601
-BAD_PARAMS: Final = -32602
-FAILED: Final = -32603
+NOT_JSON = -32700
+NOT_A_REQUEST = -32600
+NO_SUCH_METHOD = -32601
+BAD_PARAMS = -32602
+FAILED = -32603
 # Ours. Each error object has `code`, `message` (a sentence) and `data: {"name": ..., "hint": ...}`.
-BUSY: Final = -32001  # too many connections or questions at once
-TOO_LARGE: Final = -32002  # the request, or the answer without paging
-TOO_LONG: Final = -32003  # it took longer than its deadline
-NOT_FOUND: Final = -32004  # no such session, message, model
-NOT_NOW: Final = -32005  # no room on the disk, or the index is being rebuilt: try again
-REFUSED: Final = -32006  # well formed, but must not be done
+BUSY = -32001  # too many connections or questions at once
+TOO_LARGE = -32002  # the request, or the answer without paging
+TOO_LONG = -32003  # it took longer than its deadline
+NOT_FOUND = -32004  # no such session, message, model
+NOT_NOW = -32005  # no room on the disk, or the index is being rebuilt: try again
+REFUSED = -32006  # well formed, but must not be done
 
-NAMES: Final = {
+NAMES = {
     NOT_JSON: "not_json",
     NOT_A_REQUEST: "not_a_request",
     NO_SUCH_METHOD: "no_such_method",
@@ -43,4 +41,4 @@ NAMES: Final = {
     REFUSED: "refused",
 }
 
-USAGE_FIELDS: Final = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")

@@ -6,11 +6,19 @@ from typing import Any
 
 import msgspec
 
+from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
 from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
 from burnd.records import Copy, Turn
 
+_KIND = "cs.name, cm.name, cp.name, cf.name, c.tier, c.open, c.unlogged"
+_JOINS = """
+      JOIN classes c ON c.id = x.class JOIN names cs ON cs.id = c.source JOIN names cm ON cm.id = c.model
+      LEFT JOIN names cp ON cp.id = c.provider LEFT JOIN names cf ON cf.id = c.speed
+      LEFT JOIN places p ON p.id = x.place LEFT JOIN names f ON f.id = p.project
+      LEFT JOIN names g ON g.id = p.project_key"""
+_COUNTED = ", ".join(COUNTED)
 _QUERIES = {
     "turns": """
       SELECT s.name, t.message_id, se.session_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, pr.name,
@@ -42,6 +50,28 @@ _QUERIES = {
       SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length, digest
       FROM messages m JOIN sessions s ON s.id = m.session LEFT JOIN names t ON t.id = m.tool""",
     "skipped": "SELECT * FROM skipped",
+    "sums": f"""
+      SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, grain, bucket, {_COUNTED}
+      FROM sums x {_JOINS} LEFT JOIN names a ON a.id = x.activity""",
+    "session_sums": f"""
+      SELECT {_KIND}, f.name, g.name, a.name, x.activity = 0, b.name, u.agent_id, ut.name, s.session_id, grain, bucket,
+             {_COUNTED}
+      FROM session_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
+      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
+      LEFT JOIN names ut ON ut.id = u.type""",
+    "prompts": f"""
+      SELECT s.session_id, x.prompt_id, t.message_id, x.ts, {_KIND}, f.name, g.name, x.retries
+      FROM prompts x {_JOINS} JOIN sessions s ON s.id = x.session JOIN turns t ON t.id = x.turn""",
+    "endings": """
+      SELECT s.session_id, first_bucket, last_bucket, t.message_id, r.name, e.name, x.ts IS t.ts, x.class IS t.class
+      FROM endings x JOIN sessions s ON s.id = x.session LEFT JOIN turns t ON t.id = x.turn
+      LEFT JOIN names r ON r.id = x.stop_reason LEFT JOIN names e ON e.id = x.event""",
+    "unlogged": f"""
+      SELECT s.session_id, {_KIND}, f.name, g.name, x.ts, input, output, reasoning, cache_read, cache_create_5m,
+             cache_create_1h
+      FROM unlogged x {_JOINS} JOIN sessions s ON s.id = x.session""",
+    "session_tags": "SELECT key, session_id, ts, value FROM session_tags",
+    "narrow_tags": "SELECT key, ts, session_id, message_id, from_ts, to_ts, value FROM narrow_tags",
 }
 
 

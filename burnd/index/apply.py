@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import aiosqlite
 import msgspec
 
-from burnd.index import packs, rows
+from burnd.index import packs, rows, unlogged
+from burnd.index.rollup import Rollup
 from burnd.index.store import (
     AgentRow,
     Change,
@@ -46,6 +47,16 @@ _TURN_TOUCHES = (
     "project_key = coalesce(project_key, ?3), created_at = min(coalesce(created_at, ?4), ?4), "
     "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
 )
+# Of a block that stands in its sidecar twice the later line counts. Forgotten after the new row is in, so that
+# its number is not given out again.
+_SAID_BEFORE = (
+    "DELETE FROM messages WHERE session = ?1 AND rail = ?2 AND message_id = ?3 AND n = ?4 AND b = ?5 AND id < ("
+    "SELECT max(id) FROM messages WHERE session = ?1 AND rail = ?2 AND message_id = ?3 AND n = ?4 AND b = ?5)"
+)
+_SESSION_TAG = (
+    "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
+    "position = excluded.position, value = excluded.value WHERE (excluded.ts, excluded.position) >= (ts, position)"
+)
 _OTHER_TOUCHES = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
 
@@ -63,6 +74,7 @@ class Applier:
         self.store = store
         self._names: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
+        self._rollup = Rollup(store.prices)
 
     async def apply(self, change: Change) -> None:
         """All of a change, in one transaction that also says how far the ledger is covered."""
@@ -72,6 +84,7 @@ class Applier:
         except BaseException:
             self._names.clear()  # what was numbered in a transaction that did not happen
             self._sessions.clear()
+            self._rollup.forget()
             raise
 
     async def _apply(self, db: aiosqlite.Connection, change: Change) -> None:
@@ -81,6 +94,7 @@ class Applier:
         await self._write_turns(db, entries)
         await self._write_sessions(db, entries)
         await self._write_facts(db, entries)
+        await self._write_overheads(db, entries)
         await self._write_stamps_and_quotas(db, entries)
         await self._write_messages(db, change.placed)
         await _write_prunes(db, entries)
@@ -88,6 +102,7 @@ class Applier:
         await write_files(db, change.files)
         await _write_agents(db, change.agents)
         await self._write_open_turns(db, change)
+        await self._rollup.settle(db)
         if change.ledger_end is not None:
             await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
 
@@ -122,6 +137,9 @@ class Applier:
                 newest[old.id] = _Standing(turn, known[key])
         await self._replace_turns(db, newest)
         await _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
+        taken_back = [(row_id,) for row_id, standing in newest.items() if standing.turn.copy_of is not None]
+        await _many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
+        await _many(db, "DELETE FROM turns WHERE id = ?", taken_back)
 
     async def _write_open_turns(self, db: aiosqlite.Connection, change: Change) -> None:
         """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
@@ -161,12 +179,17 @@ class Applier:
         return known, int(next_id)
 
     async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, _Standing]) -> None:
+        if not newest:
+            return
+        await self._rollup.leave(db, newest)
+        shown = [(turn, known.open) for turn, known in newest.values()]
+        numbers = await self._rollup.number(db, shown, self._names)
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
-        for row_id, (turn, known) in newest.items():
+        for (row_id, (turn, known)), dimensions in zip(newest.items(), numbers, strict=True):
             session = self._sessions[turn.session_id]
             row = rows.turn_row(turn, row_id, session, self._name)
-            turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length))
+            turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length, *dimensions))
             call_rows += rows.call_rows(turn, row_id, self._name)
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         await _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
@@ -199,19 +222,31 @@ class Applier:
             session = self._sessions.get(rows.session_of(entry) or "")
             rail = getattr(entry, "rail_id", None)
             place = (digest, item.position, item.length)
-            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place))
+            name = self._name(entry.name) if isinstance(entry, Event) else None
+            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name))
+        self._rollup.touch(await _told_of(db, facts))
         await _many(
             db,
-            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length) VALUES(?,?,?,?,?,?,?,?) "
-            "ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, rail = excluded.rail, "
-            "ts = excluded.ts, digest = excluded.digest, position = excluded.position, length = excluded.length",
+            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name) "
+            "VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
+            "rail = excluded.rail, ts = excluded.ts, digest = excluded.digest, position = excluded.position, "
+            "length = excluded.length, name = excluded.name",
             facts,
         )
+
+    async def _write_overheads(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        said = [item.entry for item, _ in entries if isinstance(item.entry, Overhead)]
+        numbered = [(self._sessions[entry.session_id], self._names[entry.source], entry) for entry in said]
+        await unlogged.write(db, numbered, self._names)
 
     async def _write_stamps_and_quotas(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
         quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
         await _many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
+        said = [(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
+        await _many(db, _SESSION_TAG, [row for stamp in said for row in rows.session_tag_rows(*stamp)])
+        narrow = [row for stamp in said for row in rows.narrow_tag_rows(*stamp)]
+        await _many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
         await _many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
 
     async def _write_messages(self, db: aiosqlite.Connection, placed: Sequence[Placed]) -> None:
@@ -224,11 +259,17 @@ class Applier:
     async def _write_session_messages(self, db: aiosqlite.Connection, session: int, items: list[Placed]) -> None:
         numbers = await _message_numbers(db, session, {p.record.message_id for p in items})
         ends = await _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
+        known, seen = frozenset(numbers), set()
         message_rows: list[rows.Row] = []
+        said_again: list[rows.Row] = []
         new_messages = 0
         for item in items:
             rail = rows.shown_rail(item.record)
             place = (rail, item.record.message_id)
+            block = (session, *place, item.record.n, item.record.b)
+            if place in known or block in seen:
+                said_again.append(block)
+            seen.add(block)
             if place not in numbers:
                 numbers[place] = ends[rail]
                 ends[rail] += 1
@@ -241,6 +282,7 @@ class Applier:
             "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
             message_rows,
         )
+        await _many(db, _SAID_BEFORE, said_again)
         await _touch_session(db, session, items, new_messages)
 
 
@@ -255,6 +297,16 @@ def fact_key(key: tuple[str, ...]) -> str:
     return msgspec.json.encode(key[1:]).decode()
 
 
+async def _told_of(db: aiosqlite.Connection, facts: Sequence[rows.Row]) -> set[int]:
+    """The sessions that facts are about, and those that they were about before."""
+    keys = [(kind, key) for kind, key, *_ in facts if kind == "event"]
+    sql = (
+        "WITH w(kind, key) AS ({keys}) SELECT f.session FROM w CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
+    )
+    before = await select_keyed(db.execute_fetchall, sql, keys)
+    return {session for _, _, session, *_ in (*facts, *((0, 0, *row) for row in before)) if isinstance(session, int)}
+
+
 def _turn(pair: tuple[Logged, int]) -> Turn:
     entry = pair[0].entry
     assert isinstance(entry, Turn)  # noqa: S101 - callers pass turns only; this tells the type checker
@@ -267,7 +319,11 @@ def _names_in(item: Logged) -> Iterable[str | None]:
         return rows.turn_names(entry)
     if isinstance(entry, Session):
         return (entry.source or None, entry.project, entry.project_key)
-    return (entry.source,) if isinstance(entry, Copy | Compaction | Event | Overhead | Quota) else ()
+    if isinstance(entry, Event):
+        return (entry.source, entry.name)
+    if isinstance(entry, Overhead):
+        return (entry.source, *entry.models)
+    return (entry.source,) if isinstance(entry, Copy | Compaction | Quota) else ()
 
 
 async def _fill(

@@ -21,10 +21,14 @@ class TookTooLong(Exception):
 
 
 class Asking:
-    """A few connections, opened when first needed. A question that is cancelled or late is interrupted at once."""
+    """A few connections, opened when first needed. A question that is cancelled or late is interrupted at once.
 
-    def __init__(self, address: str) -> None:
+    `check` raises when there is nothing to ask; it is called when the file is not just being replaced.
+    """
+
+    def __init__(self, address: str, check: Callable[[], None]) -> None:
         self._address = address
+        self._check = check
         self._idle: list[sqlite3.Connection] = []
         self._free = anyio.Semaphore(AT_ONCE)
         self._threads = anyio.CapacityLimiter(AT_ONCE)
@@ -32,6 +36,7 @@ class Asking:
     async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
         """What `question` returns, seen in one consistent state of the index."""
         async with self._free:
+            self._check()
             connection = self._idle.pop() if self._idle else self._connect()
             try:
                 return await self._run(question, connection, within)

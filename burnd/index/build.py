@@ -54,9 +54,10 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
     start = int(meta.get("ledger_end", "0"))
     if start > journal.end or (start and journal.anchor(start) != meta.get("ledger_anchor")):
         raise IndexDamaged("was made from another ledger", str(store.path))
-    await _apply_ledger(Applier(store), journal, start, report)
+    total = journal.end + (await anyio.to_thread.run_sync(_size, content) if start < journal.end else 0)
+    await _apply_ledger(Applier(store), journal, start, lambda done, _: report(done, total))
     await _finish_prunes(store, content)
-    await _apply_content(store, content)
+    await _apply_content(store, content, lambda done: report(min(journal.end + done, total), total))
 
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
@@ -136,17 +137,20 @@ def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
     return covered == content.sidecars.size(session_id)
 
 
-async def _apply_content(store: IndexStore, content: ContentStore) -> None:
+async def _apply_content(store: IndexStore, content: ContentStore, report: Callable[[int], None]) -> None:
     """Adds rows for content that no transaction covered yet."""
     covered = dict(await store.rows("SELECT session_id, content_bytes FROM sessions WHERE content_bytes > 0"))
     uncovered = await anyio.to_thread.run_sync(_uncovered, content, covered)
     applier = Applier(store)
+    done = sum(covered.values())
     for session_id, start in uncovered:
         if start < covered.get(session_id, 0):
             await _forget_messages(store, session_id)
         records = content.stored(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(Change(placed=batch))
+            done += sum(placed.length for placed in batch)
+            report(done)
         await _mend_mtime(store, content, session_id)
 
 
@@ -156,6 +160,10 @@ async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str)
     ((newest_ms,),) = await store.rows(newest, (session_id,))
     if newest_ms is not None and newest_ms < content.sidecars.mtime_ms(session_id):
         content.sidecars.set_mtime(session_id, newest_ms)
+
+
+def _size(content: ContentStore) -> int:
+    return sum(sidecar.size for sidecar in content.sidecars.list())
 
 
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:

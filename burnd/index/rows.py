@@ -54,6 +54,9 @@ TURN_COLUMNS = [
     "digest",
     "position",
     "length",
+    "class",
+    "place",
+    "subagent",
 ]
 
 
@@ -136,6 +139,22 @@ def stamp_row(stamp: Stamp, position: int) -> Row:
     )
 
 
+def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
+    """What a stamp on a whole session says, a row for each key; none for other stamps."""
+    selector = stamp.selector
+    if selector.session_id is None or selector.range is not None:
+        return []
+    return [(key, selector.session_id, to_ms(stamp.ts), position, value) for key, value in stamp.enrichment.items()]
+
+
+def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
+    """What a stamp on a message or a time range says, a row for each key; none for other stamps."""
+    if session_tag_rows(stamp, position):
+        return []
+    _, ts, *selected, _ = stamp_row(stamp, position)
+    return [(key, position, ts, *selected, value) for key, value in stamp.enrichment.items()]
+
+
 def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
     resets = to_ms(quota.resets_at) if quota.resets_at else None
     return (position, to_ms(quota.ts), name_id(quota.source), quota.window, quota.used_percent, resets)
@@ -180,7 +199,7 @@ def tool_of(record: Content) -> str | None:
 NO_RAIL = ""
 LONGEST_TITLE = 120
 _ABOUT_A_SESSION = ("title:", LEAF)
-_TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:custom": 2}
+_TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:opencode": 1, "title:custom": 2}
 
 
 def shown_rail(record: Content) -> str:

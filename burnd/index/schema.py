@@ -165,5 +165,91 @@ CREATE TABLE cursors(
   source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
 """
 
-STEPS = (_TRUTH,)
+_SUMS = """
+-- What many turns have in common, by number; within these tables 0 stands for "none".
+CREATE TABLE classes(
+  id INTEGER PRIMARY KEY,
+  source INTEGER NOT NULL,
+  model INTEGER NOT NULL,
+  provider INTEGER NOT NULL,
+  speed INTEGER NOT NULL,
+  tier INTEGER NOT NULL,      -- the largest context size below the turn's own at which its price may change
+  open INTEGER NOT NULL,
+  unlogged INTEGER NOT NULL,  -- no turns, but what a harness says it used beyond them
+  UNIQUE(source, model, provider, speed, tier, open, unlogged)
+);
+-- The context sizes at which the turns of a model were told apart.
+CREATE TABLE tiers(
+  model INTEGER NOT NULL, provider INTEGER NOT NULL, sizes TEXT NOT NULL, PRIMARY KEY(model, provider)) WITHOUT ROWID;
+CREATE TABLE places(
+  id INTEGER PRIMARY KEY, project INTEGER NOT NULL, project_key INTEGER NOT NULL, UNIQUE(project, project_key));
+CREATE TABLE subagents(
+  id INTEGER PRIMARY KEY, agent_id TEXT NOT NULL, type INTEGER NOT NULL, UNIQUE(agent_id, type));
+ALTER TABLE turns ADD COLUMN class INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE turns ADD COLUMN subagent INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE facts ADD COLUMN name INTEGER;    -- of an event
+CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
+
+-- Sums over turns by time. Place and activity 0 stand for all of them, so that a sum over either needs few rows;
+-- grain says how long a bucket is; -1 is the activity of turns that have none.
+CREATE TABLE sums(
+  place INTEGER NOT NULL, activity INTEGER NOT NULL, grain INTEGER NOT NULL, bucket INTEGER NOT NULL,
+  class INTEGER NOT NULL,
+  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL,
+  edits INTEGER NOT NULL, one_shots INTEGER NOT NULL,
+  PRIMARY KEY(place, activity, grain, bucket, class)) WITHOUT ROWID;
+CREATE INDEX sums_of_nothing ON sums(n) WHERE n = 0;
+
+-- The same by session: grain 0 in quarters of an hour, grain 1 the whole session, 2 and 3 as these by activity.
+CREATE TABLE session_sums(
+  grain INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, activity INTEGER NOT NULL,
+  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, subagent INTEGER NOT NULL,
+  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL, partials INTEGER NOT NULL, empties INTEGER NOT NULL,
+  edits INTEGER NOT NULL, one_shots INTEGER NOT NULL,
+  PRIMARY KEY(grain, session, bucket, activity, class, place, branch, subagent)) WITHOUT ROWID;
+CREATE INDEX session_sums_of_nothing ON session_sums(n) WHERE n = 0;
+
+-- Prompts whose work edited something: where the first edit was made, and how many retries there were in all.
+CREATE TABLE prompts(
+  session INTEGER NOT NULL, prompt_id TEXT NOT NULL, turn INTEGER NOT NULL, ts INTEGER NOT NULL,
+  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, activity INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, retries INTEGER NOT NULL,
+  PRIMARY KEY(session, prompt_id)) WITHOUT ROWID;
+CREATE INDEX prompts_by_cell ON prompts(activity, class, retries, place, ts);
+
+-- When a session was, in quarters of an hour, its last turn on the main rail, and what happened after that.
+CREATE TABLE endings(
+  session INTEGER PRIMARY KEY, first_bucket INTEGER NOT NULL, last_bucket INTEGER NOT NULL,
+  turn INTEGER, ts INTEGER, class INTEGER, place INTEGER, branch INTEGER, activity INTEGER, subagent INTEGER,
+  quality TEXT, stop_reason INTEGER, event INTEGER);
+
+-- What a harness said a session used, and what of it no turn accounts for.
+CREATE TABLE overheads(
+  session INTEGER NOT NULL, source INTEGER NOT NULL, model INTEGER NOT NULL, ts INTEGER NOT NULL,
+  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  PRIMARY KEY(session, source, model)) WITHOUT ROWID;
+CREATE TABLE unlogged(
+  session INTEGER NOT NULL, class INTEGER NOT NULL, ts INTEGER NOT NULL, place INTEGER NOT NULL,
+  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  PRIMARY KEY(session, class)) WITHOUT ROWID;
+CREATE INDEX unlogged_by_time ON unlogged(ts);
+
+-- Stamps by key: of those on whole sessions the one that counts; all of those on less.
+CREATE TABLE session_tags(
+  key TEXT NOT NULL, session_id TEXT NOT NULL, ts INTEGER NOT NULL, position INTEGER NOT NULL, value TEXT NOT NULL,
+  PRIMARY KEY(key, session_id)) WITHOUT ROWID;
+CREATE TABLE narrow_tags(
+  key TEXT NOT NULL, position INTEGER NOT NULL, ts INTEGER NOT NULL, session_id TEXT, message_id TEXT,
+  from_ts INTEGER, to_ts INTEGER, value TEXT NOT NULL,
+  PRIMARY KEY(key, position)) WITHOUT ROWID;
+"""
+
+STEPS = (_TRUTH, _SUMS)
 VERSION = len(STEPS)

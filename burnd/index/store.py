@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -19,6 +19,7 @@ from burnd.index.asking import DEADLINE_S, Asking
 from burnd.ledger import files
 from burnd.ledger.content import Placed
 from burnd.ledger.journal import Journal, Logged
+from burnd.pricing import PriceTable
 from burnd.records import Turn
 from burnd.records.codec import Entry
 
@@ -97,6 +98,7 @@ class Change:
 
     logged: Sequence[tuple[Logged, int]] = ()
     placed: Sequence[Placed] = ()
+    blobs: Mapping[str, bytes] = field(default_factory=dict)  # what `placed` refers to, for whoever wants to read it
     cursors: Sequence[CursorChange] = ()
     files: Sequence[FileChange] = ()
     agents: Sequence[AgentRow] = ()
@@ -112,10 +114,11 @@ class IndexStore:
     def __init__(self, path: Path, writer: aiosqlite.Connection, readers: list[aiosqlite.Connection]) -> None:
         self.path = path
         self.closed = False
+        self.prices: PriceTable | None = None  # at whose context sizes sums tell turns apart; None: as shipped
         self.writer = writer
         self._idle = readers
         self._free = anyio.Semaphore(len(readers))
-        self._asking = Asking(read_only(path))
+        self._asking = Asking(read_only(path), self._check_open)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
@@ -135,8 +138,7 @@ class IndexStore:
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query gives, on a connection that can only read."""
         async with self._free:
-            if self.closed:
-                raise IndexDamaged("is closed", str(self.path))
+            self._check_open()
             reader = self._idle.pop()
             try:
                 return [tuple(row) for row in await reader.execute_fetchall(sql, tuple(parameters))]
@@ -147,12 +149,14 @@ class IndexStore:
 
     async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
         """Runs a whole question in a thread, in one state of the index; interrupted when late or cancelled."""
-        if self.closed:
-            raise IndexDamaged("is closed", str(self.path))
         try:
             return await self._asking.ask(question, within)
         except sqlite3.Error as error:
             raise as_index_error(error, self.path) from error
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise IndexDamaged("is closed", str(self.path))
 
     async def meta(self) -> dict[str, str]:
         return {str(key): str(value) for key, value in await self.rows("SELECT key, value FROM meta")}
@@ -205,6 +209,11 @@ class IndexStore:
                 return
             await anyio.sleep(0.05)
         raise Locked("somebody keeps reading it", str(self.path))
+
+    async def disown(self) -> None:
+        """Says that this index is of no ledger any more: found beside one, it is made anew."""
+        async with self.transaction() as db:
+            await _set_meta(db, {"ledger_anchor": "none"})
 
     async def seal(self) -> None:
         """Makes the file whole without its log, so that it may be moved; closing alone would not say if it failed."""

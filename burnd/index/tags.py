@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.fold import lineage
 
 TurnKey = tuple[str, str]
+Keyed = Callable[[str, Iterable[Sequence[Any]]], list[tuple[Any, ...]]]
 
 
 class _Stamped(NamedTuple):
@@ -24,14 +24,17 @@ class _Stamped(NamedTuple):
         return self.from_ts is None or self.to_ts is None or self.from_ts <= ts < self.to_ts
 
 
-async def tags_of(index: IndexStore, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, str]]:
-    """What stamps say of the turns with these (source, messageId), last write winning per key."""
-    turns = await select_keyed(index.rows, _TURNS, keys)
-    parents = await _parents(index, {session_id for *_, session_id in turns})
+def tags_of(keyed: Keyed, keys: Sequence[TurnKey]) -> dict[TurnKey, dict[str, str]]:
+    """What stamps say of the turns with these (source, messageId), last write winning per key.
+
+    `keyed` runs SQL with `{keys}` standing for the keys it is given.
+    """
+    turns = keyed(_TURNS, keys)
+    parents = _parents(keyed, {session_id for *_, session_id in turns})
     lines = {session_id: lineage(session_id, parents) for *_, session_id in turns}
     ancestors = {ancestor for line in lines.values() for ancestor in line}
-    by_session = _grouped(await select_keyed(index.rows, _BY_SESSION, [(s,) for s in sorted(ancestors)]))
-    by_message = _grouped(await select_keyed(index.rows, _BY_MESSAGE, [(key[1],) for key in keys]))
+    by_session = _grouped(keyed(_BY_SESSION, [(s,) for s in sorted(ancestors)]))
+    by_message = _grouped(keyed(_BY_MESSAGE, sorted({(key[1],) for key in keys})))
     return {
         (source, message_id): _fold(lines[session_id], ts, by_session, by_message.get(message_id, []))
         for source, message_id, ts, session_id in turns
@@ -50,12 +53,12 @@ def _fold(
     return folded
 
 
-async def _parents(index: IndexStore, session_ids: set[str]) -> dict[str, str]:
+def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:
     """Who is whose parent, from these sessions up to their roots."""
     parents: dict[str, str] = {}
     wanted = set(session_ids)
     while wanted:
-        found = await select_keyed(index.rows, _PARENTS, [(session_id,) for session_id in sorted(wanted)])
+        found = keyed(_PARENTS, [(session_id,) for session_id in sorted(wanted)])
         parents.update(found)
         wanted = {parent for _, parent in found} - parents.keys()
     return parents

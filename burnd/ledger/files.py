@@ -66,28 +66,35 @@ def replace_file(path: Path, data: bytes) -> None:
         new.append(data)
 
 
+def beside(path: Path) -> Path:
+    """Where a replacement of `path` is made."""
+    return path.with_name(path.name + ".new")
+
+
 def clear_replacement(path: Path) -> Path:
     """Removes what an interrupted replacement left; returns where the next one is made."""
-    beside = path.with_name(path.name + ".new")
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(beside)
-    return beside
+        os.unlink(beside(path))
+    return beside(path)
+
+
+def take_replacement(path: Path) -> None:
+    """Puts what was made beside `path` in its place."""
+    os.replace(beside(path), path)
+    sync_folder(path.parent)
 
 
 @contextlib.contextmanager
 def replacement(path: Path) -> Iterator[AppendFile]:
     """An empty file beside `path` that takes its place when the block ends well, and goes when it does not."""
-    beside = clear_replacement(path)
-    new = AppendFile(beside)
+    new = AppendFile(clear_replacement(path))
     try:
         yield new
         new.close()
-        os.replace(beside, path)
-        sync_folder(path.parent)
+        take_replacement(path)
     except BaseException:
         new.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(beside)
+        clear_replacement(path)
         raise
 
 

@@ -51,7 +51,9 @@ class Folded:
             self.stamps.append((to_ms(entry.ts), item.position, entry))
         else:
             key = identity(entry)
-            self.latest[key] = merge(self.latest.get(key), entry)
+            standing = self.latest[key] = merge(self.latest.get(key), entry)
+            if isinstance(standing, Turn) and standing.copy_of is not None:
+                del self.latest[key]
 
     @property
     def turns(self) -> dict[Key, Turn]:

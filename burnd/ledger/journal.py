@@ -11,7 +11,7 @@ from typing import NamedTuple
 from burnd.errors import StorageError
 from burnd.ledger import files
 from burnd.ledger.lines import last_newline, read_lines
-from burnd.records.codec import Entry, Skipped, decode, encode
+from burnd.records.codec import Entry, Skipped, decode, encode_over
 
 TORN_KEPT = 1 << 20
 _LONGEST_ANCHOR = 64 << 10
@@ -66,22 +66,39 @@ class Journal:
         before = self._file.read_at(begin, position - begin)
         return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
-    def rewrite(self, change: Callable[[Entry], Entry]) -> None:
-        """Puts a ledger with every entry changed in this one's place, atomically; unusable lines stay."""
-        with files.replacement(self.path) as new:
-            _write_in_batches(new, (self._changed(*found, change) for found in read_lines(self.path)))
+    def rewrite(self, change: Callable[[Entry], Entry]) -> int:
+        """Puts a ledger with every entry changed in this one's place, atomically; returns how many were."""
+        changed = self.write_beside(change)
+        if changed:
+            self.put_in_place()
+        return changed
+
+    def write_beside(self, change: Callable[[Entry], Entry], passed: Callable[[int], None] = lambda _: None) -> int:
+        """Makes a ledger with every entry changed, durable and whole, beside this one; unusable lines stay.
+
+        Returns how many were changed; where none was, nothing is left there. `passed` hears how far it has come.
+        """
+        rewriting = _Rewriting(self._file, change)
+        beside = files.AppendFile(files.clear_replacement(self.path))
+        try:
+            _write_in_batches(beside, (rewriting.line(*found) for found in read_lines(self.path)), passed)
+        except BaseException:
+            files.clear_replacement(self.path)
+            raise
+        finally:
+            beside.close()
+        if not rewriting.changed:
+            files.clear_replacement(self.path)
+        return rewriting.changed
+
+    def put_in_place(self) -> None:
+        """Goes on with the ledger that was made beside this one."""
+        files.take_replacement(self.path)
         self._file.close()
         self._file = files.AppendFile(self.path)
 
     def close(self) -> None:
         self._file.close()
-
-    def _changed(self, position: int, length: int, line: bytes, change: Callable[[Entry], Entry]) -> bytes:
-        entry = decode(line)
-        if isinstance(entry, Skipped):
-            return self._file.read_at(position, length)  # a line too long to be handed out is kept as well
-        new = change(entry)
-        return line if new is entry else encode(new)
 
     def _cut_torn_tail(self, now_ms: int) -> int:
         whole = last_newline(self._file.fd, self._file.end)
@@ -95,13 +112,32 @@ class Journal:
         return torn
 
 
-def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes]) -> None:
+class _Rewriting:
+    """Changes lines one by one and counts those that came out different."""
+
+    def __init__(self, file: files.AppendFile, change: Callable[[Entry], Entry]) -> None:
+        self.changed = 0
+        self._file = file
+        self._change = change
+
+    def line(self, position: int, length: int, line: bytes) -> bytes:
+        entry = decode(line)
+        if isinstance(entry, Skipped):
+            return self._file.read_at(position, length)  # a line too long to be handed out is kept as well
+        new = self._change(entry)
+        if new is entry:
+            return line
+        self.changed += 1
+        return encode_over(line, new)
+
+
+def _write_in_batches(new: files.AppendFile, lines: Iterable[bytes], passed: Callable[[int], None]) -> None:
     batch: list[bytes] = []
     size = 0
     for line in lines:
         batch.append(line)
         size += len(line)
         if size >= 1 << 20:
-            new.extend(b"".join(batch))
+            passed(new.extend(b"".join(batch)))
             batch, size = [], 0
     new.append(b"".join(batch))

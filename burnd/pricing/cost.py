@@ -69,6 +69,7 @@ class Card(TypedDict, total=False):
     cache_write: str
     tiers: list[TierCard]
     retired_after: str
+    fetched: str
 
 
 class Price(NamedTuple):

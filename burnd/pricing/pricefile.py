@@ -19,6 +19,7 @@ Listing = dict[str, dict[str, Card]]
 _FINEST = Decimal("1e-7")
 _HIGHEST = Decimal(1_000_000)
 _OPTIONAL = ("reasoning", "cache_read", "cache_write")
+_DAYS = ("retired_after", "fetched")
 
 
 class PriceFileError(ValueError):
@@ -75,7 +76,7 @@ def _cards(file: str, provider: str, models: Mapping[str, Any]) -> dict[str, Car
         reader = _CostReader(file, f"{provider}/{model}")
         fields = _members(entry, file, reader.model)
         if fields.get("cost") is not None:
-            cards[model] = reader.card(fields["cost"], fields.get("retired_after"))
+            cards[model] = reader.card(fields["cost"], fields)
     return cards
 
 
@@ -86,14 +87,14 @@ class _CostReader:
         self.file = file
         self.model = model
 
-    def card(self, cost: Any, retired_after: Any) -> Card:
+    def card(self, cost: Any, beside: Mapping[str, Any]) -> Card:
+        """The card of a model; `beside` its cost a list may say when it was fetched and when last seen."""
         cost = self._object(cost, "cost")
         card: Card = {"input": self._required(cost, "input"), "output": self._required(cost, "output")}
         card.update(self._optional(cost, _OPTIONAL, "cost"))  # type: ignore[typeddict-item]
         if tiers := self._tiers(cost):
             card["tiers"] = tiers
-        if retired_after is not None:
-            card["retired_after"] = str(retired_after)
+        card.update({key: str(beside[key]) for key in _DAYS if beside.get(key) is not None})  # type: ignore[typeddict-item]
         return card
 
     def _tiers(self, cost: Mapping[str, Any]) -> list[TierCard]:

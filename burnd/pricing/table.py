@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Container, Iterator, Mapping
-from typing import Any, NamedTuple
+from difflib import get_close_matches
+from typing import Any, Literal, NamedTuple
 
 from burnd.pricing.cost import Card, Price, price_of
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
@@ -14,7 +15,15 @@ from burnd.pricing.pricefile import Listing, PriceFileError, read_listing
 SNAPSHOT = os.path.join(os.path.dirname(__file__), "prices.json")
 
 _OTHER_REGION = 10
+_NEAR = 0.75
 _LONGEST_NAME = 512  # an ARN has some 200 characters; more is no name, and not worth taking apart
+
+
+class Origin(NamedTuple):
+    """Which list a price is from, and the day it was taken, where that is known."""
+
+    listing: Literal["shipped", "yours"]
+    as_of: str | None
 
 
 class PriceTable:
@@ -39,6 +48,10 @@ class PriceTable:
         user = None if user_file is None else _read_user_file(user_file)
         return cls(snapshot["providers"], user, snapshot["asOf"])
 
+    def under(self, user: Listing) -> PriceTable:
+        """The same snapshot under another list of the user's."""
+        return PriceTable(self._snapshot, user, self.as_of)
+
     def find(self, model: str, provider: str | None = None) -> Price | None:
         """The price of a model as a log names it, or None when it is unpriced."""
         if len(model) > _LONGEST_NAME:
@@ -47,6 +60,35 @@ class PriceTable:
         if asked not in self._found:
             self._found[asked] = self._search(model, provider)
         return self._found[asked]
+
+    def origin(self, price: Price) -> Origin:
+        """Where a price that was found comes from."""
+        own, _ = self._shelves_of(price.provider)
+        if own.lists(price):
+            return Origin("yours", self._user[price.provider][price.model].get("fetched"))
+        return Origin("shipped", self.as_of or None)
+
+    def places(self, model: str, provider: str | None = None) -> list[str]:
+        """The providers whose lists are looked into for this name, in order."""
+        name = parse(model, self._known) if len(model) <= _LONGEST_NAME else None
+        if name is None:
+            return []
+        given = provider_id(provider, self._known) if provider else None
+        return [given] if given in LOCAL_PROVIDERS else list(dict.fromkeys(_places(name, given)))
+
+    def sellers(self, model: str) -> list[str]:
+        """The providers that list a model by this name, whoever makes it."""
+        found = ((place, self.find(model, place)) for place in sorted(self._known))
+        return [place for place, price in found if price is not None and price.provider == place]
+
+    def near(self, model: str, most: int = 5) -> list[str]:
+        """Names in your list or a maker's that are spelled much like this one: none of them is the model."""
+        makers = (place for places in MAKERS.values() for place in places)
+        listed = [*self._user.values(), *(self._snapshot.get(place, {}) for place in makers)]
+        names = {name.lower(): name for models in listed for name in models}
+        bare = model.strip().lower()[:_LONGEST_NAME].rsplit("/", 1)[-1]
+        names.pop(bare, None)
+        return [names[name] for name in get_close_matches(bare, names, most, _NEAR)]
 
     def thresholds(self) -> tuple[int, ...]:
         """Every context size at which some price changes, in order.
@@ -136,6 +178,9 @@ class _Shelf:
         if exact.rank > 0 or looser.rank == 0 or looser.model not in self._cards:
             return False
         return self.price(exact.model).standard != self.price(looser.model).standard
+
+    def lists(self, price: Price) -> bool:
+        return price.model in self._cards and self.price(price.model) == price
 
     def price(self, model: str) -> Price:
         name = parse(model, ())

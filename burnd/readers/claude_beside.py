@@ -12,10 +12,10 @@ from burnd.readers.claude_lines import SYSTEM_SUBTYPES, TITLES, BareLine
 from burnd.readers.claude_memory import NEVER, Memory, Spot, iso, tally
 from burnd.readers.claude_messages import note
 from burnd.readers.claude_state import KEPT_REQUESTS, LeafTitle
-from burnd.readers.claude_tools import short_hash
 from burnd.readers.claude_usage import count, stated_usage
 from burnd.readers.holding import LACKS_REQUEST, SOURCE
 from burnd.readers.safe_json import Rejected, Repaired
+from burnd.readers.weights import short_hash
 from burnd.records import Compaction, Overhead
 from burnd.records.content import Kind
 

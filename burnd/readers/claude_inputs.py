@@ -23,8 +23,9 @@ from burnd.readers.claude_prompts import (
     text_of,
 )
 from burnd.readers.claude_state import MAIN, AgentLink, Prompt, SavedOutput
-from burnd.readers.claude_tools import DELEGATES, short_hash
+from burnd.readers.claude_tools import DELEGATES
 from burnd.readers.holding import Holding
+from burnd.readers.weights import short_hash
 from burnd.records import Block, ToolCall
 
 _SNAPSHOT: Final = b'{"type":"prompt_snapshot"'

@@ -14,7 +14,7 @@ from burnd.readers.claude_content import CALLS, keep_message
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation, Link
-from burnd.readers.claude_tools import Arguments, Result, arguments_of, result_of, short_hash, size
+from burnd.readers.claude_tools import Arguments, Result, arguments_of, has_failed, result_of
 from burnd.readers.claude_usage import count, is_final
 from burnd.readers.holding import (
     FORKED,
@@ -25,6 +25,7 @@ from burnd.readers.holding import (
     Holding,
     LineKey,
 )
+from burnd.readers.weights import short_hash, size
 from burnd.records import Block, Event, Subagent, ToolCall
 
 REFUSAL: Final = "refusal"
@@ -236,7 +237,7 @@ def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> T
         target=call.target,
         args_hash=call.args_hash,
         result_hash=result.hash if memory.keep_hashes else None,
-        is_error=bool(piece.is_error) or (result.failed_exit and call.name == "Bash"),
+        is_error=has_failed(call.name, piece.is_error, result),
     )
 
 

@@ -9,8 +9,8 @@ import msgspec
 
 from burnd.readers import claude_lines
 from burnd.readers.claude_lines import Attachment, Line, Piece
-from burnd.readers.claude_tools import decoded_size, size
 from burnd.readers.safe_json import Rejected, Repaired
+from burnd.readers.weights import decoded_size, size
 from burnd.records import Block
 
 INTERRUPT: Final = "[Request interrupted by user"

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 
-from burnd.classify.shell import verb
 from burnd.readers import claude_lines
 from burnd.readers.claude_lines import Piece
-from burnd.readers.safe_json import Rejected, Unpacked, unpack
+from burnd.readers.safe_json import Unpacked, unpack
+from burnd.readers.targets import first_word, host_of, text_target, verb_of
+from burnd.readers.weights import HASH_DIGITS, args_hash, decoded_size, short_hash
 from burnd.records import Block, ToolCall
 
 DELEGATES: Final = frozenset({"Task", "Agent"})
-_LONGEST_TARGET: Final = 1024
-_SHORT_COMMAND: Final = 120
-_HASH_DIGITS: Final = 16
 _NAMED_BY: Final = {
     "Read": "file_path",
     "Edit": "file_path",
@@ -36,7 +32,6 @@ _NAMED_BY: Final = {
 _FILE_TOOLS: Final = frozenset(name for name, key in _NAMED_BY.items() if key in ("file_path", "notebook_path"))
 _SKILLS: Final = frozenset({"Skill", "SlashCommand"})
 _FAILED_EXIT: Final = re.compile(r"(?:Error: )?Exit code -?[1-9]")
-_encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 class Arguments(NamedTuple):
@@ -59,15 +54,6 @@ class Result(NamedTuple):
     failed_exit: bool
 
 
-def short_hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:_HASH_DIGITS]
-
-
-def size(text: str) -> int:
-    """The text's length in UTF-8."""
-    return len(text) if text.isascii() else len(text.encode())
-
-
 def arguments_of(piece: Piece) -> Arguments:
     """The call in a `tool_use` block. Arguments that cannot be opened still have a hash of their bytes."""
     name, raw = piece.name or "", piece.input
@@ -78,7 +64,7 @@ def arguments_of(piece: Piece) -> Arguments:
         id=piece.id or "",
         name=name,
         target=target,
-        args_hash=short_hash(bytes(raw) if isinstance(value, Rejected) else _encode(value)) if raw else None,
+        args_hash=args_hash(raw, value) if raw else None,
     )
     prompt = given.get("prompt") if name in DELEGATES else None
     return Arguments(
@@ -92,38 +78,13 @@ def arguments_of(piece: Piece) -> Arguments:
 def target_of(name: str, given: dict[str, Any]) -> str | None:
     """A path, a command's verb, a host, an agent's type or a skill's name; what was searched for is content."""
     if name == "Bash":
-        command = given.get("command")
-        return _verb(command) if isinstance(command, str) else None
+        return verb_of(given.get("command"))
     if name == "WebFetch":
-        return _host(given.get("url"))
+        return host_of(given.get("url"))
     if name in _SKILLS:
-        return _first_word(given.get("skill") or given.get("command"))
+        return first_word(given.get("skill") or given.get("command"))
     key = _NAMED_BY.get(name)
-    value = given.get(key) if key else None
-    return value[:_LONGEST_TARGET] if isinstance(value, str) and value else None
-
-
-def _verb(command: str) -> str:
-    return _verb_of_short(command) if len(command) <= _SHORT_COMMAND else verb(command)
-
-
-# Agents repeat their short commands all day.
-_verb_of_short: Final = lru_cache(maxsize=1024)(verb)
-
-
-def _host(url: Any) -> str | None:
-    if not isinstance(url, str):
-        return None
-    try:
-        host = urlsplit(url if "://" in url else f"//{url}").hostname
-    except ValueError:
-        return None
-    return host[:_LONGEST_TARGET] if host else None
-
-
-def _first_word(value: Any) -> str | None:
-    words = value.split(maxsplit=1) if isinstance(value, str) else []
-    return words[0][:_LONGEST_TARGET] if words else None
+    return text_target(given.get(key)) if key else None
 
 
 def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
@@ -143,7 +104,12 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
             text_bytes += len(data)
     blocks = [Block(kind="result", bytes=text_bytes, call_id=call_id)] if text_bytes or not images else []
     failed = bool(content) and _exited(content[0].text or "")
-    return Result((*blocks, *images), digest.hexdigest()[:_HASH_DIGITS], failed)
+    return Result((*blocks, *images), digest.hexdigest()[:HASH_DIGITS], failed)
+
+
+def has_failed(name: str, is_error: bool | None, result: Result) -> bool:
+    """Whether a call failed: its harness says so, or its command ended with an exit code other than zero."""
+    return bool(is_error) or (result.failed_exit and name == "Bash")
 
 
 def opened(raw: msgspec.Raw) -> str | list[Piece]:
@@ -163,12 +129,6 @@ def piece_bytes(piece: Piece) -> bytes:
     if piece.source is not None and piece.source.data:
         return piece.source.data.encode()
     return bytes(piece.content) or msgspec.json.encode({"type": piece.type, "name": piece.name})
-
-
-def decoded_size(base64_text: str) -> int:
-    """How many bytes a base64 text stands for."""
-    length = len(base64_text)
-    return length * 3 // 4 - base64_text.count("=", max(0, length - 2))
 
 
 def _kind(piece: Piece) -> str:

@@ -58,6 +58,8 @@ _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(_Envelope)
 _flat_stamp = msgspec.json.Decoder(_FlatStamp)
 _content = msgspec.json.Decoder(Content)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_KNOWN = {t: frozenset(t.__struct_encode_fields__) for t in KINDS.values()}
 
 
 def kind_of(entry: Entry) -> str:
@@ -70,6 +72,18 @@ def encode(entry: Entry) -> bytes:
         flat = {"v": VERSION, "kind": "stamp", "ts": entry.ts, "selector": entry.selector}
         return _to_json({**flat, "enrichment": entry.enrichment}) + b"\n"
     return _PREFIX[type(entry)] + _to_json(entry) + b"}\n"
+
+
+def encode_over(line: bytes, entry: Entry) -> bytes:
+    """A line that takes another's place: what that one said in fields we do not know stays said."""
+    if isinstance(entry, Stamp):
+        return encode(entry)
+    old = _fields.decode(_envelope.decode(line).record)
+    unknown = {name: value for name, value in old.items() if name not in _KNOWN[type(entry)]}
+    if not unknown:
+        return encode(entry)
+    new = _fields.decode(_to_json(entry))
+    return _PREFIX[type(entry)] + _to_json(new | unknown) + b"}\n"
 
 
 def decode(line: bytes) -> Entry | Skipped:

@@ -123,6 +123,8 @@ class Turn(Record, frozen=True, kw_only=True):
     prompt_retries: Count | None = None
     quality: Quality = always("final")
     basis: Basis | None = None
+    # The message turned out to be a copy of this one: all that was said of it before is taken back.
+    copy_of: str | None = None
 
 
 class Copy(Record, frozen=True, kw_only=True):

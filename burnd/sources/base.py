@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 State = Literal["watching", "polling", "waiting", "degraded", "absent"]
 
 
-class Status(msgspec.Struct, frozen=True, gc=False):
-    """How a source is doing, for a person: a word, and a sentence that says why."""
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """How far the first reading of what was there before has come, in bytes."""
+
+    done: int
+    total: int
+    per_second: float
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a source is doing, for a person: a word, and a sentence that says why.
+
+    `counts` are of what was read and passed over; `remedy` says what a person can do about a state that is not
+    as it should be.
+    """
 
     name: str
     state: State
@@ -18,6 +31,9 @@ class Status(msgspec.Struct, frozen=True, gc=False):
     files: int = 0
     pending: int = 0
     lag: float = 0.0  # seconds that the longest waiting piece of work has waited
+    progress: Progress | None = None
+    counts: Mapping[str, int] = {}
+    remedy: str = ""
 
 
 class Source(Protocol):
@@ -30,4 +46,21 @@ class Source(Protocol):
         """Read until cancelled. Failures of single inputs are counted and shown, never raised."""
         ...
 
+    async def flush(self, session_id: str | None = None) -> None:
+        """Return when everything that is readable now is recorded, and what was open is settled.
+
+        With a session, only what is open in that one is settled. Called while `run` runs, and cancelled when
+        that ends.
+        """
+        ...
+
     def status(self) -> Status: ...
+
+
+@runtime_checkable
+class Rooted(Protocol):
+    """A source that can be told of more places to read while it runs."""
+
+    def add_roots(self, folders: Sequence[str]) -> None:
+        """Read these as well from now on: folders as the harness itself is told them."""
+        ...

@@ -16,12 +16,12 @@ from burnd.errors import NotNow
 from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.holding import SOURCE
-from burnd.sources.base import Status
+from burnd.sources.base import Progress, State, Status
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import SUFFIX, Found, Scanner
 from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.queue import Queue
-from burnd.sources.roots import present
+from burnd.sources.roots import present, transcripts_below
 from burnd.sources.safe_open import Refused
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 from burnd.sources.watch import Times, Watcher
@@ -106,17 +106,43 @@ class ClaudeCode:
         self._bell.set()
         await done.wait()
 
+    def add_roots(self, folders: Sequence[str]) -> None:
+        """Reads below these folders as well, each as CLAUDE_CONFIG_DIR would name it."""
+        named = [root for root in transcripts_below(folders) if root not in self._named]
+        self._named = [*self._named, *named]
+        self._watcher.add_roots(named)
+
     def status(self) -> Status:
-        state, detail = self._watcher.state, self._watcher.detail
+        state, detail, remedy = self._condition()
+        return Status(
+            self.name,
+            state,
+            detail,
+            self.files,
+            len(self._queue),
+            self._queue.lag(),
+            progress=self._progress(),
+            counts=dict(self.counts),
+            remedy=remedy,
+        )
+
+    def _condition(self) -> tuple[State, str, str]:
+        """How it goes: a word, a sentence, and what to do about it."""
         if self._blocked:
-            return Status(self.name, "waiting", self._blocked, self.files, len(self._queue), self._queue.lag())
-        failures = self._queue.failures
-        if failures:
+            return "waiting", self._blocked, "free some space; nothing is lost meanwhile"
+        if failures := self._queue.failures:
             path, failure = next(iter(failures.items()))
-            return Status(
-                self.name, "degraded", f"{path}: {failure.reason}", self.files, len(self._queue), self._queue.lag()
-            )
-        return Status(self.name, state, detail, self.files, len(self._queue), self._queue.lag())
+            others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
+            return "degraded", f"{path}: {failure.reason}{others}", "see that it can be read; it is tried again"
+        remedy = "raise fs.inotify.max_user_watches" if "inotify watch limit" in self._watcher.detail else ""
+        return self._watcher.state, self._watcher.detail, remedy
+
+    def _progress(self) -> Progress | None:
+        backfill = self.backfill
+        if not len(self._queue) or backfill.done >= backfill.total:
+            return None
+        seconds = max(0.001, self._clock() - backfill.since)
+        return Progress(backfill.done, backfill.total, backfill.done / seconds)
 
     async def _watch(self) -> None:
         told = ""
@@ -313,6 +339,8 @@ class ClaudeCode:
         """While a lot is taken in, says now and then how far that is, and says when it is done."""
         now, backfill = self._clock(), self.backfill
         is_done = not len(self._queue)
+        if is_done:
+            self.backfill = Backfill()
         if backfill.total < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
             return
         if is_done and not backfill.told:
@@ -322,8 +350,7 @@ class ClaudeCode:
         log.info(
             "source.caught_up" if is_done else "source.progress", source=self.name, **facts, files=len(self._saved)
         )
-        self.backfill = Backfill() if is_done else backfill
-        self.backfill.told = 0.0 if is_done else now
+        backfill.told = now
 
     async def _settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""

@@ -26,6 +26,11 @@ def claude_roots(environ: Mapping[str, str], home: str, extra: Iterable[str] = (
     listed = configured.split(",") if "," in configured else []
     names = [configured, *listed, "~/.claude", "~/.config/claude", *extra]
     folders = [_absolute(name.strip(), home) for name in names if name.strip()]
+    return transcripts_below(folders)
+
+
+def transcripts_below(folders: Iterable[str]) -> list[str]:
+    """Where transcripts are in folders that the client was told to keep its things in."""
     return list(dict.fromkeys(os.path.join(folder, _TRANSCRIPTS) for folder in folders))
 
 

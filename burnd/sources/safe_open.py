@@ -45,6 +45,21 @@ def open_regular(path: str, *, root: str | None = None) -> int:
         os.close(folder)
 
 
+def small_file(path: str, root: str, largest: int) -> bytes | None:
+    """The bytes of a file that stands beside what is read, or None: it is never more than an addition."""
+    try:
+        fd = open_regular(path, root=root)
+    except (OSError, Refused, ValueError):
+        return None
+    try:
+        size = os.fstat(fd).st_size
+        return os.pread(fd, size, 0) if size <= largest else None
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
 def _open_in(folder: int | None, name: str, path: str) -> int:
     # Looked at before it is opened: opening a FIFO lets its writer go on, and opening a device can do anything.
     _refuse(path, os.stat(name, dir_fd=folder, follow_symlinks=False))

@@ -64,6 +64,11 @@ class Supervisor:
             return f"watching {watched:,} of {watched + self._short:,} folders, scanning the others"
         return f"watching {watched:,} folders"
 
+    def add_roots(self, named: Sequence[str]) -> None:
+        """More roots, looked at with the next check. The one call that may come while another runs in its thread."""
+        self._named = [*self._named, *named]
+        self._due["roots"] = float("-inf")
+
     def due(self) -> float:
         return min(self._due.values())
 

@@ -23,7 +23,8 @@ from burnd.records import Content, ToolResult
 from burnd.records.times import to_iso
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
-from burnd.sources.safe_open import Refused, open_regular
+from burnd.sources.hazard import Hazard
+from burnd.sources.safe_open import small_file
 from burnd.sources.tail import Tail
 
 _TOLD_BY = ("meta", "result", "prompt", "notification")
@@ -85,6 +86,7 @@ class Transcripts:
     def __init__(self, index_path: Path) -> None:
         self._files = OpenFiles()
         self._rows = RowSource(index_path)
+        self._hazard = Hazard(index_path.with_name("reading"))
         self._known: OrderedDict[str, Transcript] = OrderedDict()
 
     def get(self, path: str) -> Transcript | None:
@@ -109,7 +111,8 @@ class Transcripts:
         anew = chunk.rewound is not None or transcript.cursor is None
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
         reader = self._reader(transcript, anew=anew)
-        for offset, line in chunk.lines:
+        skipped = list(chunk.skipped)
+        for offset, line in self._hazard.lines(path_key(transcript.path), chunk.lines, skipped):
             reader.feed(line, offset)
         cursor = chunk.cursor
         if chunk.tail is not None:
@@ -122,7 +125,7 @@ class Transcripts:
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
-            skipped=chunk.skipped,
+            skipped=skipped,
             rewound=chunk.rewound,
         )
 
@@ -167,6 +170,7 @@ class Transcripts:
     def close(self) -> None:
         self._files.close()
         self._rows.close()
+        self._hazard.close()
 
     def _reader(self, transcript: Transcript, *, anew: bool) -> ClaudeReader:
         if transcript.place.rail_id is not None and transcript.place.meta is None:
@@ -184,7 +188,7 @@ class Transcripts:
         relative = meta_path(os.path.relpath(transcript.path, transcript.root))
         if relative is None:
             return
-        data = _small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
+        data = small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
         if data is not None:
             transcript.place = with_meta(transcript.place, data)
             transcript.reader = None
@@ -281,7 +285,7 @@ def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
     if place.session_id is None or place.rail_id is not None or not reading.content:
         return []
     path = os.path.join(transcript.path.removesuffix(".jsonl"), "custom-title.json")
-    data = _small_file(path, transcript.root, _LARGEST_META)
+    data = small_file(path, transcript.root, _LARGEST_META)
     if data is None:
         return []
     found = _titles.decode(data, 0)
@@ -321,7 +325,7 @@ def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None
         return None
     project = os.path.relpath(transcript.path, transcript.root).split(os.sep)[0]
     path = os.path.join(transcript.root, project, session, "tool-results", name)
-    data = _small_file(path, transcript.root, _LARGEST_OUTPUT)
+    data = small_file(path, transcript.root, _LARGEST_OUTPUT)
     if data is None:
         return None
     text = msgspec.json.encode(data.decode("utf-8", "replace"))
@@ -336,17 +340,3 @@ def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None
         kind="tool_result",
         tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
     )
-
-
-def _small_file(path: str, root: str, largest: int) -> bytes | None:
-    try:
-        fd = open_regular(path, root=root)
-    except (OSError, Refused, ValueError):
-        return None
-    try:
-        size = os.fstat(fd).st_size
-        return os.pread(fd, size, 0) if size <= largest else None
-    except OSError:
-        return None
-    finally:
-        os.close(fd)

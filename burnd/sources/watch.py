@@ -85,6 +85,7 @@ class Watcher:
         self._scanned_at = float("-inf")
         self._scan_took = 0.0
         self._expected = float("inf")
+        self._bell = anyio.Event()
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -110,6 +111,11 @@ class Watcher:
     def roots(self) -> list[Root]:
         """The roots that are there now: what a scan is to walk."""
         return self._supervisor.roots
+
+    def add_roots(self, named: Sequence[str]) -> None:
+        """Watch below these as well; they need not exist yet."""
+        self._supervisor.add_roots(named)
+        self._ring()
 
     async def changes(self) -> Dirty:
         """What changed since the last call; waits until something did or a scan is due."""

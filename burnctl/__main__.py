@@ -1,0 +1,5 @@
+"""`python -m burnctl` is the same as `burnctl`."""
+
+from burnctl.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,112 @@
+"""What Claude Code's own arguments say of the session it will write to: a new one, a named one, one not yet known."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+NEW, NAMED, RESUMED, CONTINUED, PICKED, NO_SESSION = "new", "named", "resumed", "continued", "picked", "no session"
+
+# Options whose next word is their value whatever it looks like, so that it is not taken for an option.
+_WITH_VALUE = """
+    --agent --agents --append-system-prompt --append-system-prompt-file --debug-file --effort --fallback-model
+    --input-format --json-schema --max-budget-usd --max-thinking-tokens --max-turns --model --name --output-format
+    --permission-mode --permission-prompt-tool --plugin-dir --session-id --setting-sources --settings --system-prompt
+    --system-prompt-file --teammate-mode
+""".split()  # noqa: SIM905 - as words they can be read
+_SHORT = {"c": "--continue", "r": "--resume", "h": "--help", "v": "--version", "n": "--name", "p": "--print"}
+_SHORT_ALONE = "chvp"  # without a value, so that more letters may follow
+# Programs of their own behind the same name: they hold no conversation.
+_COMMANDS = """
+    agents auth auto-mode config doctor install mcp migrate-installer plugin plugins remote-control setup-token update
+    upgrade
+""".split()  # noqa: SIM905 - as words they can be read
+
+
+class Session:
+    """Which session it will be, `kind`, and its id where the arguments name it."""
+
+    __slots__ = ("id", "kind")
+
+    def __init__(self, kind: str, session_id: str | None = None) -> None:
+        self.kind, self.id = kind, session_id
+
+
+def session_in(arguments: Sequence[str]) -> Session:
+    """The session that `claude ARGUMENTS` will write to."""
+    said: dict[str, str | None] = {}
+    for name, value in _options(arguments):
+        said.setdefault(name, value)
+    if said.keys() & {"", "--help", "--version"}:
+        return Session(NO_SESSION)
+    if (given := said.get("--session-id")) is not None:
+        return Session(NAMED, given)
+    is_old = said.keys() & {"--resume", "--continue"}
+    if is_old and "--fork-session" in said:
+        return Session(NEW)
+    if (resumed := said.get("--resume")) is not None and is_uuid(resumed):
+        return Session(RESUMED, resumed)
+    if "--resume" in said or said.keys() & {"--from-pr", "--teleport"}:
+        return Session(PICKED)
+    return Session(CONTINUED if is_old else NEW)
+
+
+def new_id() -> str:
+    """A random session id, a version 4 UUID."""
+    number = bytearray(os.urandom(16))
+    number[6] = number[6] & 0x0F | 0x40
+    number[8] = number[8] & 0x3F | 0x80
+    text = number.hex()
+    return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+def is_uuid(text: str) -> bool:
+    parts = text.split("-")
+    return [len(part) for part in parts] == [8, 4, 4, 4, 12] and set(text.lower()) <= set("0123456789abcdef-")
+
+
+def _options(arguments: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """Each option with its value; a command as the first word is an option without a name."""
+    rest = list(arguments)
+    is_first_word = True
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            return
+        if not word.startswith("-") or word == "-":
+            if is_first_word and word in _COMMANDS:
+                yield "", word
+            is_first_word = False
+        elif word.startswith("--"):
+            yield _long(word, rest)
+        else:
+            yield from _short(word[1:], rest)
+
+
+def _long(word: str, rest: list[str]) -> tuple[str, str | None]:
+    name, equals, value = word.partition("=")
+    if equals:
+        return name, value
+    return name, _value_of(name, rest)
+
+
+def _short(letters: str, rest: list[str]) -> Iterator[tuple[str, str | None]]:
+    """`-pc` is `-p -c`, `-rID` is `-r ID`."""
+    while letters:
+        letter, letters = letters[0], letters[1:]
+        name = _SHORT.get(letter, "-" + letter)
+        if letters and letter not in _SHORT_ALONE:
+            yield name, letters
+            return
+        yield name, None if letters else _value_of(name, rest)
+
+
+def _value_of(name: str, rest: list[str]) -> str | None:
+    """The next word, where the option takes one: always, or only one that is no option itself."""
+    is_optional = name in ("--resume", "--from-pr", "--teleport")
+    if rest and (name in _WITH_VALUE or (is_optional and not rest[0].startswith("-"))):
+        return rest.pop(0)
+    return None

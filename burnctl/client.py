@@ -1,0 +1,149 @@
+"""`Client`: the connection to burnd behind every command and every Python program that asks it something."""
+
+from __future__ import annotations
+
+import time
+
+from burnctl.errors import Failed, NotRunning
+from burnctl.methods import Methods
+from burnctl.wire import Wire
+from burnd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from types import TracebackType
+    from typing import Any, Self
+
+TIMEOUT_S = 30.0
+_PAUSE_S = 0.1
+
+
+class Client(Methods):
+    """A connection to burnd, made at the first question. Use it from one thread, and close it or use `with`.
+
+    Without a `socket_path` it asks the daemon of `$BURND_SOCKET` or of the home; `timeout` is for each answer, in
+    seconds. For `patience` seconds it asks again when burnd says that it cannot answer just now. The methods of the
+    socket are those of `Methods`.
+    """
+
+    def __init__(
+        self,
+        socket_path: str | os.PathLike[str] | None = None,
+        *,
+        timeout: float = TIMEOUT_S,
+        patience: float = 0.0,
+    ) -> None:
+        self._path = socket_path
+        self._timeout = timeout
+        self._patience = patience
+        self._wire: Wire | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the connection; the next question makes a new one."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def connect(self, wait: float = 0.0) -> None:
+        """Connects now. Raises NotRunning when nobody listened for `wait` seconds."""
+        if self._wire is not None and not self._wire.usable():
+            self.close()
+        deadline = time.monotonic() + wait
+        while self._wire is None:
+            try:
+                self._wire = Wire(self.socket_path, self._timeout)
+            except NotRunning:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _connected(self) -> Wire:
+        self.connect()
+        assert self._wire is not None  # noqa: S101 - what connect() promises
+        return self._wire
+
+    @property
+    def socket_path(self) -> str:
+        """Where burnd is expected to listen."""
+        if self._path is None:
+            from burnd.paths import home_folder, socket_file
+
+            try:
+                self._path = socket_file(home_folder())
+            except ValueError as error:
+                raise NotRunning(str(error), "") from None
+        return str(self._path)
+
+    def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        heard: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """Asks one question and returns the answer, its version checked.
+
+        `heard` is called with the parameters of what burnd says before it answers; each time the wait begins anew.
+        """
+        until = time.monotonic() + self._patience
+        while True:
+            try:
+                return self._connected().ask(method, params or {}, self._timeout if timeout is None else timeout, heard)
+            except BaseException as error:
+                # An answer that comes late must not be taken for the next question's.
+                self.close()
+                busy = isinstance(error, Failed) and error.code == protocol.NOT_NOW
+                if not busy or time.monotonic() >= until:
+                    raise
+            time.sleep(_PAUSE_S)
+
+    def stream(self, method: str, params: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
+        """Subscribes now, and yields what burnd sends until it ends the connection (then raises NoAnswer)."""
+        self.call(method, params)
+        return self._said_of(method)
+
+    def _said_of(self, method: str) -> Iterator[dict[str, Any]]:
+        wire = self._wire
+        try:
+            while wire is not None:
+                said = wire.receive(None)
+                if said is not None and said.get("method") == method:
+                    yield said.get("params") or {}
+        finally:
+            self.close()
+
+    def stamp(
+        self,
+        *,
+        session: str | None = None,
+        message: str | None = None,
+        from_ts: str | None = None,
+        to_ts: str | None = None,
+        **tags: str,
+    ) -> dict[str, Any]:
+        """Tags a session, one message, or a session's turns from `from_ts` to before `to_ts` (ISO times).
+
+        Durable when it returns: recorded by burnd, or spooled for it when it is down or busy. The answer's `state`
+        says which, `recorded` or `spooled`.
+        """
+        from burnctl import delivery, stamping
+
+        made = stamping.made(stamping.selector_of(session, message, from_ts, to_ts), tags)
+        return delivery.stamps(self, [made]).answer()
+
+    def stamp_many(self, stamps: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Makes many stamps, each in one of the forms that `burnctl stamp --stdin` takes: all of them, or none."""
+        from burnctl import delivery, stamping
+
+        return delivery.stamps(self, stamping.from_objects(stamps)).answer()

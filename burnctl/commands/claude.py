@@ -1,0 +1,126 @@
+"""`burnctl claude`: Claude Code with its session tagged and its wishes known before the first word is written."""
+
+from __future__ import annotations
+
+import os
+
+from burnctl import afterwards, claude_arguments, claude_folder, delivery, stamping, wrapper_options, wrapping
+from burnctl.claude_arguments import CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
+from burnctl.client import Client
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from typing import Any
+
+    from burnctl.claude_arguments import Session
+
+HELP = (
+    "Runs Claude Code with a session id of our making, tagged before it starts. RELAYBURN_CONTENT_STORE and "
+    "CLAUDE_CONFIG_DIR hold for that session even where burnd was started without them. With --resume, --continue or "
+    "--session-id among Claude Code's arguments that session is tagged, from now on. The exit code is Claude Code's."
+)
+EXAMPLES = (
+    "burnctl claude --tag workflowId=wf-1 --tag persona=senior",
+    "burnctl claude --tag step=review -- --model opus -p 'review the last commit'",
+    "burnctl claude --tag step=fix -- --resume 0f9c1d2e-...",
+    "RELAYBURN_CONTENT_STORE=off burnctl claude",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    wrapper_options.add(parser)
+    parser.add_argument(
+        "arguments", metavar="-- ARGUMENTS", nargs="...", help="Claude Code's own arguments, passed on untouched"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    tags = stamping.from_words(options.tag)
+    mode = wrapper_options.content_mode(os.environ)
+    arguments = wrapper_options.after_dashes(options.arguments)
+    session = claude_arguments.session_in(arguments)
+    program = wrapping.find_program("claude", "install Claude Code, or mend PATH")
+    if session.kind == NO_SESSION:
+        return wrapping.run(program, arguments).code
+    if session.kind == NEW:
+        session.id = claude_arguments.new_id()
+        arguments = ["--session-id", session.id, *arguments]
+    return Wrapped(session, tags, mode, quiet=options.quiet).run(program, arguments)
+
+
+class Wrapped:
+    """One run of Claude Code: what is said before it, and after it."""
+
+    def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
+        self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
+        self._begun = stamping.now_iso()
+        self._config = claude_folder.config_folder()
+
+    def run(self, program: str, arguments: Sequence[str]) -> int:
+        before: claude_folder.Look = {}
+        expected = None
+        if self._session.id is not None:
+            self._tell(self._session.id)
+        else:
+            before = self._look()
+            expected = self._expect(before)
+        ended = wrapping.run(program, arguments)
+        try:
+            session_id = self._session.id or self._find(before, expected)
+        except BurnctlError as error:
+            afterwards.say(str(error))  # what it did is done; its exit code is not ours to change
+            return ended.code
+        if session_id is not None and not ended.was_told_to_stop:
+            afterwards.tell_session(session_id, quiet=self._quiet)
+        return ended.code
+
+    def _expect(self, before: claude_folder.Look) -> str | None:
+        """The session that `--continue` should go on with: what is wished for it must be known before it starts."""
+        expected = claude_folder.newest(before) if self._session.kind == CONTINUED else None
+        if expected is not None:
+            with Client(timeout=delivery.ANSWER_S) as client:
+                delivery.announcement(client, self._wishes(expected), self._begun)
+        return expected
+
+    def _find(self, before: claude_folder.Look, expected: str | None) -> str | None:
+        """The session that was gone on with, known by what was written; tagged when it is found."""
+        found = claude_folder.written_to(before, self._look(), expected)
+        if found is None and self._tags:
+            afterwards.say("nothing was tagged: it cannot be told which session this was")
+        if found is not None:
+            with Client(timeout=delivery.ANSWER_S) as client:
+                if found != expected:
+                    delivery.late_announcement(client, self._wishes(found), self._begun)
+                self._stamp(client, found)
+        return found
+
+    def _tell(self, session_id: str) -> None:
+        """Announces and tags a session. What cannot be kept stops us here, before it starts."""
+        with Client(timeout=delivery.ANSWER_S) as client:
+            told = delivery.announcement(client, self._wishes(session_id), self._begun)
+            self._stamp(client, session_id, 0 if told.spooled else delivery.ANSWER_S)
+
+    def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
+        """A new session is tagged whole; an older one only from now on, so that its past stays as it was."""
+        if self._tags:
+            since = self._begun if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
+            stamp = stamping.made(stamping.selector_of(session_id, from_ts=since), self._tags, self._begun)
+            delivery.stamps(client, [stamp], timeout)
+
+    def _wishes(self, session_id: str) -> dict[str, Any]:
+        """Whose session it is, and what holds for it that the daemon cannot know."""
+        wishes: dict[str, Any] = {"sessionId": session_id, "source": "claude-code"}
+        if self._mode is not None:
+            wishes["contentMode"] = self._mode
+        if os.environ.get("CLAUDE_CONFIG_DIR"):
+            wishes["roots"] = [self._config]
+        return wishes
+
+    def _look(self) -> claude_folder.Look:
+        try:
+            return claude_folder.look(self._config, os.getcwd())
+        except OSError:
+            return {}

@@ -1,0 +1,91 @@
+"""`burnctl completions`: scripts that let a shell complete verbs, flags, session ids and models."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "prints a script that teaches a shell to complete commands, flags, session ids and models. Session ids and models "
+    "come from burnd when it runs; pressing Tab never starts it"
+)
+EXAMPLES = (
+    "source <(burnctl completions bash)     # in ~/.bashrc",
+    "source <(burnctl completions zsh)      # in ~/.zshrc, after compinit",
+    "burnctl completions fish > ~/.config/fish/completions/burnctl.fish",
+)
+
+# bash breaks words at = and :, which stand in flags and in names of models: what it broke is put together again for
+# the question, and what it has typed already is taken off the answers.
+_BASH = r"""# bash completions of burnctl; use with: source <(burnctl completions bash)
+_burnctl() {
+    local words=() word glue='' typed reply line
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [[ ${#words[@]} -gt 0 && ( $word == : || $glue == yes ) ]]; then
+            words[${#words[@]}-1]+=$word
+        elif [[ $word != = ]]; then
+            words+=("$word")
+        fi
+        [[ $word == : ]] && glue=yes || glue=''
+        [[ $word == = ]] && typed=equals || typed=''
+    done
+    [[ $typed == equals ]] && words+=('')
+    word=${words[${#words[@]}-1]}
+    local colon=''
+    [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && colon=${word%"${word##*:}"}
+    COMPREPLY=()
+    while IFS=$'\t' read -r reply line; do
+        COMPREPLY+=("${reply#"$colon"}")
+    done < <(burnctl completions words -- "${words[@]}" 2>/dev/null)
+}
+complete -o default -F _burnctl burnctl
+"""
+
+_ZSH = r"""#compdef burnctl
+# zsh completions of burnctl; use with: source <(burnctl completions zsh), or as _burnctl in a folder of $fpath
+_burnctl() {
+    local -a found
+    local word about
+    while IFS=$'\t' read -r word about; do
+        found+=("${word//:/\\:}:$about")
+    done < <(burnctl completions words -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    if (( ${#found} )); then _describe -V burnctl found; else _files; fi
+}
+if [[ $funcstack[1] == _burnctl ]]; then _burnctl "$@"; else compdef _burnctl burnctl; fi
+"""
+
+_FISH = r"""# fish completions of burnctl; save as ~/.config/fish/completions/burnctl.fish
+function __burnctl_words
+    set -l before (commandline -opc)
+    set -l typed (commandline -ct)
+    burnctl completions words -- $before[2..-1] "$typed" 2>/dev/null
+end
+function __burnctl_has_none
+    test (count (__burnctl_words)) -eq 0
+end
+complete -c burnctl -f -a '(__burnctl_words)'
+complete -c burnctl -n __burnctl_has_none -F
+"""
+
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
+    for shell in _SCRIPTS:
+        shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
+    # What the scripts ask: one candidate a line, a tab, and a word about it. Not meant for people.
+    words = shells.add_parser("words")
+    words.add_argument("word", nargs="*")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.shell in _SCRIPTS:
+        print(_SCRIPTS[options.shell], end="")
+        return 0
+    from burnctl.completing import candidates
+
+    for word, about in candidates(options.word):
+        print(f"{word}\t{about}")
+    return 0

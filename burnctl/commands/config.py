@@ -1,0 +1,106 @@
+"""`burnctl config`: makes, shows and changes burnd's settings, by handing over to burnd, which alone knows them."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.output import as_json
+from burnctl.settings import ask_burnd
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+HELP = "makes, shows and changes the settings in config.toml; the environment wins over them"
+EXAMPLES = (
+    "burnctl config init",
+    "burnctl config set content.retention_days 30",
+    "burnctl config set content.store off",
+    "burnctl config set claude.roots '[\"/mnt/work/.claude\"]'",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    init = actions.add_parser("init", help="write a config.toml that shows every setting with its default")
+    init.description = "writes a config.toml that shows every setting with its default and what it means"
+    show = actions.add_parser("show", help="show what holds, and where it was said")
+    show.description = "shows what holds for a daemon started now, and what the running one was started with, if other"
+    change = actions.add_parser("set", help="change one setting, keeping comments and every other line")
+    change.description = "changes one setting in config.toml, keeping comments and every other line"
+    change.add_argument("key", metavar="KEY", help="the setting, such as content.store")
+    change.add_argument("value", metavar="VALUE", help='a word, or any TOML value: 30, true, \'["a", "b"]\'')
+    path = actions.add_parser("path", help="print where config.toml belongs")
+    path.description = "prints where config.toml belongs, whether it is there or not"
+    for action in (init, show, change, path):
+        flags.as_json(action)
+    flags.no_color(show)
+
+
+def run(options: argparse.Namespace) -> int:
+    words = [options.key, options.value] if options.action == "set" else []
+    said = ask_burnd(options.action, *words)
+    if options.json:
+        return as_json(said)
+    if options.action == "show":
+        return _show(said, options)
+    if options.action == "set":
+        _tell_change(said)
+    else:
+        print(f"wrote {said['path']}" if options.action == "init" else said["path"])
+    return 0
+
+
+def _show(said: dict[str, Any], options: argparse.Namespace) -> int:
+    from burnctl.render import Column, Screen, table
+
+    screen = Screen.of(options)
+    rows = [(setting["key"], _toml(setting["value"]), _origin(setting)) for setting in said["settings"]]
+    columns = [Column("setting", style="bold"), Column("value", least=20), Column("from", style="dim", least=12)]
+    screen.show(table(columns, rows, screen))
+    _tell_stale(said["settings"])
+    return 0
+
+
+def _origin(setting: dict[str, Any]) -> str:
+    if setting["fromEnv"]:
+        return str(setting["env"])
+    return "default" if setting["value"] == setting["default"] else "config.toml"
+
+
+def _tell_change(said: dict[str, Any]) -> None:
+    before, now = _toml(said["before"]), _toml(said["value"])
+    print(f"{said['key']} = {now}" + (f"  (was {before})" if before != now else "  (as it was)"))
+    if said["overruledBy"]:
+        print(f"but {said['overruledBy']} is set in this environment, and wins over the file")
+    if before != now and _running() is not None:
+        print("the running burnd takes it up when it is started again: burnctl restart")
+
+
+def _tell_stale(settings: list[dict[str, Any]]) -> None:
+    """Says which settings the running daemon was started with that would be others now."""
+    running = _running()
+    other = [s["key"] for s in settings if running is not None and running.get(s["key"], s["value"]) != s["value"]]
+    if other:
+        print(f"\nthe running burnd was started with another {', '.join(other)}; bring it up to date: burnctl restart")
+
+
+def _running() -> dict[str, Any] | None:
+    """The settings of the running daemon; None when there is none, or it cannot say."""
+    from burnctl.client import Client
+
+    try:
+        with Client(timeout=2) as client:
+            said = client.config_show()
+    except BurnctlError:
+        return None
+    settings = said.get("settings") or []
+    return {setting["key"]: setting.get("value") for setting in settings if isinstance(setting, dict)}
+
+
+def _toml(value: Any) -> str:
+    """The value as it stands in the file: JSON writes text, numbers, true and lists the same way."""
+    import json
+
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,146 @@
+"""`burnctl doctor`: looks at everything burnd depends on, and says of each how it is and what to do."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from burnctl import flags
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.doctor.finding import Finding
+    from burnctl.render import Screen
+    from burnd.paths import Home
+
+HELP = (
+    "checks the home and its permissions, the settings, the socket, the daemon, the agents' logs and how long they are "
+    "kept, watch limits, prices, disk, clock, service and spool, and says what to do. Changes nothing and starts "
+    "nothing; exit code 1 when something is broken"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.as_json(parser)
+    flags.no_color(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from burnctl.doctor.finding import FAIL
+
+    findings = examine()
+    failed = any(finding.level == FAIL for finding in findings)
+    if options.json:
+        from burnctl.output import as_json
+        from burnd import protocol
+
+        as_json({"version": protocol.VERSION, "ok": not failed, "checks": [f.as_dict() for f in findings]})
+    else:
+        from burnctl.render import Screen
+
+        screen = Screen.of(options)
+        screen.show(report(findings, screen))
+    return 1 if failed else 0
+
+
+def examine() -> list[Finding]:
+    """Every check, in the order in which a person would go about it."""
+    from burnctl.client import Client
+    from burnctl.doctor import daemon
+    from burnctl.doctor import home as home_checks
+    from burnd.paths import find_home
+
+    try:
+        home = find_home()
+    except ValueError as error:
+        raise BurnctlError(str(error)) from None
+    now = time.time()
+    settings = _settings()
+    client = Client(timeout=5)
+    status, answers = daemon.ask(client)
+    findings = [
+        home_checks.folder(home),
+        home_checks.files(home),
+        home_checks.file_system(home),
+        home_checks.disk(home),
+        daemon.settings(settings),
+        daemon.socket(client.socket_path),
+        answers,
+        daemon.versions(status),
+    ]
+    if status is not None:
+        findings += [*daemon.degraded(status), daemon.prices(client)]
+    findings += _logs(settings)
+    findings += [
+        daemon.service(),
+        home_checks.spool(home, now, running=status is not None),
+        home_checks.leftovers(home),
+        daemon.clock(now, _written(home)),
+    ]
+    return findings
+
+
+def _settings() -> dict[str, Any] | BurnctlError:
+    from burnctl.settings import ask_burnd
+
+    try:
+        return ask_burnd("show")
+    except BurnctlError as error:
+        return error
+
+
+def _logs(settings: Any) -> list[Finding]:
+    from burnctl.doctor import logs
+    from burnd.paths import user_home
+
+    me = str(user_home())
+    said = {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
+    folders = logs.claude_folders(os.environ, me, said.get("claude.roots", ()))
+    found = logs.look(folders)
+    clean_up = logs.clean_up(folders)
+    findings = [*logs.harnesses(found, logs.opencode_databases(os.environ, me)), logs.watches(found)]
+    return [*findings, clean_up] if clean_up is not None else findings
+
+
+def _written(home: Home) -> float | None:
+    try:
+        return os.stat(home.ledger).st_mtime
+    except OSError:
+        return None
+
+
+_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "bold red")}
+
+
+def report(findings: list[Finding], screen: Screen) -> str:
+    """A line for each finding, its remedy below it, and a last word."""
+    import textwrap
+
+    from burnctl.render import clean, pad
+
+    wide = max(len(finding.name) for finding in findings)
+    margin = " " * (wide + 8)
+    lines = []
+    for finding in findings:
+        mark, style = _MARKS[finding.level]
+        head = f"{screen.paint(pad(mark, 4), style)}  {pad(clean(finding.name), wide)}  "
+        room = max(screen.width - len(margin), 20)
+        first, *rest = textwrap.wrap(clean(finding.says), room, break_on_hyphens=False) or [""]
+        lines += [head + first, *(margin + line for line in rest)]
+        if finding.remedy:
+            remedy = textwrap.wrap(clean(finding.remedy), room - 2, break_on_hyphens=False)
+            lines += [margin + screen.paint(("→ " if n == 0 else "  ") + line, "cyan") for n, line in enumerate(remedy)]
+    return "\n".join([*lines, "", _last_word(findings)])
+
+
+def _last_word(findings: list[Finding]) -> str:
+    failed = sum(finding.level == "fail" for finding in findings)
+    warned = sum(finding.level == "warn" for finding in findings)
+    if not failed and not warned:
+        return "all is well"
+    said = [f"{failed} broken" if failed else "", f"{warned} worth a look" if warned else ""]
+    return ", ".join(filter(None, said))

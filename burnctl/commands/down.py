@@ -1,0 +1,30 @@
+"""`burnctl down`: stops burnd and waits until it is gone."""
+
+from __future__ import annotations
+
+from burnctl.client import Client
+from burnctl.errors import NotRunning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "stops burnd and waits until it is gone. Nothing is lost by it: what agents log meanwhile is read at the next start"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no flags."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    from burnctl.stopping import stop
+
+    try:
+        pid = stop(Client())
+    except NotRunning:
+        print("burnd is not running")
+    else:
+        print(f"burnd (pid {pid}) has stopped")
+    return 0

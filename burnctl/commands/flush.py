@@ -1,0 +1,38 @@
+"""`burnctl flush`: returns when everything that agents have logged until now is recorded."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.naming import whole_id
+from burnctl.output import as_json
+from burnctl.starting import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "waits until everything that agents have logged until now is recorded, turns that were still open included. For "
+    "scripts that ask right after an agent has ended"
+)
+EXAMPLES = ("burnctl flush && burnctl summary --since 1h --json",)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="SESSION", help="settle the open turns of this session only")
+    flags.as_json(parser)
+    flags.no_start(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    client = reach(options)
+    answer = client.flush(session=whole_id(client, options.session))
+    missing = [source["name"] for source in answer["sources"] if not source["flushed"]]
+    if options.json:
+        as_json(answer)
+        return 1 if missing else 0
+    if missing:
+        raise BurnctlError(f"not all is recorded: {', '.join(missing)} does not run just now", "see: burnctl status")
+    print("everything that was readable is recorded")
+    return 0

@@ -1,0 +1,99 @@
+"""`burnctl forget`: erases what was said in sessions, at once and for good, after showing which."""
+
+from __future__ import annotations
+
+import sys
+
+from burnctl import flags
+from burnctl.errors import BurnctlError, Usage
+from burnctl.naming import whole_id
+from burnctl.output import as_json
+from burnctl.starting import reach
+from burnctl.telling import Telling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.render import Screen
+
+HELP = (
+    "erases what was said in a session, in a project's sessions, or in every session that has a text in it: prompts, "
+    "answers, tool inputs and results, from the store and from search, for the day a secret was pasted. Turns, tokens "
+    "and costs stay. It shows what it would erase and asks first; in a script it needs --yes. The harness's own logs "
+    "are not touched, but are never captured again up to now"
+)
+EXAMPLES = ("burnctl forget 0f9c12ab", "burnctl forget --project .", "burnctl forget --match sk-ant-api03 --yes")
+_SHOWN = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "session", metavar="SESSION", nargs="?", help="a session, with its subagents and child sessions"
+    )
+    parser.add_argument(
+        "--project", metavar="PROJECT", type=flags.project, help="every session of it; . is this folder's"
+    )
+    parser.add_argument("--match", metavar="TEXT", help="every session that has this text in it, exactly as written")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    chosen = {name: getattr(options, name) for name in ("session", "project", "match")}
+    if sum(value is not None for value in chosen.values()) != 1:
+        raise Usage("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
+    client = reach(options)
+    chosen["session"] = whole_id(client, chosen["session"])
+    with Telling("looking") as heard:
+        plan = client.content_forget(**chosen, dry_run=True, heard=heard)
+    if options.json:
+        return as_json(client.content_forget(**chosen) if options.yes else plan)
+    from burnctl.render import Screen, size
+
+    screen = Screen.of(options)
+    if not plan["count"]:
+        print("nothing to erase: no session has that in it")
+        return 0
+    print(_shown(plan, screen))
+    if not options.yes and not _agreed():
+        print("nothing was erased")
+        return 1
+    with Telling("erasing") as heard:
+        done = client.content_forget(**chosen, heard=heard)
+    print(f"erased the content of {_sessions(done['count'])}, {size(done['bytes'])}")
+    return 0
+
+
+def _agreed() -> bool:
+    """Whether the person says yes. Without one to ask, nothing is erased."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise BurnctlError("nothing was erased: there is nobody to ask", "to erase it without being asked, add --yes")
+    return input("erase it for good? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _shown(plan: dict[str, Any], screen: Screen) -> str:
+    """The sessions it is about, as many as a person reads, and how much it is in all."""
+    from burnctl.render import Column, number, size, table
+
+    rows = [
+        (row["sessionId"], row["source"], row["project"], number(row["messages"]), size(row["bytes"]))
+        for row in plan["sessions"][:_SHOWN]
+    ]
+    columns = [
+        Column("session", least=12),
+        Column("source", drop=2),
+        Column("project", least=12, where="start", style="cyan"),
+        Column("messages", "right"),
+        Column("text", "right", drop=1),
+    ]
+    lines = [table(columns, rows, screen)]
+    if (more := plan["count"] - len(rows)) > 0:
+        lines.append(f"... and {number(more)} more")
+    lines.append(f"\nThis would erase the content of {_sessions(plan['count'])}, {size(plan['bytes'])} on disk.")
+    return "\n".join(lines)
+
+
+def _sessions(count: int) -> str:
+    return "1 session" if count == 1 else f"{count:,} sessions"

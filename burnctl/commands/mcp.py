@@ -1,0 +1,32 @@
+"""`burnctl mcp`: serves past sessions to an agent, over the Model Context Protocol on stdin and stdout."""
+
+from __future__ import annotations
+
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "serves past sessions to an agent over the Model Context Protocol, on stdin and stdout: search_sessions, "
+    "session_messages, session_cost, why, summary, hotspots, compare. It only reads, its answers are short, and it "
+    "never starts burnd. It needs the package `mcp`, which comes with burnd[mcp]"
+)
+EXAMPLES = ("claude mcp add burnd -- burnctl mcp",)
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """There is nothing to choose."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    try:
+        from burnctl.mcp_tools import server
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "pydantic"):
+            raise
+        hint = "install it with: pip install 'burnd[mcp]'"
+        raise BurnctlError("the MCP server needs the package `mcp`, version 2 or newer", hint) from None
+    server().run("stdio")
+    return 0

@@ -1,0 +1,134 @@
+"""`burnctl pricing`: what a model costs and by whose list, and bringing in the newest list."""
+
+from __future__ import annotations
+
+from burnctl import flags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+HELP = "shows the price a model's turns are counted at, or brings in the newest prices"
+EXAMPLES = (
+    "burnctl pricing show claude-opus-5",
+    "burnctl pricing show glm-5.2 --provider openrouter",
+    "burnctl pricing update",
+    "burnctl pricing update --from api.json",
+)
+_KINDS = (
+    ("input", "input"),
+    ("output", "output"),
+    ("reasoning", "reasoning"),
+    ("cacheRead", "cache read"),
+    ("cacheCreate5m", "5-min write"),
+    ("cacheCreate1h", "1-hour write"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    show = actions.add_parser("show", help="what a model costs, by size of context and kind of token")
+    show.description = (
+        "shows dollars per million tokens, which list they are from and of which day; for a model without a price, "
+        "where it was looked for and which names are near"
+    )
+    show.add_argument("model", metavar="MODEL", help="its name, in any spelling that a log may have")
+    show.add_argument("--provider", metavar="NAME", help="who served it; without one its maker's price counts")
+    flags.reading(show)
+    update = actions.add_parser("update", help="fetch the newest list from models.dev, or take one from a file")
+    update.description = (
+        "fetches the newest price list and puts it into models.dev.json in the home, where burnd takes it up at once. "
+        "Prices you wrote there yourself stay. This is the only command that goes to the network"
+    )
+    update.add_argument("--from", dest="file", metavar="FILE", help="take this list instead, without the network")
+
+
+def run(options: argparse.Namespace) -> int:
+    return _update(options) if options.action == "update" else _show(options)
+
+
+def _update(options: argparse.Namespace) -> int:
+    """Left to burnd's own code, which alone knows what a good price list is."""
+    import subprocess
+    import sys
+
+    from burnctl.starting import say
+
+    if options.file is None:
+        say("fetching https://models.dev/api.json ...")
+    chosen = [] if options.file is None else ["--from", options.file]
+    return subprocess.run([sys.executable, "-P", "-m", "burnd.pricing.update", *chosen], check=False).returncode
+
+
+def _show(options: argparse.Namespace) -> int:
+    from burnctl.starting import reach
+
+    answer = reach(options).pricing_show(options.model, provider=options.provider)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(answer)
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options)
+    print(_priced(answer, screen) if answer["priced"] else _unpriced(answer, screen))
+    return 0
+
+
+def _priced(answer: dict[str, Any], screen: Screen) -> str:
+    from burnctl.render.tables import Column, table
+
+    found = answer["found"]
+    columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
+    rows = [[_over(tier["over"]), *(_rate(tier[kind]) for kind, _ in _KINDS)] for tier in answer["tiers"]]
+    lines = [f"{_name(answer, screen)} is priced as {found['provider']} {found['model']}, {_from(found)}."]
+    if found["retiredAfter"]:
+        lines.append(f"It is not sold any more; its last price, seen on {found['retiredAfter']}, still counts.")
+    lines += ["", "USD per million tokens:", table(columns, rows, screen, indent=2), ""]
+    lines.append(f"Fast mode costs twice that. A web search costs ${answer['searchUsd']:g}.")
+    return "\n".join(_wrapped(line, screen) for line in lines)
+
+
+def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
+    lines = [
+        f"{_name(answer, screen)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."
+    ]
+    if answer["lookedIn"]:
+        lines.append(f"Looked for at: {', '.join(answer['lookedIn'])}.")
+    if answer["soldBy"]:
+        lines.append(f"Listed by: {', '.join(answer['soldBy'])}; add --provider to see what it costs there.")
+    if answer["near"]:
+        lines.append(f"Near names, which are other models: {', '.join(answer['near'])}.")
+    lines.append("Give it a price in models.dev.json in the home, or try: burnctl pricing update")
+    return "\n".join(_wrapped(line, screen) for line in lines)
+
+
+def _name(answer: dict[str, Any], screen: Screen) -> str:
+    from burnctl.render.text import clean
+
+    served = f" (served by {clean(answer['provider'])})" if answer["provider"] else ""
+    return screen.paint(clean(answer["model"]), "bold") + served
+
+
+def _from(found: dict[str, Any]) -> str:
+    day = f" of {found['asOf']}" if found["asOf"] else ""
+    return f"by your own list{day}" if found["list"] == "yours" else f"by the list shipped with burnd{day}"
+
+
+def _over(tokens: int) -> str:
+    return f"over {tokens:,}" if tokens else "any size"
+
+
+def _rate(usd: float) -> str:
+    return f"${usd:.7f}".rstrip("0").rstrip(".")
+
+
+def _wrapped(line: str, screen: Screen) -> str:
+    if "\n" in line or "\x1b" in line or len(line) <= screen.width:
+        return line
+    import textwrap
+
+    return textwrap.fill(line, screen.width, break_on_hyphens=False)

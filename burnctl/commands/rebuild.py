@@ -1,0 +1,65 @@
+"""`burnctl rebuild`: makes the index or the labels of turns anew, while burnd goes on answering."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.errors import Usage
+from burnctl.starting import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.client import Client
+
+HELP = (
+    "makes what is derived anew: the index, from ledger and content (this is what it does unless told otherwise), or "
+    "with --reclassify the labels of turns, from their tool calls and from the prompts and errors that are still kept. "
+    "The old answers until the new is whole; the ledger is replaced at once or not at all"
+)
+EXAMPLES = ("burnctl rebuild", "burnctl rebuild --reclassify", "burnctl rebuild --reclassify --force")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--index", action="store_true", help="make the index anew")
+    parser.add_argument("--reclassify", action="store_true", help="label the turns that have no label")
+    parser.add_argument("--force", action="store_true", help="with --reclassify: label every turn anew")
+    flags.as_json(parser)
+    flags.no_start(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.force and not options.reclassify:
+        raise Usage("rebuild: --force goes with --reclassify", "see: burnctl help rebuild")
+    client = reach(options)
+    answers = []
+    if options.reclassify:
+        answers.append(_done(client, "labelling turns", reclassify=True, force=options.force or None))
+    if options.index or not options.reclassify:
+        answers.append(_done(client, "building the index", index=True))
+    for answer in answers:
+        if options.json:
+            from burnctl.output import json_line
+
+            json_line(answer)
+        else:
+            print(_told(answer))
+    return 0
+
+
+def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
+    """Asks for one thing to be made anew; at a terminal its progress is shown."""
+    from burnctl.telling import Telling
+
+    with Telling(what) as heard:
+        return client.rebuild(**params, heard=heard)
+
+
+def _told(answer: dict[str, Any]) -> str:
+    if answer["rebuilt"] == "index":
+        return "the index is made anew"
+    count = answer["turns"]
+    if not count:
+        return "every turn had its label already"
+    return f"{count:,} turns are labelled" if count != 1 else "1 turn is labelled"

@@ -1,0 +1,28 @@
+"""`burnctl restart`: stops burnd if it runs, and starts it."""
+
+from __future__ import annotations
+
+from burnctl.client import Client
+from burnctl.commands.up import bring_up
+from burnctl.errors import NotRunning
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = "stops burnd if it runs and starts it again, so that new settings or a new version hold"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no flags."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    from burnctl.stopping import stop
+
+    try:
+        stop(Client())
+    except NotRunning:
+        print("burnd was not running")
+    bring_up(Client())
+    return 0

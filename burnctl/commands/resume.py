@@ -1,0 +1,53 @@
+"""`burnctl resume`: prints the command that goes on with a session in its harness, in its folder."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.errors import BurnctlError
+from burnctl.starting import reach, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+HELP = (
+    "prints the command that goes on with a session where it was: in its folder, in the harness it was made with. "
+    "SESSION is an id, or as much of its beginning as no other one shares. With --json it prints what is known of the "
+    "session"
+)
+EXAMPLES = ("burnctl resume 0f9c1d2e", 'eval "$(burnctl resume 0f9c1d2e)"')
+_COMMANDS = {"claude-code": ("claude", "--resume"), "opencode": ("opencode", "--session")}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", metavar="SESSION", help="which session")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    session = reach(options).sessions_meta(options.session)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(session)
+    print(command(session))
+    return 0
+
+
+def command(session: dict[str, Any]) -> str:
+    """A line for a shell, whatever characters the folder has. Raises BurnctlError where no harness could go on."""
+    import os
+    import shlex
+
+    words = _COMMANDS.get(session["source"] or "")
+    if words is None:
+        whose = session["source"] or "nobody we know"
+        raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")
+    line = shlex.join([*words, session["sessionId"]])
+    folder = session["project"]
+    if not folder:
+        return line
+    if not os.path.isdir(folder):
+        say(f"{folder} is not there any more")
+    return f"cd {shlex.quote(folder)} && {line}"

@@ -1,0 +1,52 @@
+"""`burnctl search`: finds words in everything that was said."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.starting import reach
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "finds the sessions in which something was said: prompts, answers, thoughts, arguments and results of tools, "
+    "titles. Any of the words will do, and those that have more of them come first. What stands in quotation marks "
+    "must stand so in a message; a shell takes them away unless they are quoted themselves"
+)
+EXAMPLES = (
+    "burnctl search cron refactor",
+    "burnctl search --project . --since 4w 'resolve_dirs(config)'",
+    "burnctl search '\"connection refused\"' --tool Bash --all",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", metavar="WORD", nargs="+", help="what to look for")
+    flags.sessions(parser)
+    parser.add_argument("--role", choices=("user", "assistant", "tool_result"), help="only what one of these said")
+    parser.add_argument("--tool", metavar="TOOL", help="only calls of this tool and their results")
+    parser.add_argument("--session", metavar="SESSION", help="only in this session")
+    parser.add_argument("--all", action="store_true", help="every message that matches, not only each session's best")
+    parser.add_argument("--limit", metavar="N", type=int, help="at most so many hits (10; 20 at most)")
+    parser.add_argument("-B", dest="before", metavar="N", type=int, help="messages shown before each hit (4)")
+    parser.add_argument("-A", dest="after", metavar="N", type=int, help="messages shown after each hit (4)")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    chosen = flags.sessions_of(options) | {"role": options.role, "tool": options.tool, "session": options.session}
+    shown = {"limit": options.limit, "before": options.before, "after": options.after, "all": options.all or None}
+    answer = reach(options).sessions_search(" ".join(options.words), **chosen, **shown)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(answer)
+    import time
+
+    from burnctl.render.hits import found
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options)
+    screen.show(found(answer, screen, time.time() * 1000))
+    return 0

@@ -1,0 +1,110 @@
+"""`burnctl service`: has burnd started at login, by systemd or launchd, and takes that back."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from burnctl import flags
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from burnctl.service.launchd import Launchd
+    from burnctl.service.settings import Settings
+    from burnctl.service.systemd import Systemd
+
+HELP = "has burnd started at login and kept running, by systemd on Linux and by launchd on macOS"
+EXAMPLES = (
+    "burnctl service install",
+    "RELAYBURN_HOME=/data/burn burnctl service install --hardened",
+    "burnctl service install --print",
+    "burnctl service logs --follow",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    install = actions.add_parser("install", help="write the unit or agent, enable it and start it")
+    install.description = (
+        "writes the unit or agent, enables it and starts it. A service does not see your shell's variables: those that "
+        "burnd knows are written into it as they are now"
+    )
+    install.add_argument("--print", action="store_true", help="only show what would be written, and where")
+    install.add_argument("--hardened", action="store_true", help="systemd: also what needs user namespaces")
+    install.add_argument("--socket", action="store_true", help="systemd: also let it hold the socket")
+    install.add_argument(
+        "--update-prices", action="store_true", help="systemd: also fetch the newest prices once a week"
+    )
+    uninstall = actions.add_parser("uninstall", help="stop it and remove what install wrote")
+    uninstall.description = "stops it and removes what install wrote, and nothing else; what was recorded stays"
+    status = actions.add_parser("status", help="show what the service manager says of it")
+    status.description = "shows what the service manager says of it; exit code 3 when it does not run"
+    flags.as_json(status)
+    logs = actions.add_parser("logs", help="show the daemon's log")
+    logs.description = "shows the daemon's log, from the journal or from its file"
+    logs.add_argument("-n", "--lines", metavar="N", type=int, default=100, help="how many lines; 100 unless said")
+    logs.add_argument("-f", "--follow", action="store_true", help="go on as lines come")
+    for action in (install, uninstall, status, logs):
+        action.add_argument(
+            "--manager", choices=("systemd", "launchd"), help="whose service; this system's unless said"
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    manager = _manager(options)
+    if options.action == "install":
+        return _print(manager) if options.print else _tell(manager.install(_settings()))
+    if options.action == "uninstall":
+        return _tell(manager.uninstall())
+    if options.action == "logs":
+        return manager.logs(options.lines, follow=options.follow)
+    if options.json:
+        from burnctl.output import as_json
+        from burnd import protocol
+
+        return as_json({"version": protocol.VERSION, **manager.state()})
+    return manager.status()
+
+
+def _manager(options: argparse.Namespace) -> Systemd | Launchd:
+    name = options.manager or ("launchd" if sys.platform == "darwin" else "systemd")
+    wanted = {
+        "hardened": getattr(options, "hardened", False),
+        "socketed": getattr(options, "socket", False),
+        "priced": getattr(options, "update_prices", False),
+    }
+    if name == "launchd":
+        from burnctl.service.launchd import Launchd
+
+        return Launchd(os.environ, **wanted)
+    from burnctl.service.systemd import Systemd
+
+    return Systemd(os.environ, **wanted)
+
+
+def _settings() -> Settings:
+    from burnctl.errors import BurnctlError
+    from burnctl.service.settings import Settings, command_of, variables_in
+    from burnd.paths import home_folder, socket_file
+
+    try:
+        home = home_folder()
+        socket = socket_file(home)
+    except ValueError as error:
+        raise BurnctlError(str(error)) from None
+    return Settings(variables_in(os.environ, os.getcwd()), command_of(sys.executable), home, os.path.abspath(socket))
+
+
+def _print(manager: Systemd | Launchd) -> int:
+    """Every file with its path above it, as a comment of its own kind where it has one."""
+    for path, text in manager.files(_settings()).items():
+        print(f"# {path}\n{text}")
+    return 0
+
+
+def _tell(lines: list[str]) -> int:
+    for line in lines:
+        print(line)
+    return 0

@@ -1,0 +1,69 @@
+"""`burnctl stamp`: says something about turns that were or will be taken, and never loses it."""
+
+from __future__ import annotations
+
+import sys
+
+from burnctl import delivery, flags, stamping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+    from burnctl.delivery import Delivered
+
+HELP = (
+    "Tags a session, a part of it or one message, before its first turn or years after. With burnd down or busy the "
+    "stamp is spooled and taken in later: when this returns 0, it is safe on the disk."
+)
+EXAMPLES = (
+    "burnctl stamp --session 0f9c... workflowId=wf-1 persona=senior",
+    "burnctl stamp --session 0f9c... --from 2026-11-16T08:30:00Z --to 2026-11-16T09:00:00Z step=review",
+    "burnctl stamp --message msg_01... verdict=wrong",
+    "burnctl stamps export | ssh other burnctl stamp --stdin",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tags", metavar="KEY=VALUE", nargs="*", help="what to say; of equal keys the last counts")
+    parser.add_argument("--session", metavar="ID", help="the session, with its subagents and child sessions")
+    parser.add_argument("--message", metavar="ID", help="one message")
+    parser.add_argument("--from", metavar="TIME", dest="from_ts", help="only turns from this ISO time on")
+    parser.add_argument("--to", metavar="TIME", dest="to_ts", help="only turns before this ISO time")
+    parser.add_argument("--stdin", action="store_true", help="read many, one JSON object a line; all or none are taken")
+    flags.as_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from burnctl.client import Client
+
+    stamps = _from_stdin(options) if options.stdin else [_from_flags(options)]
+    with Client(timeout=delivery.ANSWER_S) as client:
+        _say(delivery.stamps(client, stamps), as_json=options.json)
+    return 0
+
+
+def _from_flags(options: argparse.Namespace) -> dict[str, Any]:
+    selector = stamping.selector_of(options.session, options.message, options.from_ts, options.to_ts)
+    return stamping.made(selector, stamping.from_words(options.tags))
+
+
+def _from_stdin(options: argparse.Namespace) -> list[dict[str, Any]]:
+    if options.tags or options.session or options.message or options.from_ts or options.to_ts:
+        raise stamping.BadStamp("with --stdin everything is said on the lines themselves")
+    if sys.stdin is None:
+        raise stamping.BadStamp("stdin is closed")
+    return stamping.from_lines(sys.stdin.buffer)
+
+
+def _say(done: Delivered, *, as_json: bool) -> None:
+    """JSON where asked for; a person sees a line; a script that did not ask hears nothing."""
+    if as_json:
+        from burnctl.output import as_json as print_json
+
+        print_json(done.answer())
+    elif sys.stdout is not None and sys.stdout.isatty():
+        for count, what in ((done.recorded, "recorded"), (done.spooled, f"in the spool for later: {done.reason}")):
+            if count:
+                print(f"{count} {'stamp' if count == 1 else 'stamps'} {what}")

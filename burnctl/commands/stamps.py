@@ -1,0 +1,117 @@
+"""`burnctl stamps`: what was said about turns, to be read by a person or taken to another machine."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.errors import Failed
+from burnctl.starting import reach
+from burnd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+    from typing import Any
+
+HELP = "lists the tags that were given, or exports them for another machine"
+EXAMPLES = (
+    "burnctl stamps list --session 0f9c...",
+    "burnctl stamps list --tag workflowId=wf-1",
+    "burnctl stamps export > stamps.jsonl",
+    "burnctl stamp --stdin < stamps.jsonl",
+)
+_PAGE = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", help="show them, the oldest first")
+    listing.description = "shows stamps in the order in which they were recorded"
+    export = actions.add_parser("export", help="print them as JSON lines that `burnctl stamp --stdin` takes")
+    export.description = (
+        "prints stamps in the ledger's own form, one JSON object a line, as `burnctl stamp --stdin` takes"
+    )
+    for action in (listing, export):
+        action.add_argument("--session", metavar="ID", help="only stamps of this session")
+        action.add_argument("--message", metavar="ID", help="only stamps of this message")
+        action.add_argument("--tag", metavar="KEY[=VALUE]", help="only stamps that say this")
+    flags.reading(listing)
+    flags.no_start(export)
+
+
+def run(options: argparse.Namespace) -> int:
+    found = _every(options)
+    if options.action == "export":
+        from burnctl.output import json_line
+
+        for stamp in found:
+            json_line({"v": 1, "kind": "stamp", **stamp})
+        return 0
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json({"version": protocol.VERSION, "stamps": list(found), "next": None})
+    return _show(list(found), options)
+
+
+def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All pages of them; smaller pages where the stamps are large."""
+    wanted: dict[str, Any] = {"session": options.session, "message": options.message}
+    if options.tag is not None:
+        key, equals, value = options.tag.partition("=")
+        wanted |= {"key": key, "value": value if equals else None}
+    client, limit, after = reach(options), _PAGE, None
+    while True:
+        try:
+            page = client.stamps_list(**wanted, limit=limit, after=after)
+        except Failed as error:
+            if error.code != protocol.TOO_LARGE or limit == 1:
+                raise
+            limit //= 2
+            continue
+        yield from page["stamps"]
+        after = page["next"]
+        if after is None:
+            return
+
+
+def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
+    from burnctl.render import Column, Screen, table
+
+    if not stamps:
+        print("there are no such stamps")
+        return 0
+    screen = Screen.of(options)
+    rows = [_row(stamp) for stamp in stamps]
+    columns = [
+        Column("said (UTC)", style="dim", drop=2),
+        Column("session or message", least=36),
+        Column("turns", least=10, drop=1),
+        Column("tags", least=20),
+    ]
+    if not any(span for _, _, span, _ in rows):
+        columns.pop(2)
+        rows = [(said, about, tags) for said, about, _, tags in rows]
+    screen.show(table(columns, rows, screen))
+    return 0
+
+
+def _row(stamp: dict[str, Any]) -> tuple[str, ...]:
+    selector = stamp["selector"]
+    about = selector["messageId"] if "messageId" in selector else selector["sessionId"]
+    span = selector.get("range")
+    return _minute(stamp["ts"]), about, _within(span) if span else "", _tags(stamp["enrichment"])
+
+
+def _within(span: dict[str, str]) -> str:
+    begins = "" if span["fromTs"].startswith("0001") else f"from {_minute(span['fromTs'])}"
+    ends = "" if span["toTs"].startswith("9999") else f"to {_minute(span['toTs'])}"
+    return f"{begins} {ends}".strip()
+
+
+def _minute(ts: str) -> str:
+    return ts[:16].replace("T", " ")
+
+
+def _tags(enrichment: dict[str, str]) -> str:
+    return " ".join(f"{key}={value}" for key, value in enrichment.items())

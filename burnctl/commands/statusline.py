@@ -1,0 +1,226 @@
+"""`burnctl statusline`: one line for the status bar of Claude Code, which calls it again and again: it never fails."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+HELP = (
+    "prints one line with what the session cost, what today cost, how much of the 5-hour window and of the week is "
+    "used, and how full the context is. Claude Code runs it for its status bar and tells it about the session on "
+    "stdin; the account's rate limits in there are recorded, for `burnctl limits` to show. It never starts burnd, and "
+    "shows what it was told when burnd is down"
+)
+EXAMPLES = ('in ~/.claude/settings.json: {"statusLine": {"type": "command", "command": "burnctl statusline"}}',)
+
+_PATIENCE_S = 0.25
+_MOST_BYTES = 4 << 20
+_WINDOWS = {"5h": "five_hour", "7d": "seven_day"}
+_HIGH, _TOO_HIGH = 80.0, 95.0
+_SPACE = " · "
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+
+
+def run(options: argparse.Namespace) -> int:
+    told = _told()
+    limits = _limits_in(told)
+    known = _ask(told, limits)
+    parts = _parts(told, limits, known or {}, colored=not options.no_color)
+    if not parts:
+        parts = ["nothing spent yet" if known is not None else "burnd is not running"]
+    sys.stdout.write(_SPACE.join(parts) + "\n")
+    return 0
+
+
+def _told() -> dict[str, Any]:
+    """What Claude Code says of the session; nothing, where that is not JSON or nobody says anything."""
+    import json
+
+    if sys.stdin is None or sys.stdin.isatty():
+        return {}
+    try:
+        told = json.loads(sys.stdin.buffer.read(_MOST_BYTES))
+    except (ValueError, OSError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
+    """By window, how many percent are used, and when it resets in seconds since 1970."""
+    found = {}
+    for window, name in _WINDOWS.items():
+        limit = _object(told, "rate_limits", name)
+        used = _number(limit.get("used_percentage"))
+        if used is not None and used >= 0:
+            found[window] = (used, _seconds(limit.get("resets_at")))
+    return found
+
+
+def _ask(told: dict[str, Any], limits: dict[str, tuple[float, float | None]]) -> dict[str, Any] | None:
+    """What burnd knows of the session, today and the window. It is told the limits, which nobody waits for."""
+    from burnctl.wire import Wire
+    from burnd.paths import home_folder, socket_file
+
+    session = told.get("session_id")
+    params = {"session": session} if isinstance(session, str) and session else {}
+    try:
+        home = home_folder()
+        wire = Wire(socket_file(home), _PATIENCE_S)
+    except (BurnctlError, ValueError):
+        _leave(limits)
+        return None
+    try:
+        answer = wire.ask("statusline", params, _PATIENCE_S)
+        if limits:
+            wire.tell("quota", {"readings": [_reading(*limit) for limit in limits.items()]}, _PATIENCE_S)
+    except (BurnctlError, OSError):
+        return None
+    finally:
+        wire.close()
+    return answer
+
+
+def _reading(window: str, limit: tuple[float, float | None]) -> dict[str, Any]:
+    used, resets = limit
+    return {"window": window, "usedPercent": used, **({} if resets is None else {"resetsAt": _iso(resets)})}
+
+
+def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
+    """Leaves the limits for when burnd is back: one file for each figure, however often it is told."""
+    import os
+
+    from burnctl.spool import put_as
+    from burnd.paths import home_folder
+
+    try:
+        home = home_folder()
+        for window, (used, resets) in limits.items():
+            name = f"quota-{window}-{resets or 0:.0f}-{used:.1f}"
+            if os.path.isdir(home) and not os.path.exists(os.path.join(home, "spool", f"{name}.json")):
+                record = {"v": 1, "ts": _iso(time.time()), "source": "claude-code", **_reading(window, (used, resets))}
+                put_as(home, name, {"v": 1, "kind": "quota", "record": record})
+    except (BurnctlError, ValueError, OSError):
+        return
+
+
+def _parts(
+    told: dict[str, Any], limits: dict[str, tuple[float, float | None]], known: dict[str, Any], *, colored: bool
+) -> list[str]:
+    from burnctl.render.numbers import money
+
+    session = _number(_object(known, "session").get("costUsd"))
+    if session is None:
+        session = _number(_object(told, "cost").get("total_cost_usd"))
+    today = _number(_object(known, "today").get("costUsd"))
+    parts = [] if session is None else [f"{money(session)} session"]
+    parts += [] if today is None else [f"{money(today)} today"]
+    parts += _windows(limits, _object(known, "window"), colored=colored)
+    context = _context(_object(told, "context_window"))
+    parts += [] if context is None else [_painted(f"ctx {context:.0f} %", context, colored=colored)]
+    crossed = known.get("crossed")
+    names = [str(name) for name in crossed] if isinstance(crossed, list) else []
+    return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
+
+
+def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:
+    """The account's own figures where they are known; else what was counted of the window."""
+    if "5h" not in limits:
+        limits = {**_recorded(counted), **limits}
+    shown = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
+    cost = _number(counted.get("costUsd"))
+    if "5h" not in limits and cost is not None:
+        from burnctl.render.numbers import duration, money
+
+        left = _number(counted.get("secondsLeft"))
+        shown.insert(0, f"5h {money(cost)}" + ("" if left is None else f", {duration(left)} left"))
+    return shown
+
+
+def _recorded(counted: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
+    quota = _object(counted, "quota")
+    used = _number(quota.get("usedPercent"))
+    return {} if used is None else {"5h": (used, _seconds(quota.get("resetsAt")))}
+
+
+def _limit(window: str, used: float, resets: float | None) -> str:
+    if resets is None or resets <= time.time():
+        return f"{window} {used:.0f} %"
+    form = "%H:%M" if resets - time.time() < 86_400 else "%a %H:%M"
+    return f"{window} {used:.0f} % until {time.strftime(form, time.localtime(resets))}"
+
+
+def _context(window: dict[str, Any]) -> float | None:
+    """How many percent of the context are full, as told or as its tokens tell."""
+    used = _number(window.get("used_percentage"))
+    if used is not None:
+        return used
+    size = _number(window.get("context_window_size"))
+    usage = _object(window, "current_usage")
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    tokens = [_number(usage.get(name)) for name in names]
+    if not size or size <= 0 or all(count is None for count in tokens):
+        return None
+    return 100 * sum(count or 0 for count in tokens) / size
+
+
+def _painted(text: str, percent: float, *, colored: bool) -> str:
+    import os
+
+    if not colored or percent < _HIGH or os.environ.get("NO_COLOR"):
+        return text
+    return f"\x1b[{31 if percent >= _TOO_HIGH else 33}m{text}\x1b[0m"
+
+
+def _object(value: dict[str, Any], *names: str) -> dict[str, Any]:
+    """What stands under these names, one in another; nothing, where that is no object."""
+    for name in names:
+        inner = value.get(name)
+        if not isinstance(inner, dict):
+            return {}
+        value = inner
+    return value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        finite = float(value)
+    except OverflowError:
+        return None
+    return finite if abs(finite) < 1e18 else None
+
+
+def _seconds(value: Any) -> float | None:
+    """Seconds since 1970, of a number of seconds or milliseconds, or of an ISO time."""
+    at = _number(value)
+    if at is not None:
+        at = at / 1000 if at > 1e11 else at
+        return at if 0 < at < 1e11 else None
+    if not isinstance(value, str):
+        return None
+    from datetime import datetime
+
+    try:
+        return datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1000):03d}Z"

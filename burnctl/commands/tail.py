@@ -1,0 +1,111 @@
+"""`burnctl tail`: turns as they happen, one line each, for a person to watch or a program to read."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+
+from burnctl import flags
+from burnctl.errors import Failed, NoAnswer, NotRunning
+from burnctl.naming import whole_id
+from burnctl.starting import reach, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from burnctl.render import Screen
+
+    Turns = Iterator[dict[str, Any]]
+
+HELP = (
+    "shows turns as they happen, one line each, until Ctrl-C: when, where, which model, tokens in and out, how much of "
+    "the context came from the cache, cost at API prices, activity and tools (a failed one is marked with !). At a "
+    "terminal the turn that is still being made stands dimly in the last line. With --json there is one object a line, "
+    "for open turns too"
+)
+EXAMPLES = ("burnctl tail --project .", "burnctl tail --json | jq --unbuffered .costUsd")
+_LOOK_AGAIN_S = 0.5
+_REMEMBERED = 1000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--session", metavar="SESSION", help="only this session")
+    parser.add_argument(
+        "--project", metavar="PROJECT", type=flags.project, help="only this project; . is this folder's"
+    )
+    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode")
+    parser.add_argument("--model", metavar="MODEL", help="only this model")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    client = reach(options)
+    session = whole_id(client, options.session)
+
+    def follow() -> Turns:
+        return client.tail(session=session, project=options.project, source=options.source)
+
+    from burnctl.render import Screen
+
+    screen = Screen.of(options)
+    turns = (turn for turn in _turns(follow(), follow, screen) if options.model in (None, turn["turn"].get("model")))
+    if not options.json:
+        _show(turns, screen)
+        return 0
+    from burnctl.output import json_line
+
+    for landed in turns:
+        json_line(landed)
+    return 0
+
+
+def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Turns:
+    """Turns, for ever. When burnd goes, a person's terminal waits until it is back; a script's pipe ends."""
+    while True:
+        try:
+            yield from following
+        except NoAnswer:
+            if not sys.stdout.isatty():
+                raise
+        say(_wipe(screen) + "burnd has gone; waiting until it is back ...")
+        following = _when_back(follow)
+        say("burnd is back")
+
+
+def _when_back(follow: Callable[[], Turns]) -> Turns:
+    while True:
+        time.sleep(_LOOK_AGAIN_S)
+        with contextlib.suppress(NotRunning, Failed):  # it may be starting, and say so
+            return follow()
+
+
+def _wipe(screen: Screen) -> str:
+    """Takes the last line back, where the screen can."""
+    return "\r\x1b[K" if screen.color else ""
+
+
+def _show(turns: Turns, screen: Screen) -> None:
+    """Settled turns stay; below them, where the screen can take a line back, the newest open one."""
+    from burnctl.render.turns import heading, turn_line
+
+    wipe = _wipe(screen)
+    shown: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
+    print(heading(screen), flush=True)
+    for landed in turns:
+        turn = landed["turn"] | {"costUsd": landed.get("costUsd")}
+        if landed.get("missed"):
+            print(f"{wipe}... {landed['missed']} turns went by unseen", flush=True)
+        if landed.get("open"):
+            if wipe:
+                print(wipe + turn_line(turn, screen, dim=True), end="", flush=True)
+            continue
+        line = turn_line(turn, screen)
+        if shown.pop(turn.get("messageId"), None) != line:
+            print(wipe + line, flush=True)
+        shown[turn.get("messageId")] = line
+        if len(shown) > _REMEMBERED:
+            del shown[next(iter(shown))]

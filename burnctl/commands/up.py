@@ -1,0 +1,56 @@
+"""`burnctl up`: starts burnd and waits until it answers."""
+
+from __future__ import annotations
+
+import sys
+
+from burnctl.client import Client
+from burnctl.errors import NotRunning
+from burnd import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+HELP = (
+    "starts burnd and waits until it answers: through systemd or launchd where `burnctl service install` was run, else "
+    "in the background. At a terminal it then shows how far burnd has come with the logs that are there already"
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """It has no flags."""
+
+
+def run(_options: argparse.Namespace) -> int:
+    client = Client()
+    try:
+        client.connect()
+        status = client.status()
+    except NotRunning:
+        bring_up(client)
+        return 0
+    print(f"{named(status)} is already running")
+    if (status.get("daemon") or {}).get("version") != __version__:
+        print(f"this burnctl is {__version__}; to have both the same: burnctl restart")
+    return 0
+
+
+def bring_up(client: Client) -> None:
+    """Starts burnd, and shows a person how it takes in old logs."""
+    from burnctl import starting
+
+    starting.start(client)
+    status = client.status()
+    print(f"{named(status)} is running", flush=True)
+    if sys.stdout.isatty():
+        starting.wait_for_old_logs(client)
+    elif status.get("backfill"):
+        print("it is taking in the logs that are there already; see how far it is with: burnctl status")
+
+
+def named(status: dict[str, Any]) -> str:
+    """`burnd 0.1.0 (pid 4711)`."""
+    daemon = status.get("daemon") or {}
+    return f"burnd {daemon.get('version', '')} (pid {daemon.get('pid', '?')})"

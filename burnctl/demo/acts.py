@@ -1,0 +1,102 @@
+"""What can happen in a made-up session, and the arithmetic of context and cache that real ones follow."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Ask(NamedTuple):
+    """A person asks."""
+
+    words: str
+
+
+class Agent(NamedTuple):
+    """Work handed to a sub-agent: what kind it is, what it was told, and what it did."""
+
+    kind: str
+    task: str
+    acts: list[Any]
+
+
+class Call(NamedTuple):
+    """A tool call with what it was given and what it brought back."""
+
+    tool: str
+    given: dict[str, str]
+    output: str
+    failed: bool = False
+    agent: Agent | None = None
+
+
+class Say(NamedTuple):
+    """The model answers, with words, calls or both."""
+
+    words: str
+    calls: tuple[Call, ...] = ()
+    thinking: str = ""
+
+
+class Wait(NamedTuple):
+    """Time passes."""
+
+    minutes: float
+
+
+class Compact(NamedTuple):
+    """The harness makes room: a summary takes the place of what was said."""
+
+    summary: str
+
+
+Act = Ask | Say | Wait | Compact
+
+CACHE_LIFE_S = 300
+BARE_TOKENS = 4  # what a provider never finds in its cache: the end of the request
+
+
+def tokens(text: str) -> int:
+    """About four characters make a token."""
+    return max(1, len(text) // 4) if text else 0
+
+
+class Meter:
+    """Reckons what each response is billed: what was cached is read, the rest is written to the cache."""
+
+    def __init__(self, prefix: int) -> None:
+        self._prefix = prefix
+        self._context = prefix
+        self._cached = 0
+        self._used_at = 0.0
+
+    def respond(self, now: float, entered: int, made: int) -> dict[str, int]:
+        """The usage of a response that begins `now`, given what entered before it and what it said."""
+        if now - self._used_at > CACHE_LIFE_S:
+            self._cached = 0
+        self._context += entered
+        read, self._cached = self._cached, self._context
+        written = max(0, self._context - read - BARE_TOKENS)
+        self._context += made
+        self._used_at = now
+        return {"input": BARE_TOKENS, "read": read, "write": written, "output": made}
+
+    @property
+    def context(self) -> int:
+        return self._context
+
+    def compact(self, summary: str) -> None:
+        """The row of blocks ends; a new one begins with the prefix and a summary."""
+        self._context = self._prefix + tokens(summary)
+        self._cached = min(self._cached, self._prefix)
+
+
+def said(act: Say) -> int:
+    """The tokens a response made: its thinking, its words, the arguments of its calls."""
+    return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.given)) + 20 for call in act.calls)
+
+
+def heard(act: Act) -> int:
+    """The tokens that enter the context before the next response: a prompt, or what the calls brought back."""
+    if isinstance(act, Say):
+        return sum(tokens(call.output) for call in act.calls)
+    return tokens(act.words) if isinstance(act, Ask) else 0

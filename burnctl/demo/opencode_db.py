@@ -1,0 +1,144 @@
+"""Writes a made-up session into a database as opencode would: a session, its messages, their parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+from typing import Any
+
+from burnctl.demo.acts import Ask, Call, Meter, Say, Wait, heard, said, tokens
+from burnctl.demo.stories import Story
+
+VERSION = "1.18.33"
+_PREFIX = 11_200
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_TOOLS = {"Read": "read", "Edit": "edit", "Write": "write", "Bash": "bash", "Grep": "grep"}
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS session(id TEXT PRIMARY KEY, project_id TEXT NOT NULL, parent_id TEXT, slug TEXT NOT NULL,
+  directory TEXT NOT NULL, title TEXT NOT NULL, version TEXT NOT NULL, agent TEXT, time_created INTEGER NOT NULL,
+  time_updated INTEGER NOT NULL, time_archived INTEGER);
+CREATE TABLE IF NOT EXISTS message(id TEXT PRIMARY KEY, session_id TEXT NOT NULL, time_created INTEGER NOT NULL,
+  time_updated INTEGER NOT NULL, data TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS part(id TEXT PRIMARY KEY, message_id TEXT NOT NULL, session_id TEXT NOT NULL,
+  time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL);
+"""
+
+
+def write(path: str, story: Story, cwd: str, clock: float) -> str:
+    """Adds a whole session; returns its id."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    db = sqlite3.connect(path)
+    try:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.executescript(_SCHEMA)
+        with db:
+            return _Session(db, story, cwd, clock).play()
+    finally:
+        db.close()
+
+
+class _Session:
+    def __init__(self, db: sqlite3.Connection, story: Story, cwd: str, clock: float) -> None:
+        self._rng = random.Random(story.title)  # noqa: S311 - ids that are the same every time
+        self._db, self._story, self._cwd, self._clock = db, story, cwd, clock
+        self._meter = Meter(_PREFIX)
+        self._id = self._new("ses")
+        self._asked = ""
+        self._entered = 0
+
+    def play(self) -> str:
+        begun = self._ms()
+        for act in self._story.acts:
+            if isinstance(act, Wait):
+                self._clock += act.minutes * 60
+            elif isinstance(act, Ask):
+                self._ask(act)
+            elif isinstance(act, Say):
+                self._say(act)
+        self._db.execute(
+            "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?)",
+            (self._id, "global", None, "demo", self._cwd, self._story.title, VERSION, "build", begun, self._ms(), None),
+        )
+        return self._id
+
+    def _ask(self, act: Ask) -> None:
+        model = {"providerID": self._provider, "modelID": self._story.model}
+        data = {"role": "user", "time": {"created": self._ms()}, "agent": "build", "model": model}
+        self._asked = self._message(data)
+        self._part(self._asked, {"type": "text", "text": act.words})
+        self._entered += heard(act)
+        self._clock += 1
+
+    def _say(self, act: Say) -> None:
+        begun = self._ms()
+        self._clock += 2 + said(act) / 70
+        usage = self._meter.respond(self._clock, self._entered, said(act))
+        thought = tokens(act.thinking)
+        counts = {
+            "total": sum(usage.values()),
+            "input": usage["input"] + usage["write"],
+            "output": usage["output"] - thought,
+            "reasoning": thought,
+            "cache": {"read": usage["read"], "write": 0},
+        }
+        finish = "tool-calls" if act.calls else "stop"
+        data = {
+            "role": "assistant",
+            "parentID": self._asked,
+            "mode": "build",
+            "agent": "build",
+            "path": {"cwd": self._cwd, "root": self._cwd},
+            "modelID": self._story.model,
+            "providerID": self._provider,
+            "cost": 0,
+            "tokens": counts,
+            "finish": finish,
+            "time": {"created": begun, "completed": self._ms() + 60},
+        }
+        message = self._message(data, begun)
+        self._part(message, {"type": "step-start"})
+        if act.thinking:
+            self._part(
+                message, {"type": "reasoning", "text": act.thinking, "time": {"start": begun, "end": begun + 900}}
+            )
+        if act.words:
+            self._part(message, {"type": "text", "text": act.words})
+        for call in act.calls:
+            self._part(message, self._tool(call))
+        self._part(message, {"type": "step-finish", "reason": finish, "cost": 0, "tokens": counts})
+        self._entered = heard(act)
+
+    def _tool(self, call: Call) -> dict[str, Any]:
+        given = {("filePath" if key == "file_path" else key): value for key, value in call.given.items()}
+        begun = self._ms()
+        self._clock += self._rng.uniform(0.2, 4)
+        extra = {"exit": 1 if call.failed else 0, "output": call.output[:200]} if call.tool == "Bash" else {}
+        state = {"status": "completed", "input": given, "output": call.output, "title": call.tool, "metadata": extra}
+        state["time"] = {"start": begun, "end": self._ms()}
+        return {"type": "tool", "tool": _TOOLS[call.tool], "callID": self._new("call"), "state": state}
+
+    @property
+    def _provider(self) -> str:
+        return "anthropic" if self._story.model.startswith("claude") else "openai"
+
+    def _message(self, data: dict[str, Any], created: int | None = None) -> str:
+        name, created = self._new("msg"), created or self._ms()
+        self._db.execute(
+            "INSERT INTO message VALUES(?,?,?,?,?)", (name, self._id, created, self._ms() + 60, json.dumps(data))
+        )
+        return name
+
+    def _part(self, message: str, data: dict[str, Any]) -> None:
+        row = (self._new("prt"), message, self._id, self._ms(), self._ms(), json.dumps(data))
+        self._db.execute("INSERT INTO part VALUES(?,?,?,?,?,?)", row)
+
+    def _ms(self) -> int:
+        return int(self._clock * 1000)
+
+    def _new(self, prefix: str) -> str:
+        self._clock += 0.001
+        return f"{prefix}_{int(self._clock * 4096000) & 0xFFFFFFFFFFFF:012x}" + "".join(
+            self._rng.choices(_LETTERS, k=14)
+        )

@@ -1,0 +1,252 @@
+"""The sessions of the demo: what was asked, what was done, and the waste that is there to be found."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from burnctl.demo import prose
+from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Say, Wait
+
+
+class Story(NamedTuple):
+    """A session: it began `ago_h` hours ago; `tags` are what a spawner stamped on it."""
+
+    title: str
+    harness: str
+    project: str
+    branch: str
+    model: str
+    ago_h: float
+    acts: list[Act]
+    tags: tuple[tuple[str, str], ...] = ()
+
+
+OPUS, SONNET, HAIKU, GPT = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5"
+
+
+def stories() -> list[Story]:
+    """Every session of the demo, the oldest first."""
+    return [
+        Story(
+            "Move the nightly jobs to one scheduler",
+            "claude",
+            "shop-api",
+            "cron-refactor",
+            OPUS,
+            262,
+            _cron(),
+            (("workflow", "nightly"), ("persona", "senior")),
+        ),
+        Story("Why does the checkout test flake?", "claude", "shop-api", "main", SONNET, 190, _flaky()),
+        Story("How is the cart priced?", "claude", "webapp", "main", SONNET, 141, _survey()),
+        Story("Explain the deploy script", "claude", "infra", "main", HAIKU, 96, _question()),
+        Story(
+            "Write the runbook for restores",
+            "opencode",
+            "infra",
+            "main",
+            GPT,
+            71,
+            _runbook(),
+            (("workflow", "docs"), ("persona", "writer")),
+        ),
+        Story("Speed up the stock import", "opencode", "shop-api", "import-speed", SONNET, 45, _import()),
+        Story(
+            "Round prices to cents everywhere",
+            "claude",
+            "webapp",
+            "cents",
+            OPUS,
+            20,
+            _cents(),
+            (("workflow", "nightly"), ("persona", "senior")),
+        ),
+    ]
+
+
+def live() -> list[Act]:
+    """What happens while one watches."""
+    return [
+        Ask("Add a retry with backoff to the payment client, and a test for it."),
+        Say(
+            "Let me look at the client first.",
+            (_read("src/payment/client.ts", 120),),
+            thinking="Where are errors handled?",
+        ),
+        Say("", (Call("Bash", {"command": "rg -n 'fetch\\(' src/payment"}, prose.log("rg", 12)),)),
+        Say("I will wrap the request.", (_edit("src/payment/client.ts"),)),
+        Say("Now the test.", (_write("src/payment/client.spec.ts"),)),
+        Say("", (Call("Bash", {"command": "npm test -- payment"}, prose.failing_tests("live"), True),)),
+        Say(
+            "The clock must be faked.", (_edit("src/payment/client.spec.ts"),), thinking="The delay is real time here."
+        ),
+        Say("", (Call("Bash", {"command": "npm test -- payment"}, prose.passing_tests()),)),
+        Say("Done: three tries, doubling from 200 ms, and a test that fakes the clock."),
+    ]
+
+
+def _read(path: str, lines: int) -> Call:
+    return Call("Read", {"file_path": path}, prose.source(path, lines))
+
+
+def _edit(path: str) -> Call:
+    return Call(
+        "Edit",
+        {"file_path": path, "old_string": prose.source(path, 6), "new_string": prose.source(path + "+", 8)},
+        f"The file {path} has been updated.",
+    )
+
+
+def _write(path: str) -> Call:
+    return Call("Write", {"file_path": path, "content": prose.source(path, 40)}, f"File created at {path}")
+
+
+def _test(command: str, seed: str = "", *, fails: bool = True) -> Call:
+    return Call("Bash", {"command": command}, prose.failing_tests(seed) if fails else prose.passing_tests(), fails)
+
+
+def _cron() -> list[Act]:
+    """Long, compacted once, with a log that was read whole and rode through everything after it."""
+    acts: list[Act] = [
+        Ask("Refactor the cron jobs: one scheduler instead of seven scripts. Keep the times."),
+        Say(
+            "I will look at what there is.",
+            (Call("Bash", {"command": "ls jobs && cat crontab"}, prose.log("ls", 20)),),
+            thinking="Seven scripts; find the times first, then what they share.",
+        ),
+        Say("", (Call("Bash", {"command": "cat /var/log/jobs/nightly.log"}, prose.log("nightly", 420)),)),
+    ]
+    for number in range(1, 8):
+        path = f"jobs/job_{number}.py"
+        acts += [Say("", (_read(path, 90), _read(f"jobs/tests/test_job_{number}.py", 50)))]
+    acts += [Say("The shape is clear: a table of jobs and one loop.", (_write("jobs/scheduler.py"),))]
+    for number in range(1, 8):
+        acts += [
+            Say(f"Job {number} moves over.", (_edit(f"jobs/job_{number}.py"),)),
+            Say("", (_test("pytest jobs -q", f"cron{number}", fails=number % 3 == 0),)),
+        ]
+    acts += [
+        Compact(
+            "The scheduler is in jobs/scheduler.py; jobs 1 to 7 register themselves. Open: time zones, the lock file."
+        ),
+        Ask("Good. Now make sure that two schedulers never run at once."),
+        Say(
+            "A lock file with the pid.",
+            (_read("jobs/scheduler.py", 120), _edit("jobs/scheduler.py")),
+            thinking="flock is released by the kernel, a pid file is not.",
+        ),
+        Say("", (_test("pytest jobs -q", "lock", fails=False),)),
+        Say(
+            "",
+            (
+                Call(
+                    "Bash",
+                    {"command": "git commit -am 'One scheduler for all jobs'"},
+                    "[cron-refactor 1f2e3d4] 9 files changed",
+                ),
+            ),
+        ),
+        Say("Done: one scheduler, guarded by a lock, and every job at its old time."),
+    ]
+    return acts
+
+
+def _flaky() -> list[Act]:
+    """The same file read again and again, and the same command failing until somebody looked."""
+    acts: list[Act] = [Ask("The checkout test fails about one time in five. Fix the flaky test.")]
+    for turn in range(5):
+        acts += [Say("", (_read("src/checkout.ts", 160),)), Say("", (_test("npm test -- checkout", "same"),))]
+        if turn == 2:
+            acts += [Wait(9)]
+    acts += [
+        Say(
+            "The clock is read twice.",
+            (_edit("src/checkout.ts"),),
+            thinking="Two calls of Date.now() straddle a second.",
+        ),
+        Say("", (_test("npm test -- checkout", fails=False),)),
+        Say("It read the clock twice; now once."),
+    ]
+    return acts
+
+
+def _survey() -> list[Act]:
+    """Work handed to sub-agents: one of them cost more than it brought back."""
+    wide: list[Act] = [Say("", (_read(f"src/cart/part_{number}.ts", 140),)) for number in range(9)]
+    narrow: list[Act] = [Say("", (Call("Grep", {"pattern": "price", "path": "src"}, prose.log("grep", 25)),))]
+    return [
+        Ask("How is the price of a cart computed? Where would a discount go?"),
+        Say(
+            "Two agents will look.",
+            (
+                Call(
+                    "Agent",
+                    {"subagent_type": "Explore", "prompt": "Read everything under src/cart and report."},
+                    "Prices are summed in cart/total.ts.",
+                    agent=Agent(
+                        "Explore",
+                        "Read everything under src/cart and report.",
+                        [*wide, Say("Prices are summed in cart/total.ts.")],
+                    ),
+                ),
+                Call(
+                    "Agent",
+                    {"subagent_type": "Explore", "prompt": "Where is `price` used outside the cart?"},
+                    "In invoice.ts and feed.ts.",
+                    agent=Agent(
+                        "Explore",
+                        "Where is `price` used outside the cart?",
+                        [*narrow, Say("In invoice.ts and feed.ts.")],
+                    ),
+                ),
+            ),
+        ),
+        Say("", (_read("src/cart/total.ts", 60),)),
+        Say("Prices are summed in total.ts; a discount belongs right before the tax line."),
+    ]
+
+
+def _question() -> list[Act]:
+    return [
+        Ask("What does deploy.sh do, line by line?"),
+        Say("", (_read("deploy.sh", 45),)),
+        Say("It builds the image, pushes it, and rolls the pods one by one; line 31 waits for health."),
+    ]
+
+
+def _runbook() -> list[Act]:
+    return [
+        Ask("Write a runbook for restoring the database from a backup."),
+        Say("", (_read("infra/backup.sh", 70), _read("infra/restore.sh", 50)), thinking="Which steps need a person?"),
+        Say("", (_write("docs/restore.md"),)),
+        Say("The runbook is in docs/restore.md, with the two steps that need a person marked."),
+    ]
+
+
+def _import() -> list[Act]:
+    """A pause longer than the cache lives, in the middle of a long context."""
+    return [
+        Ask("The stock import takes an hour. Make it faster."),
+        Say("", (_read("src/stock/import.py", 220), _read("src/stock/rows.py", 180))),
+        Say("", (Call("Bash", {"command": "python -m cProfile -s cumtime import.py"}, prose.log("profile", 120)),)),
+        Wait(47),
+        Ask("Sorry, lunch. Go on."),
+        Say("It writes row by row; batches of 1,000 will do.", (_edit("src/stock/import.py"),)),
+        Say("", (_test("pytest src/stock -q", "stock"),)),
+        Say("", (_edit("src/stock/import.py"),), thinking="The last batch was dropped."),
+        Say("", (_test("pytest src/stock -q", fails=False),)),
+        Say("From 58 minutes to 4: batches, and one index built at the end."),
+    ]
+
+
+def _cents() -> list[Act]:
+    acts: list[Act] = [Ask("Prices show as 19.990000001. Round to cents everywhere, with a test.")]
+    for name in ("total", "tax", "discount", "shipping"):
+        acts += [Say("", (_read(f"src/cart/{name}.ts", 80),)), Say("", (_edit(f"src/cart/{name}.ts"),))]
+    acts += [
+        Say("", (_test("npm test", "cents"),)),
+        Say("One left.", (_edit("src/cart/tax.ts"),)),
+        Say("", (_test("npm test", fails=False),)),
+        Say("Every price is rounded where it is made; the test covers halves."),
+    ]
+    return acts

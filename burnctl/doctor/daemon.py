@@ -1,0 +1,142 @@
+"""The daemon: whether it answers, in which version, what it says of itself, and who starts it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from burnctl.doctor.finding import Finding, fail, ok, warn
+from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
+from burnctl.render import duration
+from burnd import __version__
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from burnctl.client import Client
+    from burnctl.service.launchd import Launchd
+    from burnctl.service.systemd import Systemd
+
+_DAY_S = 86400
+_NEVER_SET_S = 1_735_689_600  # 2025: a clock before that was never set
+
+
+def socket(path: str) -> Finding:
+    """What stands where burnd listens is a socket of ours that nobody else can use."""
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return ok("socket", f"{path} is free")
+    except OSError as error:
+        return fail("socket", f"{path}: {error.strerror}", "set BURND_SOCKET to a path in a folder of yours")
+    if not stat.S_ISSOCK(facts.st_mode):
+        return fail("socket", f"{path} is there and is no socket, so burnd cannot listen", "move it away")
+    if facts.st_uid != os.geteuid():
+        return fail("socket", f"{path} belongs to uid {facts.st_uid}, not to you", "set BURND_SOCKET to another path")
+    if facts.st_mode & 0o077:
+        return warn("socket", f"{path} is open to others ({stat.S_IMODE(facts.st_mode):04o})", f"chmod 600 {path}")
+    return ok("socket", f"{path} is yours alone")
+
+
+def ask(client: Client) -> tuple[dict[str, Any] | None, Finding]:
+    """What burnd says of itself, and whether it said anything."""
+    try:
+        status = client.status()
+    except NotRunning as error:
+        return None, fail("burnd", error.message, error.hint)
+    except VersionMismatch as error:
+        return None, fail("burnd", error.message, error.hint)
+    except BurnctlError as error:
+        return None, fail("burnd", error.message, error.hint or "look at its log, or: burnctl restart")
+    daemon = status.get("daemon") or {}
+    since = daemon.get("uptimeMs")
+    for_how_long = f", for {duration(since / 1000)}" if since is not None else ""
+    return status, ok("burnd", f"answers (pid {daemon.get('pid', '?')}{for_how_long})")
+
+
+def versions(status: dict[str, Any] | None) -> Finding:
+    """burnd and burnctl are of one version."""
+    theirs = ((status or {}).get("daemon") or {}).get("version")
+    if theirs is None or theirs == __version__:
+        return ok("version", f"burnctl {__version__}" + (f", burnd {theirs}" if theirs else ""))
+    return warn("version", f"burnctl is {__version__}, the running burnd {theirs}", "burnctl restart")
+
+
+def degraded(status: dict[str, Any]) -> list[Finding]:
+    """Whatever burnd itself says is not as it should be."""
+    return [
+        warn("degraded", str(item.get("what") or ""), str(item.get("remedy") or ""))
+        for item in status.get("degraded") or []
+    ]
+
+
+def prices(client: Client) -> Finding:
+    """Every model that was used has a price."""
+    try:
+        models = client.summary().get("unpricedModels") or []
+    except BurnctlError as error:
+        return warn("prices", f"could not be asked for: {error.message}", error.hint)
+    if not models:
+        return ok("prices", "every model that was used has a price")
+    names = ", ".join(str(model.get("model", model) if isinstance(model, dict) else model) for model in models[:5])
+    more = f" and {len(models) - 5} more" if len(models) > 5 else ""
+    return warn(
+        "prices",
+        f"no price is known for {names}{more}",
+        "burnctl pricing update, or put a price into models.dev.json in the home",
+    )
+
+
+def settings(said: dict[str, Any] | BurnctlError) -> Finding:
+    """The settings can be used, and what they say of content."""
+    if isinstance(said, BurnctlError):
+        return fail("settings", said.message, "mend that; burnd does not start with it")
+    values = {setting["key"]: setting["value"] for setting in said["settings"]}
+    mode, days = values["content.store"], values["content.retention_days"]
+    if mode == "full":
+        kept = "for ever" if days == "forever" else f"for {days} days after a session's last word"
+        return ok("settings", f"sound; conversations are kept {kept}")
+    return ok("settings", f"sound; content.store is {mode}, so no text of conversations is kept")
+
+
+def service() -> Finding:
+    """Whether something starts burnd again after a reboot."""
+    try:
+        state = _manager().state()
+    except BurnctlError as error:
+        return ok("service", f"{error.message}, so nothing starts burnd at login", error.hint)
+    if not state["installed"]:
+        says = "not installed: after a reboot nothing is recorded until somebody starts burnd"
+        return warn("service", says, "burnctl service install")
+    if not state["running"]:
+        return warn(
+            "service", f"installed, but {state['manager']} does not run it", "burnctl up, or see: burnctl service logs"
+        )
+    return ok("service", f"{state['manager']} runs it (pid {state['pid']})")
+
+
+def _manager() -> Systemd | Launchd:
+    if sys.platform == "darwin":
+        from burnctl.service.launchd import Launchd
+
+        return Launchd(os.environ)
+    from burnctl.service.systemd import Systemd
+
+    return Systemd(os.environ)
+
+
+def clock(now: float, newest: float | None) -> Finding:
+    """The clock tells the time: content is pruned by it."""
+    if now < _NEVER_SET_S:
+        return fail(
+            "clock", "was never set: this machine believes it is before 2025", "set the clock; content is pruned by it"
+        )
+    if newest is not None and newest > now + _DAY_S:
+        return warn(
+            "clock",
+            f"the ledger was written {duration(newest - now)} from now",
+            "set the clock, unless it was wrong then",
+        )
+    return ok("clock", "plausible")

@@ -1,0 +1,64 @@
+"""Everything that can go wrong in burnctl and that somebody may want to catch, with the exit code it ends in.
+
+BurnctlError                    a sentence, and a hint: what to do about it          exit 1
+├── Usage                       the command line cannot be understood                exit 2
+├── NotRunning                  nobody answers at the socket                         exit 3
+├── VersionMismatch             burnd speaks another version of the protocol         exit 4
+└── Failed                      burnd answered with an error: code, name, sentence   exit 1
+    └── NoAnswer                it took the question and then said nothing           exit 1
+"""
+
+from __future__ import annotations
+
+OK, FAILED, USAGE, NOT_RUNNING, VERSION_MISMATCH = 0, 1, 2, 3, 4
+INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
+
+
+class BurnctlError(Exception):
+    """The base: `message` says what happened, `hint` what to do; `exit_code` is what the program ends with."""
+
+    exit_code = FAILED
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        self.message, self.hint = message, hint
+        super().__init__(f"{message}; {hint}" if hint else message)
+
+
+class Usage(BurnctlError):
+    """Raised when the command line cannot be understood."""
+
+    exit_code = USAGE
+
+
+class NotRunning(BurnctlError):
+    """Raised when there is no daemon at the socket."""
+
+    exit_code = NOT_RUNNING
+
+    def __init__(self, reason: str = "", hint: str = "start it with: burnctl up") -> None:
+        super().__init__(f"burnd is not running: {reason}" if reason else "burnd is not running", hint)
+
+
+class VersionMismatch(BurnctlError):
+    """Raised when an answer carries another protocol version than ours; `theirs` and `ours` are the two."""
+
+    exit_code = VERSION_MISMATCH
+
+    def __init__(self, theirs: object, ours: int) -> None:
+        self.theirs, self.ours = theirs, ours
+        super().__init__(
+            f"burnd speaks protocol version {theirs}, this burnctl version {ours}",
+            "after an upgrade, restart the daemon with: burnctl restart",
+        )
+
+
+class Failed(BurnctlError):
+    """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol."""
+
+    def __init__(self, code: int, message: str, hint: str = "", name: str = "") -> None:
+        self.code, self.name = code, name
+        super().__init__(message, hint)
+
+
+class NoAnswer(Failed):
+    """Raised when burnd did not answer in time, or closed the connection instead."""

@@ -1,0 +1,101 @@
+"""Flags that several verbs share, so that they mean the same and read the same everywhere."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any
+
+
+def reading(parser: argparse.ArgumentParser) -> None:
+    """What every verb that reads from the daemon takes: --json, --no-color, --no-start."""
+    as_json(parser)
+    no_color(parser)
+    no_start(parser)
+
+
+def as_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
+
+
+def no_color(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+
+
+def no_start(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-start", action="store_true", help="do not start burnd when it is not running")
+
+
+def project(text: str) -> str:
+    """A project as it was named: a folder that is there becomes its full path, so that `.` means this one."""
+    import os
+
+    folder = os.path.expanduser(text)
+    return os.path.abspath(folder) if os.path.isdir(folder) else text
+
+
+def sessions(parser: argparse.ArgumentParser) -> None:
+    """What lists of sessions and searches can be narrowed by; `sessions_of` gives it as the client takes it."""
+    parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
+    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode")
+    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
+    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
+
+
+def sessions_of(options: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(options, name) for name in ("project", "source", "since", "until")}
+    return given | ({"tz": time_zone()} if options.since or options.until else {})
+
+
+def filters(parser: argparse.ArgumentParser) -> None:
+    """What every report can be narrowed by; `filters_of` gives them as the client takes them."""
+    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
+    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
+    parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
+    parser.add_argument("--session", metavar="SESSION", help="only this session, its subagents and children")
+    parser.add_argument("--workflow", metavar="ID", help="only what is stamped with this workflow")
+    parser.add_argument("--agent", metavar="ID", help="only this agent: a stamped one, or a subagent")
+    parser.add_argument("--tag", metavar="KEY=VALUE", action="append", type=tag, help="only what is stamped so")
+    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode")
+    parser.add_argument("--model", metavar="MODEL", help="only this model")
+    parser.add_argument("--provider", metavar="NAME", help="only what this provider served")
+    parser.add_argument("--branch", metavar="BRANCH", help="only this git branch")
+    parser.add_argument("--activity", metavar="LABEL", help="only this kind of work: coding, testing, ...")
+
+
+def filters_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The filters that were given, with the caller's time zone: days are theirs."""
+    names = ("since", "until", "project", "session", "workflow", "agent", "source", "model", "provider", "branch")
+    given = {name: getattr(options, name) for name in (*names, "activity")}
+    given = {name: value for name, value in given.items() if value is not None}
+    if options.tag:
+        given["tags"] = dict(options.tag)
+    if "since" in given or "until" in given:
+        given["tz"] = time_zone()
+    return given
+
+
+def tag(text: str) -> tuple[str, str]:
+    import argparse
+
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def time_zone() -> str | int:
+    """The caller's zone by its name, where the system says it; else as minutes east of UTC."""
+    import os
+    import time
+
+    named = os.environ.get("TZ", "").lstrip(":")
+    if not named:
+        try:
+            named = os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
+        except OSError:
+            named = ""
+    if named and os.path.exists(f"/usr/share/zoneinfo/{named}"):
+        return named
+    return time.localtime().tm_gmtoff // 60

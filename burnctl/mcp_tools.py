@@ -1,0 +1,187 @@
+"""Past sessions as tools for an agent: questions to burnd, with answers short enough to be read by a model."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import ToolAnnotations
+from pydantic import Field
+
+from burnctl.client import Client
+from burnctl.errors import BurnctlError
+from burnd import __version__
+
+MOST_BYTES: Final = 40_000  # of one answer
+MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
+# Where the harnesses that start this server say which session it is for.
+OWN_SESSION: Final = ("RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID", "OPENCODE_SESSION_ID")
+INSTRUCTIONS: Final = (
+    "Past coding sessions on this machine, of every harness: what was said in them and what they cost at API prices. "
+    "Search first; then read around a hit with session_messages. Nothing here changes anything. Where a session may be "
+    "left out, it is the one you are in."
+)
+_READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+
+Session = Annotated[str | None, Field(description="A session's id or the beginning of it; your own when left out.")]
+Since = Annotated[str | None, Field(description="From then on: 24h, 7d, 4w, today, a date, an ISO time.")]
+Until = Annotated[str | None, Field(description="Up to then.")]
+Project = Annotated[str | None, Field(description="A folder, or a git remote such as github.com/me/it.")]
+
+
+def server() -> MCPServer[Any]:
+    """The server with all its tools. It never starts the daemon."""
+    made: MCPServer[Any] = MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+    for tool in (search_sessions, session_messages, session_cost, why, summary, hotspots, compare):
+        made.tool(annotations=_READS, structured_output=False)(tool)
+    return made
+
+
+def search_sessions(
+    query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
+    project: Project = None,
+    source: Annotated[str | None, Field(description="A harness: claude-code or opencode.")] = None,
+    since: Since = None,
+    until: Until = None,
+    role: Annotated[str | None, Field(description="Who said it: user, assistant or tool_result.")] = None,
+    tool: Annotated[str | None, Field(description="Calls of this tool and their results.")] = None,
+    session: Annotated[str | None, Field(description="Only in this session.")] = None,
+    limit: Annotated[int, Field(description=f"At most so many hits, up to {MOST_HITS}.")] = 5,
+    around: Annotated[int, Field(description="Messages to show on each side of a hit, up to 4.")] = 1,
+) -> str:
+    """Find past conversations by words that were said in them: prompts, answers, tool calls and results, titles."""
+    sides = min(max(around, 0), 4)
+    return _asked(
+        "sessions.search",
+        query=query,
+        project=_folder(project),
+        source=source,
+        since=since,
+        until=until,
+        role=role,
+        tool=tool,
+        session=session,
+        limit=min(max(limit, 1), MOST_HITS),
+        before=sides,
+        after=sides,
+    )
+
+
+def session_messages(
+    session: Session = None,
+    offset: Annotated[int, Field(description="The number of the first message, as a hit's msgIdx gives it.")] = 0,
+    limit: Annotated[int, Field(description=f"How many, up to {MOST_MESSAGES}.")] = 10,
+    rail: Annotated[str | None, Field(description="A subagent's conversation instead of the main one.")] = None,
+) -> str:
+    """Read a page of a session's messages. Long texts are cut and say so; `next` is where the next page begins."""
+    most = min(max(limit, 1), MOST_MESSAGES)
+    given = {"offset": max(offset, 0), "limit": most, "rail": rail, "blockBytes": BLOCK_BYTES}
+    return _asked("sessions.messages", _own(session, "id"), **given)
+
+
+def session_cost(session: Session = None) -> str:
+    """What a session has cost so far at API prices, with its subagents and child sessions, by model."""
+
+    def ask(client: Client) -> dict[str, Any]:
+        chosen = _own(session, "id")(client)
+        about = client.sessions_meta(chosen["id"])
+        by_model = client.call("summary", {"session": about["sessionId"], "by": "model"})
+        rows = [{name: row.get(name) for name in ("key", "turns", "usage", "costUsd")} for row in by_model["rows"]]
+        kept = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
+        return {name: about.get(name) for name in kept} | {"byModel": rows}
+
+    return _answered(ask)
+
+
+def why(session: Session = None) -> str:
+    """What each dollar of a session went to: which results, files and prompts, and how far they rode along."""
+    return _asked("why", _own(session, "session"))
+
+
+def summary(
+    by: Annotated[str, Field(description="model, day, project, session, source, activity, ...")] = "model",
+    since: Since = None,
+    until: Until = None,
+    project: Project = None,
+    session: Annotated[str | None, Field(description="Only this session.")] = None,
+) -> str:
+    """What was spent at API prices: totals, and rows by what you name."""
+    return _asked("summary", by=by, since=since, until=until, project=_folder(project), session=session)
+
+
+def hotspots(
+    since: Since = None,
+    project: Project = None,
+    session: Annotated[str | None, Field(description="Only this session.")] = None,
+) -> str:
+    """The files, commands and results that cost most."""
+    return _asked("hotspots", since=since, project=_folder(project), session=session)
+
+
+def compare(since: Since = None, project: Project = None) -> str:
+    """Models side by side, by kind of work: cost, one-shot rate, cache, retries."""
+    return _asked("compare", since=since, project=_folder(project))
+
+
+def _asked(method: str, own: Callable[[Client], dict[str, Any]] | None = None, /, **params: Any) -> str:
+    """The answer to one question; what is None is not sent."""
+    given = {name: value for name, value in params.items() if value is not None}
+    return _answered(lambda client: client.call(method, given | (own(client) if own is not None else {})))
+
+
+def _answered(ask: Callable[[Client], dict[str, Any]]) -> str:
+    try:
+        with Client() as client:
+            return bounded(ask(client))
+    except BurnctlError as error:
+        raise ToolError(f"{error.message}; {error.hint}" if error.hint else error.message) from None
+
+
+def _own(session: str | None, name: str) -> Callable[[Client], dict[str, Any]]:
+    """The session that is meant: the one named, or the caller's own, under the parameter's name."""
+
+    def chosen(client: Client) -> dict[str, Any]:
+        named = session or next((os.environ[key] for key in OWN_SESSION if os.environ.get(key)), None)
+        return {name: named or _newest_here(client)}
+
+    return chosen
+
+
+def _newest_here(client: Client) -> str:
+    """The session that was written last in this folder: whoever asks is writing to it now."""
+    try:
+        found = client.sessions_list(project=os.getcwd(), limit=1)["sessions"]
+    except BurnctlError:
+        found = []
+    if not found:
+        raise ToolError("it cannot be told which session is yours; say session")
+    return str(found[0]["sessionId"])
+
+
+def _folder(project: str | None) -> str | None:
+    if project is None:
+        return None
+    folder = os.path.expanduser(project)
+    return os.path.abspath(folder) if os.path.isdir(folder) else project
+
+
+def bounded(answer: dict[str, Any]) -> str:
+    """The answer as JSON in at most so many bytes: of its longest list as many as fit, and how many were left out."""
+    text = json.dumps(answer, ensure_ascii=False)
+    left_out: dict[str, int] = {}
+    while len(text.encode(errors="replace")) > MOST_BYTES:
+        lists = {name: value for name, value in answer.items() if isinstance(value, list) and value}
+        if not lists:
+            raise ToolError("the answer is too long; ask for less")
+        name = max(lists, key=lambda key: len(json.dumps(lists[key])))
+        kept = len(lists[name]) * 3 // 4
+        left_out[name] = left_out.get(name, 0) + len(lists[name]) - kept
+        answer = answer | {name: lists[name][:kept]}
+        if name == "messages" and "offset" in answer:
+            answer["next"] = answer["offset"] + kept
+        text = json.dumps(answer | {"leftOut": left_out}, ensure_ascii=False)
+    return text

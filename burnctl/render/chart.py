@@ -1,0 +1,44 @@
+"""Charts of one line, readable in 80 columns and without colour."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_RISING = "▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def sparkline(values: Sequence[float | None], width: int = 0) -> str:
+    """A row of little columns; None is a gap. More values than `width` (0: any) are added up in groups."""
+    shown = _grouped(values, width) if 0 < width < len(values) else list(values)
+    most = max((value for value in shown if value is not None), default=0)
+    return "".join(_column(value, most) for value in shown)
+
+
+def _column(value: float | None, most: float) -> str:
+    if value is None:
+        return " "
+    if most <= 0 or value <= 0:
+        return _RISING[0]
+    return _RISING[min(7, int(value / most * 7.999))]
+
+
+def _grouped(values: Sequence[float | None], width: int) -> list[float | None]:
+    groups: list[float | None] = []
+    for place in range(width):
+        some = values[place * len(values) // width : (place + 1) * len(values) // width]
+        known = [value for value in some if value is not None]
+        groups.append(sum(known) if known else None)
+    return groups
+
+
+def bar(value: float, most: float, width: int) -> str:
+    """A bar whose length is `value` of `most` in `width` cells, to an eighth of a cell; spaces fill the rest."""
+    share = min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
+    eighths = round(share * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)

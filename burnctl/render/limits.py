@@ -1,0 +1,145 @@
+"""How windows and budgets look: a few lines each, and a table of the windows that are over."""
+
+from __future__ import annotations
+
+import time
+
+from burnctl.render.chart import bar, sparkline
+from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number
+from burnctl.render.tables import Column, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+_NAMES = {"5h": "5-hour window", "7d": "week"}
+_BAR = 24
+_HIGH, _TOO_HIGH = 80.0, 100.0
+
+
+def shown(answer: dict[str, Any], screen: Screen) -> str:
+    """All of it, for a person."""
+    now = milliseconds(answer["now"])
+    parts = []
+    for name, title in _NAMES.items():
+        windows = answer["windows"][name]
+        parts.append(_current(title, windows["current"], now, screen))
+    if answer["budgets"]:
+        parts.append(_budgets(answer["budgets"], screen))
+    for name, title in _NAMES.items():
+        if history := answer["windows"][name]["history"]:
+            parts.append(_history(f"{title}s before", history, now, screen))
+    parts.append(
+        screen.paint(f"Costs are at API prices; a subscriber did not pay them. Source: {answer['source']}.", "dim")
+    )
+    return "\n\n".join(parts)
+
+
+def _current(title: str, window: dict[str, Any] | None, now: float, screen: Screen) -> str:
+    head = screen.paint(title[:1].upper() + title[1:], "bold")
+    if window is None:
+        return f"{head}  none is running"
+    left = duration(window["secondsLeft"])
+    how = "" if window["basis"] == "reported" else ", as counted from turns"
+    lines = [f"{head}  {moment(window['from'], now)} to {moment(window['to'], now)}, {left} left{how}"]
+    lines.append(f"  used     {_used(window)}")
+    if window["pace"] is not None:
+        lines.append(f"  pace     {_pace(window)}")
+    if window["quota"] is not None:
+        lines += _quota(window, now, screen)
+    return "\n".join(lines)
+
+
+def _used(window: dict[str, Any]) -> str:
+    parts = [_turns(window["turns"]), f"{number(sum(window['usage'].values()))} tokens", money(window["costUsd"])]
+    if window["unpricedTurns"]:
+        parts.append(f"({window['unpricedTurns']} without a price)")
+    return ", ".join(parts[:3]) + "".join(f" {part}" for part in parts[3:])
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{number(count)} turns"
+
+
+def _pace(window: dict[str, Any]) -> str:
+    pace, ahead = window["pace"], window["projected"]
+    if pace["usdPerHour"] is None:
+        return f"{number(pace['tokensPerHour'])} tokens/h, leads to {number(ahead['tokens'])} tokens"
+    return f"{money(pace['usdPerHour'])}/h, leads to {money(ahead['costUsd'])}"
+
+
+def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:
+    quota = window["quota"]
+    used = quota["usedPercent"]
+    seen = duration(max(now - milliseconds(quota["seenAt"]), 0) / 1000)
+    line = f"  account  {_bar(used, screen)} {_percent(used)} used, seen {seen} ago"
+    ahead = f"{_percent(quota['percentPerHour'])}/h, "
+    if quota["fullAt"] is not None:
+        ahead += screen.paint(f"runs out at {moment(quota['fullAt'], now)}", "red")
+    else:
+        ahead += f"leads to {_percent(quota['projectedPercent'])}"
+    trend = sparkline([reading["usedPercent"] for reading in window["readings"]], _BAR)
+    return [line, f"           {trend.ljust(_BAR)} {ahead}" if len(window["readings"]) > 1 else f"           {ahead}"]
+
+
+def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
+    lines = [screen.paint("Budgets", "bold")]
+    for budget in budgets:
+        used = 100 * budget["spentUsd"] / budget["limitUsd"]
+        told = f"{money(budget['spentUsd'])} of {money(budget['limitUsd'])}"
+        if budget["crossed"]:
+            told = screen.paint(f"{told}, crossed", "red")
+        else:
+            told += f", {money(budget['leftUsd'])} left"
+        if budget["projectedUsd"] is not None:
+            told += f", leads to {money(budget['projectedUsd'])}"
+        lines.append(f"  {budget['period']:<8} {_bar(used, screen)} {told}")
+    return "\n".join(lines)
+
+
+def _history(title: str, history: list[dict[str, Any]], now: float, screen: Screen) -> str:
+    columns = [
+        Column("from"),
+        Column("to"),
+        Column("turns", "right"),
+        Column("tokens", "right"),
+        Column("cost", "right"),
+        Column("account", "right"),
+        Column("", drop=1),
+    ]
+    most = max((window["costUsd"] or 0 for window in history), default=0)
+    rows = [
+        [
+            moment(window["from"], now),
+            moment(window["to"], now),
+            number(window["turns"]),
+            number(sum(window["usage"].values())),
+            money(window["costUsd"]),
+            NOTHING if window["quota"] is None else _percent(window["quota"]["usedPercent"]),
+            bar(window["costUsd"] or 0, most, 16) if most else "",
+        ]
+        for window in history
+    ]
+    return screen.paint(title[:1].upper() + title[1:], "bold") + "\n" + table(columns, rows, screen, indent=2)
+
+
+def _bar(percent: float, screen: Screen) -> str:
+    style = "red" if percent >= _TOO_HIGH else "yellow" if percent >= _HIGH else "green"
+    drawn = bar(percent, 100, _BAR)
+    return screen.paint(drawn.rstrip(), style) + "·" * (_BAR - len(drawn.rstrip()))
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0f} %" if value >= 10 or value == int(value) else f"{value:.1f} %"
+
+
+def moment(when: str, now: float) -> str:
+    """`15:00` today, `Fri 15:00` within three days, else `03-14 15:00`, in local time."""
+    at = milliseconds(when)
+    local, today = time.localtime(at / 1000), time.localtime(now / 1000)
+    if local[:3] == today[:3]:
+        return time.strftime("%H:%M", local)
+    near = abs(at - now) < 3 * 86_400_000
+    return time.strftime("%a %H:%M" if near else "%m-%d %H:%M", local)

@@ -1,0 +1,163 @@
+"""The answer of `status` as a page: the daemon, its sources, what is recorded, what is wrong and what to do."""
+
+from __future__ import annotations
+
+import os
+
+from burnctl.render.chart import bar
+from burnctl.render.numbers import duration, money, number, percent, size
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean, cut
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+    Answer = Mapping[str, Any]
+
+_STATE_STYLES = {"watching": "green", "polling": "green", "waiting": "yellow", "degraded": "bold red", "absent": "dim"}
+_DAMAGED_SHOWN = 5
+
+
+def status_text(answer: Answer, screen: Screen) -> str:
+    """Everything a person wants to know at a glance, and nothing twice."""
+    parts = [_daemon(answer.get("daemon") or {}, screen)]
+    if sources := answer.get("sources"):
+        parts.append(_sources(sources, screen))
+    if backfill := answer.get("backfill"):
+        parts.append(_backfill(backfill, screen))
+    parts.append(_kept(answer, screen))
+    if trouble := [*_trouble(answer, screen)]:
+        parts.append("\n".join(trouble))
+    return "\n\n".join(parts)
+
+
+def _daemon(daemon: Answer, screen: Screen) -> str:
+    state = str(daemon.get("state") or "ready")
+    style = "green" if state == "ready" else "yellow"
+    uptime = daemon.get("uptimeMs")
+    facts = [
+        screen.paint(f"burnd {clean(daemon.get('version') or '?')}", "bold"),
+        screen.paint(clean(state), style),
+        f"pid {daemon.get('pid', '?')}",
+        f"up {duration(uptime / 1000)}" if uptime is not None else "",
+        screen.paint(_home(daemon.get("home")), "dim"),
+    ]
+    return "  ".join(filter(None, facts))
+
+
+def _home(path: object) -> str:
+    """`~/.relayburn` where it is below the person's own folder."""
+    text, mine = clean(path or ""), os.path.expanduser("~")
+    return "~" + text[len(mine) :] if mine != "/" and text.startswith(mine + "/") else text
+
+
+def _sources(sources: list[Answer], screen: Screen) -> str:
+    columns = [
+        Column("source", style="bold"),
+        Column("state"),
+        Column("doing", least=16),
+        Column("files", "right", drop=1),
+        Column("waiting", "right", drop=2),
+        Column("behind", "right"),
+    ]
+    rows = [
+        (
+            source.get("name"),
+            (source.get("state"), _STATE_STYLES.get(str(source.get("state")), "")),
+            _doing(source),
+            number(source.get("files")),
+            number(source.get("pending")),
+            duration((source.get("lagMs") or 0) / 1000),
+        )
+        for source in sources
+    ]
+    return table(columns, rows, screen)
+
+
+def _doing(source: Answer) -> str:
+    """Its own words, how often it had to be started again, and what it met and could not use."""
+    said = [str(source.get("detail") or "")]
+    if restarts := source.get("restarts"):
+        said.append(f"started again {restarts} times after {source.get('lastFailure') or 'a failure'}")
+    counts = source.get("counts") or {}
+    said += [f"{number(count)} {name}" for name, count in counts.items() if name != "lines" and count]
+    return "; ".join(filter(None, said))
+
+
+def _backfill(backfill: Answer, screen: Screen) -> str:
+    done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
+    facts = f"{percent(done / total if total else 0)}, {size(done)} of {size(total)}"
+    if rate:
+        facts += f", {size(rate)}/s, {duration(max((total - done) / rate, 1))} left"
+    wide = max(screen.width - len(facts) - len("old logs  ") - 2, 8)
+    return f"old logs  {screen.paint(bar(done, total, min(wide, 40)), 'cyan')}  {facts}"
+
+
+def _kept(answer: Answer, screen: Screen) -> str:
+    """What is on disk, a line each."""
+    rows = [("ledger", _ledger(answer.get("ledger") or {}), size((answer.get("ledger") or {}).get("bytes")))]
+    content, index = answer.get("content") or {}, answer.get("index") or {}
+    kept = content.get("sidecars")
+    sessions = f", {_count(kept)} {'session' if kept == 1 else 'sessions'} kept" if kept else ""
+    rows.append(("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))))
+    rows.append(("index", str(index.get("state", "?")), size(index.get("bytes"))))
+    disk, prices = answer.get("disk") or {}, answer.get("prices") or {}
+    if disk.get("free") is not None:
+        rows.append(("disk", "free", size(disk["free"])))
+    if prices.get("asOf"):
+        own = ", with your own list" if prices.get("userFile") else ""
+        rows.append(("prices", f"as of {prices['asOf']}{own}", ""))
+    columns = [Column("", style="bold"), Column("", least=20), Column("", "right")]
+    return table(columns, rows, screen, header=False)
+
+
+def _ledger(ledger: Answer) -> str:
+    said = [f"{_count(ledger.get('turns'))} turns"]
+    if ledger.get("openTurns"):
+        said[0] += f" and {_count(ledger['openTurns'])} open"
+    if ledger.get("sessions") is not None:
+        said.append(f"{_count(ledger['sessions'])} sessions")
+    if ledger.get("stamps"):
+        said.append(f"{_count(ledger['stamps'])} stamps")
+    return ", ".join(said)
+
+
+def _count(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
+
+def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
+    """What is not as it should be, each with its remedy; budgets that are crossed; damaged lines of the ledger."""
+    for item in answer.get("degraded") or ():
+        yield _wrapped(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
+        if item.get("remedy"):
+            yield _wrapped(" ", "→ " + str(item["remedy"]), screen, style="cyan")
+    for line in _damaged(answer):
+        yield "  " + screen.paint(cut(clean(line), screen.width - 2), "dim")
+    for budget in answer.get("budget") or ():
+        if budget.get("crossed"):
+            spent, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
+            said = f"the {budget.get('period')} budget is crossed: {spent} of {limit} at API prices"
+            yield _wrapped(screen.paint("!", "bold yellow"), said, screen)
+
+
+def _damaged(answer: Answer) -> Iterator[str]:
+    skipped = (answer.get("ledger") or {}).get("skipped") or {}
+    lines = skipped.get("lines") or []
+    for line in lines[:_DAMAGED_SHOWN]:
+        begin = line.get("position", 0)
+        end = begin + line.get("length", 0)
+        yield f"ledger.jsonl, bytes {begin:,} to {end:,}: {line.get('reason')} {line.get('kind') or ''}".rstrip()
+    if (more := skipped.get("count", 0) - min(len(lines), _DAMAGED_SHOWN)) > 0:
+        yield f"... and {more:,} more; burnctl status --json lists the first {len(lines)}"
+
+
+def _wrapped(mark: str, text: str, screen: Screen, style: str = "") -> str:
+    import textwrap
+
+    lines = textwrap.wrap(clean(text), max(screen.width - 2, 20), break_on_hyphens=False) or [""]
+    return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

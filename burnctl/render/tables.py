@@ -1,0 +1,107 @@
+"""Tables: aligned columns that fit the width they are given, by leaving columns out and cutting long cells."""
+
+from __future__ import annotations
+
+from burnctl.render.text import clean, cut, pad, width_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from burnctl.render.screen import Screen
+
+_GAP = 2
+
+
+class Column:
+    """One column: its title, how it is aligned, and how it gives way when there is too little room.
+
+    `least` is the width it may be cut down to (0: never cut); `drop` above 0 lets it be left out, the highest
+    first; `where` says which part of a long cell is cut; `style` paints its cells.
+    """
+
+    __slots__ = ("align", "drop", "least", "style", "title", "where")
+
+    def __init__(
+        self,
+        title: str,
+        align: str = "left",
+        *,
+        least: int = 0,
+        drop: int = 0,
+        where: str = "end",
+        style: str = "",
+    ) -> None:
+        self.title, self.align, self.least, self.drop = title, align, least, drop
+        self.where, self.style = where, style
+
+
+def table(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[object]],
+    screen: Screen,
+    *,
+    footer: Sequence[object] | None = None,
+    header: bool = True,
+    indent: int = 0,
+) -> str:
+    """The table as text. Cells are cleaned; a `(text, style)` pair paints one cell; `footer` stands below a line."""
+    every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
+    last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
+    chosen, widths = _fitted(columns, [*every, last] if last else every, screen.width - indent, header=header)
+    margin = " " * indent
+    lines = []
+    if header:
+        heads = [(columns[i].title, "bold") for i in chosen]
+        lines.append(_line(heads, [columns[i] for i in chosen], widths, screen))
+    lines += [_line([row[i] for i in chosen], [columns[i] for i in chosen], widths, screen) for row in every]
+    if last:
+        lines.append(screen.paint("─" * (sum(widths) + _GAP * (len(widths) - 1)), "dim"))
+        bold = [(last[i][0], last[i][1] or "bold") for i in chosen]
+        lines.append(_line(bold, [columns[i] for i in chosen], widths, screen))
+    return "\n".join(margin + line for line in lines)
+
+
+def _cell(value: object, column: Column) -> tuple[str, str]:
+    if isinstance(value, tuple):
+        return clean(value[0]), value[1]
+    return ("" if value is None else clean(value)), column.style
+
+
+def _fitted(
+    columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, str]]], room: int, *, header: bool
+) -> tuple[list[int], list[int]]:
+    """Which columns are shown, and how wide each is."""
+    natural = [
+        max([width_of(row[i][0]) for row in rows] + [len(column.title) if header else 0])
+        for i, column in enumerate(columns)
+    ]
+    smallest = [
+        min(wide, column.least) if column.least else wide for wide, column in zip(natural, columns, strict=True)
+    ]
+    chosen = list(range(len(columns)))
+    for i in sorted(chosen, key=lambda i: -columns[i].drop):
+        if columns[i].drop <= 0 or sum(smallest[k] for k in chosen) + _GAP * (len(chosen) - 1) <= room:
+            break
+        chosen.remove(i)
+    widths = {i: natural[i] for i in chosen}
+    over = sum(widths.values()) + _GAP * (len(chosen) - 1) - room
+    while over > 0:
+        # The widest of those that may still shrink gives way, down to the next widest.
+        able = [i for i in chosen if widths[i] > smallest[i]]
+        if not able:
+            break
+        widest = max(able, key=lambda i: widths[i])
+        widths[widest] -= 1
+        over -= 1
+    return chosen, [widths[i] for i in chosen]
+
+
+def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> str:
+    parts = []
+    for (text, style), column, wide in zip(cells, columns, widths, strict=True):
+        shown = cut(text, wide, column.where)
+        padded = pad(shown, wide, column.align)
+        parts.append(padded.replace(shown, screen.paint(shown, style), 1) if shown else padded)
+    line = (" " * _GAP).join(parts)
+    return line.rstrip()

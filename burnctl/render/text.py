@@ -1,0 +1,124 @@
+"""Text that came from logs, made fit for a terminal: nothing in it can steer one, and its width is known."""
+
+from __future__ import annotations
+
+# C0 and C1 controls, DEL, line separators, and everything that turns the direction of text around.
+_HARMFUL = {
+    *range(0x20),
+    *range(0x7F, 0xA0),
+    0x061C,
+    0x200B,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    0xFEFF,
+    *range(0xFFF9, 0xFFFC),
+    *range(0xE0000, 0xE0080),  # tag characters: unseen, and able to hide words
+}
+_SPACE = {0x09, 0x0A, 0x0B, 0x0C, 0x0D, 0x85, 0x2028, 0x2029}
+_SAFE = {code: (" " if code in _SPACE else None) for code in _HARMFUL}
+_ZWJ, _VARIATION, _EMOJI_VARIATION = "\u200d", range(0xFE00, 0xFE10), "\ufe0f"
+
+
+def clean(text: object) -> str:
+    """Without escape sequences, control and bidi characters; line breaks and tabs become spaces (F74)."""
+    plain = text if isinstance(text, str) else str(text)
+    if plain.isascii() and plain.isprintable():
+        return plain
+    whole = plain.encode("utf-8", "replace").decode()  # half of a surrogate pair cannot be printed
+    return _without_escapes(whole).translate(_SAFE)
+
+
+def _without_escapes(text: str) -> str:
+    """Takes escape sequences out whole, so that `ESC ] 52 ; ... BEL` leaves nothing of itself behind."""
+    if not any(start in text for start in "\x1b\x90\x98\x9b\x9d\x9e\x9f"):
+        return text
+    import re
+
+    return re.sub(_ESCAPES, "", text)
+
+
+_ESCAPES = (
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)?"  # strings, to their end
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI
+    r"|\x1b[ -/]*[0-~]?"  # the short ones
+)
+
+
+def width_of(text: str) -> int:
+    """How many cells the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(wide for _, wide in _pieces(text))
+
+
+def cut(text: str, width: int, where: str = "end") -> str:
+    """The text in at most `width` cells, with `…` where something was left out: at the end, start or middle."""
+    if width_of(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    if where == "start":
+        return "…" + _last_cells(text, width - 1)
+    if where == "middle":
+        tail = (width - 1) // 2
+        return _first_cells(text, width - 1 - tail) + "…" + _last_cells(text, tail)
+    return _first_cells(text, width - 1).rstrip() + "…"
+
+
+def pad(text: str, width: int, align: str = "left") -> str:
+    """The text with spaces up to `width` cells."""
+    space = " " * (width - width_of(text))
+    return space + text if align == "right" else text + space
+
+
+def _first_cells(text: str, width: int) -> str:
+    kept, used = [], 0
+    for piece, wide in _pieces(text):
+        used += wide
+        if used > width:
+            break
+        kept.append(piece)
+    return "".join(kept)
+
+
+def _last_cells(text: str, width: int) -> str:
+    kept, used = [], 0
+    for piece, wide in reversed(_pieces(text)):
+        used += wide
+        if used > width:
+            break
+        kept.append(piece)
+    return "".join(reversed(kept))
+
+
+def _pieces(text: str) -> list[tuple[str, int]]:
+    """What a terminal puts in cells of its own, each with its width; marks belong to the letter before them."""
+    pieces: list[tuple[str, int]] = []
+    joined = False
+    for char in text:
+        wide = _width_of_char(char)
+        if pieces and (joined or wide == 0):
+            before, its_width = pieces[-1]
+            grown = 2 if char == _EMOJI_VARIATION and its_width == 1 else its_width
+            pieces[-1] = (before + char, grown)
+        else:
+            pieces.append((char, wide))
+        joined = char == _ZWJ
+    return pieces
+
+
+def _width_of_char(char: str) -> int:
+    if char.isascii():
+        return 1
+    from unicodedata import category, combining, east_asian_width
+
+    code = ord(char)
+    if combining(char) or code in _VARIATION or char == _ZWJ or category(char) in ("Mn", "Me", "Cf"):
+        return 0
+    if 0x1F3FB <= code <= 0x1F3FF:  # skin tones colour the one before
+        return 0
+    if 0x1160 <= code <= 0x11FF:  # the later parts of a Hangul syllable
+        return 0
+    return 2 if east_asian_width(char) in "WF" else 1

@@ -1,0 +1,134 @@
+"""What systemd and launchd have in common: programs to call, and files that only their writer may replace or remove."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from burnctl.service.settings import Settings
+
+
+class NoManager(BurnctlError):
+    """Raised when there is nobody here who could start burnd at login."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            message, "start it yourself: `burnctl up`, in a shell profile, or `@reboot burnctl up` in cron"
+        )
+
+
+def call(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a manager's own program and takes in what it says. Raises NoManager where it is not installed."""
+    try:
+        return subprocess.run([program, *arguments], capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        raise NoManager(f"{program} is not here") from None
+
+
+def must(program: str, *arguments: str) -> None:
+    """Runs it, and raises BurnctlError with its own words when it fails."""
+    done = call(program, *arguments)
+    if done.returncode:
+        said = (done.stderr or done.stdout).strip() or f"exit code {done.returncode}"
+        raise BurnctlError(f"{program} {' '.join(arguments)}: {said}", "see: burnctl service logs")
+
+
+def check_command(settings: Settings) -> None:
+    """Makes sure that what the service will start can be started, by asking it for its version."""
+    *command, _run = settings.command
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False, cwd="/")
+        said = done.stderr.strip().splitlines() if done.returncode else None
+    except OSError as error:
+        said = [str(error.strerror)]
+    if said is not None:
+        raise BurnctlError(
+            f"{command[0]} cannot start burnd: {said[-1] if said else 'it does not say why'}",
+            "install burnd with pip, pipx or uv, and use the burnctl that comes with it",
+        )
+
+
+def is_ours(path: str, mark: str) -> bool | None:
+    """Whether we wrote the file at `path`; None where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return mark in file.read(4096)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BurnctlError(f"{path}: {error.strerror}") from None
+
+
+def check_ours(paths: Iterable[str], mark: str) -> None:
+    for path in paths:
+        if is_ours(path, mark) is False:
+            raise BurnctlError(f"{path} is there, and burnctl did not write it", "move it away, or keep using it")
+
+
+def write(path: str, text: str) -> None:
+    """Puts a whole file in place, or leaves things as they were."""
+    beside = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise BurnctlError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def remove(paths: Iterable[str], mark: str) -> list[str]:
+    """Removes those files that we wrote, and folders that are empty then; returns what is gone."""
+    gone = []
+    for path in paths:
+        if is_ours(path, mark):
+            os.unlink(path)
+            gone.append(path)
+            with contextlib.suppress(OSError):  # not empty: somebody keeps a file of their own there
+                if path.endswith(".conf"):
+                    os.rmdir(os.path.dirname(path))
+    return gone
+
+
+def make_private(folder: str) -> None:
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BurnctlError(f"{folder} cannot be made: {error.strerror}") from None
+
+
+def stop_one_started_by_hand() -> int | None:
+    """Stops a burnd that runs without the service, whose own could not start beside it; returns its pid."""
+    from burnctl.client import Client
+    from burnctl.errors import NotRunning
+    from burnctl.stopping import stop
+
+    try:
+        return stop(Client())
+    except NotRunning:
+        return None
+
+
+def last_lines(path: str, lines: int, *, follow: bool) -> int:
+    """Shows the end of a log file, by `tail`, in our place."""
+    if not os.path.exists(path):
+        raise BurnctlError(f"{path}: there is no log yet")
+    words = ["tail", "-n", str(lines), *(["-F"] if follow else []), path]
+    return in_our_place(words)
+
+
+def in_our_place(words: list[str]) -> int:
+    """Lets another program go on at this terminal; does not return when it could be started."""
+    try:
+        os.execvp(words[0], words)  # noqa: S606 - a list of words, no shell
+    except OSError as error:
+        raise BurnctlError(f"{words[0]} cannot be run: {error.strerror}") from None

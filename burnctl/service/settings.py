@@ -1,0 +1,55 @@
+"""What a service must be told because it does not see a shell's variables, and the program it starts. Pure."""
+
+from __future__ import annotations
+
+import os
+
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# Everything burnd reads from the environment; a test compares this with its settings.
+VARIABLES = (
+    "RELAYBURN_HOME",
+    "RELAYBURN_CONTENT_STORE",
+    "RELAYBURN_CONTENT_TTL_DAYS",
+    "BURND_SOCKET",
+    "CLAUDE_CONFIG_DIR",
+    "XDG_DATA_HOME",
+    "OPENCODE_DB",
+)
+_PATHS = {"RELAYBURN_HOME", "BURND_SOCKET", "CLAUDE_CONFIG_DIR", "XDG_DATA_HOME"}
+
+
+class Settings:
+    """The variables to set, the command to start, and the two places a hardened service must be able to write to."""
+
+    __slots__ = ("command", "home", "socket", "variables")
+
+    def __init__(self, variables: Mapping[str, str], command: Sequence[str], home: str, socket: str) -> None:
+        self.variables, self.command, self.home, self.socket = dict(variables), list(command), home, socket
+
+
+def command_of(python: str) -> list[str]:
+    """How burnd is started: by this interpreter, never with code from the working folder on its path."""
+    return [python, "-P", "-m", "burnd", "run"]
+
+
+def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
+    """Those of our variables that are set, folders made absolute. Raises BurnctlError for what no unit can hold."""
+    found = {}
+    for name in VARIABLES:
+        if value := env.get(name):
+            if not value.isprintable():
+                raise BurnctlError(f"{name} holds characters that a service cannot be given: {value!r}")
+            found[name] = (
+                os.path.normpath(os.path.join(working_folder, _expanded(value, env))) if name in _PATHS else value
+            )
+    return found
+
+
+def _expanded(path: str, env: Mapping[str, str]) -> str:
+    home = env.get("HOME", "")
+    return home + path[1:] if home and (path == "~" or path.startswith("~/")) else path

@@ -1,0 +1,184 @@
+"""The text of the systemd user units, written here and nowhere else: `systemd/` is made from it. Pure."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from burnctl.service.settings import Settings
+
+SERVICE, SOCKET, HARDENING, WITH_SOCKET = "burnd.service", "burnd.socket", "hardening.conf", "socket.conf"
+PRICES, PRICES_TIMER = "burnd-prices.service", "burnd-prices.timer"
+MARK = "# Written by `burnctl service install`."
+_NOTE = (
+    f"{MARK} To change something use `systemctl --user edit burnd`: this file is\n# written anew by the next install.\n"
+)
+
+
+def service(settings: Settings, note: str = _NOTE) -> str:
+    """The service itself, with what works in every user unit."""
+    return f"""{note}
+[Unit]
+Description=burnd, which records what coding agents spend
+Documentation=man:burnd(1)
+StartLimitIntervalSec=60
+StartLimitBurst=5
+
+[Service]
+Type=notify
+ExecStart={_command(settings.command)}
+{_environment(settings)}Restart=on-failure
+RestartSec=2
+# Another burnd has the home: trying again would not help.
+RestartPreventExitStatus=5
+WatchdogSec=60
+TimeoutStopSec=15
+UMask=0077
+
+# It must never be in the way of the work it records.
+Nice=10
+IOSchedulingClass=idle
+LimitNOFILE=4096
+TasksMax=64
+MemoryHigh=600M
+MemoryMax=1G
+
+# These need no user namespaces, so they hold on every kernel. The rest is in {HARDENING}.
+NoNewPrivileges=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictNamespaces=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallFilter=~@privileged @resources
+SystemCallErrorNumber=EPERM
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def hardening(settings: Settings, note: str = _NOTE) -> str:
+    """What needs unprivileged user namespaces, for kernels that allow them."""
+    places = dict.fromkeys((settings.home, os.path.dirname(settings.socket)))
+    private_tmp = "" if _needs_tmp(settings) else "PrivateTmp=yes\n"
+    return f"""{note}
+# These need unprivileged user namespaces: where the kernel forbids them the service does not start with this file.
+# RestrictAddressFamilies and PrivateNetwork leave only unix sockets, so a hook that posts to the network is silent.
+[Service]
+ProtectSystem=strict
+ProtectHome=read-only
+ReadWritePaths={" ".join(map(_quoted, places))}
+{private_tmp}PrivateDevices=yes
+PrivateNetwork=yes
+RestrictAddressFamilies=AF_UNIX
+ProtectKernelTunables=yes
+ProtectKernelModules=yes
+ProtectKernelLogs=yes
+ProtectClock=yes
+ProtectHostname=yes
+"""
+
+
+def socket(settings: Settings, note: str = _NOTE) -> str:
+    """A socket that systemd holds: clients wait instead of failing while burnd starts."""
+    return f"""{note}
+[Unit]
+Description=The socket of burnd
+Documentation=man:burnd(1)
+
+[Socket]
+ListenStream={_plain(settings.socket)}
+SocketMode=0600
+DirectoryMode=0700
+
+[Install]
+WantedBy=sockets.target
+"""
+
+
+def with_socket(note: str = _NOTE) -> str:
+    """Binds the service to the socket unit, so that it never makes a socket of its own beside it."""
+    return f"""{note}
+[Unit]
+Requires={SOCKET}
+After={SOCKET}
+"""
+
+
+def prices(settings: Settings, note: str = _NOTE) -> str:
+    """Fetches the newest prices, the only thing that ever goes to the network, when its timer says so."""
+    return f"""{note}
+[Unit]
+Description=The newest prices for burnd
+Documentation=man:burnctl(1)
+
+[Service]
+Type=oneshot
+ExecStart={_command([settings.command[0], "-P", "-m", "burnctl", "pricing", "update"])}
+{_environment(settings)}UMask=0077
+Nice=19
+NoNewPrivileges=yes
+"""
+
+
+def prices_timer(note: str = _NOTE) -> str:
+    """Once a week, at another time on every machine, and after it was switched off then."""
+    return f"""{note}
+[Unit]
+Description=The newest prices for burnd, once a week
+
+[Timer]
+OnCalendar=weekly
+RandomizedDelaySec=1d
+Persistent=yes
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+def files(settings: Settings, *, hardened: bool, socketed: bool, priced: bool) -> Mapping[str, str]:
+    """Every file of an installation, by its path below the folder of user units."""
+    made = {SERVICE: service(settings)}
+    if hardened:
+        made[f"{SERVICE}.d/{HARDENING}"] = hardening(settings)
+    if socketed:
+        made[SOCKET] = socket(settings)
+        made[f"{SERVICE}.d/{WITH_SOCKET}"] = with_socket()
+    if priced:
+        made |= {PRICES: prices(settings), PRICES_TIMER: prices_timer()}
+    return made
+
+
+def _needs_tmp(settings: Settings) -> bool:
+    """Whether something burnd needs lies where a private /tmp would hide it."""
+    places = (settings.home, settings.socket, *settings.variables.values())
+    return any(place.startswith(("/tmp/", "/var/tmp/")) for place in places)  # noqa: S108 - theirs, not ours
+
+
+def _command(words: Sequence[str]) -> str:
+    """A command line. After the program itself `$` would be taken for a variable."""
+    program, *arguments = words
+    return " ".join([_quoted(program), *(_quoted(word.replace("$", "$$")) for word in arguments)])
+
+
+def _environment(settings: Settings) -> str:
+    return "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in settings.variables.items())
+
+
+def _quoted(word: str) -> str:
+    """A word as systemd reads it back: quotes and backslashes escaped, `%` doubled."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    plain = all(letter.isalnum() or letter in "/._-=%:,+@" for letter in escaped)
+    return escaped if plain and word else f'"{escaped}"'
+
+
+def _plain(path: str) -> str:
+    """The value of a setting that takes the rest of its line as it stands."""
+    return path.replace("%", "%%")

@@ -1,0 +1,122 @@
+"""How burnd comes to life: through the service manager where it is installed there, else as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from burnctl.errors import BurnctlError
+from burnctl.settings import ask_burnd
+from burnd.paths import Home, find_home, user_home
+
+_ALREADY_RUNS = 5  # burnd's exit code when another one has the home; that one will answer
+_LABEL = "dev.burnd.burnd"
+_LAST_WORDS = 2000  # bytes of the log that are looked at when it did not start
+
+
+class Detached:
+    """A burnd that runs on its own, away from this terminal, with its log in a file."""
+
+    how = "in the background"
+
+    def __init__(self, home: Home) -> None:
+        os.makedirs(home.root, 0o700, exist_ok=True)
+        own_file = _log_setting()
+        self.where_it_logs = str(home.root / own_file) if own_file else str(home.log)
+        # What is said before the log is set up, and what Python says when all else fails, goes to the same place.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._stderr = str(home.log)
+        log = os.open(self._stderr, flags, 0o600)
+        try:
+            self._log_began = os.fstat(log).st_size
+            self._process = subprocess.Popen(
+                [*burnd_command(), "run", *([] if own_file else ["--log-file", home.log.name])],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                umask=0o077,  # as its unit has it: not every library asks for private files
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    def check(self) -> None:
+        """Raises, with what it said last, when the process has ended."""
+        code = self._process.poll()
+        if code is not None and code != _ALREADY_RUNS:
+            raise BurnctlError(self._last_words() or f"burnd ended with code {code}", f"see: {self.where_it_logs}")
+
+    def _last_words(self) -> str:
+        with open(self._stderr, "rb") as log:
+            log.seek(max(self._log_began, os.fstat(log.fileno()).st_size - _LAST_WORDS))
+            lines = log.read().decode(errors="replace").splitlines()
+        said = [line for line in lines if line.strip() and not line.startswith("{")]
+        return said[-1] if said else ""
+
+
+class Service:
+    """A burnd that systemd or launchd starts."""
+
+    def __init__(self, name: str, start: list[str], where_it_logs: str) -> None:
+        self.how, self.where_it_logs = f"through {name}", where_it_logs
+        done = subprocess.run(start, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            said = done.stderr.strip() or f"exit code {done.returncode}"
+            raise BurnctlError(f"{name} could not start burnd: {said}", f"see: {where_it_logs}")
+
+    def check(self) -> None:
+        """The service manager watches over it; whether it answers is all there is to see."""
+
+
+def spawn() -> Detached | Service:
+    """Starts burnd in the way this machine is set up for."""
+    home = find_home()
+    try:
+        if installed_unit(home, _systemd_unit()):
+            start = ["systemctl", "--user", "start", "burnd.service"]
+            return Service("systemd", start, "journalctl --user -u burnd")
+        if installed_unit(home, _launchd_agent()):
+            start = ["launchctl", "kickstart", f"gui/{os.getuid()}/{_LABEL}"]
+            return Service("launchd", start, "burnctl service logs")
+    except FileNotFoundError:
+        pass  # a unit was left behind where there is no such manager any more
+    try:
+        return Detached(home)
+    except OSError as error:
+        raise BurnctlError(f"burnd cannot be started: {error}", "see: burnctl doctor") from None
+
+
+def _log_setting() -> str:
+    """Where the settings send the log; empty when they leave it to whoever starts burnd."""
+    values = {setting["key"]: setting["value"] for setting in ask_burnd("show")["settings"]}
+    return str(values["log.file"])
+
+
+def burnd_command() -> list[str]:
+    """The burnd that belongs to this burnctl; -P keeps code in the working folder out of it."""
+    return [sys.executable, "-P", "-m", "burnd"]
+
+
+def installed_unit(home: Home, path: str) -> bool:
+    """Whether there is a unit that serves this home: one for another home would not answer at our socket."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError):
+        return False
+    usual = home.root == user_home() / ".relayburn"
+    same_home = str(home.root) in text if "RELAYBURN_HOME" in text else usual
+    socket = os.environ.get("BURND_SOCKET")
+    same_socket = socket in text if socket else "BURND_SOCKET" not in text
+    return same_home and same_socket
+
+
+def _systemd_unit() -> str:
+    config = os.environ.get("XDG_CONFIG_HOME") or os.path.join(user_home(), ".config")
+    return os.path.join(config, "systemd", "user", "burnd.service")
+
+
+def _launchd_agent() -> str:
+    return os.path.join(user_home(), "Library", "LaunchAgents", f"{_LABEL}.plist")

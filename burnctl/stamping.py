@@ -1,0 +1,178 @@
+"""What a stamp may say: building it from words, flags or lines of JSON, and the reason when it cannot be one.
+
+A stamp is made in the ledger's own form, `{"v":1,"kind":"stamp","ts","selector","enrichment"}`, with its time set
+here: so that one sent to the daemon and spooled as well, because no answer came, is the very same stamp twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+from burnctl.errors import Usage
+from burnd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+EARLIEST, LATEST = "0001-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
+MOST_BYTES = protocol.REQUEST_BYTES // 4  # of one stamp; a request must hold at least one
+_OF_A_LINE = {"v", "kind", "ts", "selector", "sessionId", "messageId", "range", "enrichment"}
+
+
+class BadStamp(Usage, ValueError):
+    """Raised when what was said cannot be a stamp."""
+
+
+def now_iso() -> str:
+    """The time in the ledger's form, `2026-11-16T00:14:05.445Z`."""
+    seconds, rest = divmod(time.time_ns() // 1_000_000, 1000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
+
+
+def made(selector: Mapping[str, Any], enrichment: Mapping[str, Any], ts: str | None = None) -> dict[str, Any]:
+    """A stamp in the ledger's form. Raises BadStamp."""
+    stamp = {
+        "v": 1,
+        "kind": "stamp",
+        "ts": now_iso() if ts is None else _time(ts),
+        "selector": dict(selector),
+        "enrichment": _checked(enrichment),
+    }
+    if len(json.dumps(stamp)) > MOST_BYTES:
+        raise BadStamp(f"a stamp may have {MOST_BYTES // 1024} KiB at most")
+    return stamp
+
+
+def selector_of(
+    session: str | None = None, message: str | None = None, from_ts: str | None = None, to_ts: str | None = None
+) -> dict[str, Any]:
+    """Which turns: of a session, of a session within a time, or one message. Raises BadStamp."""
+    if (session is None) == (message is None):
+        raise BadStamp("a stamp is for a session or for a message: name one of them")
+    _text(session if message is None else message, "the id")
+    if message is not None:
+        if from_ts is not None or to_ts is not None:
+            raise BadStamp("a time range goes with a session, not with a message")
+        return {"messageId": message}
+    if from_ts is None and to_ts is None:
+        return {"sessionId": session}
+    span = {
+        "fromTs": EARLIEST if from_ts is None else _time(from_ts),
+        "toTs": LATEST if to_ts is None else _time(to_ts),
+    }
+    if span["fromTs"] >= span["toTs"]:
+        raise BadStamp(f"the range ends ({span['toTs']}) before it begins ({span['fromTs']})")
+    return {"sessionId": session, "range": span}
+
+
+def from_words(words: Iterable[str]) -> dict[str, str]:
+    """`["workflowId=wf-1", ...]` as a mapping; of a key that is said twice the last word counts. Raises BadStamp."""
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise BadStamp(f"{word!r} is not KEY=VALUE", "a tag is written like workflowId=wf-1")
+        if not key:
+            raise BadStamp(f"{word!r} has no key before the =")
+        _encodable(word, f"{word!r}")
+        found[key] = value
+    return found
+
+
+def from_lines(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """The stamps of JSON lines, all or none: the first line that is none is refused with its number."""
+    stamps = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                stamps.append(_from_object(_json(line)))
+            except BadStamp as error:
+                raise BadStamp(f"line {number}: {error.message}", "nothing was recorded") from None
+    return stamps
+
+
+def from_objects(said: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The same for objects that are not lines yet."""
+    return [_from_object(stamp) for stamp in said]
+
+
+def _json(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        raise BadStamp("is not JSON") from None
+
+
+def _from_object(said: Any) -> dict[str, Any]:
+    """One stamp: with `selector` or a bare `sessionId`/`messageId`/`range`, with `enrichment` or with flat keys."""
+    if not isinstance(said, dict):
+        raise BadStamp("is not an object")
+    if said.get("v", 1) != 1 or said.get("kind", "stamp") != "stamp":
+        raise BadStamp("is not a stamp of version 1")
+    flat = {key: value for key, value in said.items() if key not in _OF_A_LINE}
+    if "enrichment" in said and flat:
+        raise BadStamp(f"has enrichment and {next(iter(flat))!r} beside it: put all tags in one place")
+    return made(_selector_in(said), said.get("enrichment", flat), said.get("ts"))
+
+
+def _selector_in(said: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = said.get("selector")
+    if chosen is None:
+        chosen = {key: said[key] for key in ("sessionId", "messageId", "range") if key in said}
+    elif any(key in said for key in ("sessionId", "messageId", "range")):
+        raise BadStamp("has a selector and an id or a range beside it: name the turns in one place")
+    span = _only(chosen, "the selector", "sessionId", "messageId", "range").get("range")
+    span = {} if span is None else _only(span, "the range", "fromTs", "toTs")
+    return selector_of(chosen.get("sessionId"), chosen.get("messageId"), span.get("fromTs"), span.get("toTs"))
+
+
+def _only(value: Any, what: str, *keys: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise BadStamp(f"{what} is not an object")
+    if strange := [key for key in value if key not in keys]:
+        raise BadStamp(f"{what} has {strange[0]!r}; it may have {', '.join(keys)}")
+    return value
+
+
+def _checked(enrichment: Mapping[str, Any]) -> dict[str, str]:
+    if not isinstance(enrichment, dict):
+        raise BadStamp("the enrichment is not an object")
+    if not enrichment:
+        raise BadStamp("a stamp says at least one KEY=VALUE")
+    for key, value in enrichment.items():
+        _text(key, "a key")
+        if not isinstance(value, str):
+            raise BadStamp(f"the value of {key!r} is not a string: {json.dumps(value, default=repr)[:40]}")
+        _encodable(value, f"the value of {key!r}")
+    return enrichment
+
+
+def _text(value: Any, what: str) -> None:
+    if not isinstance(value, str):
+        raise BadStamp(f"{what} is not a string")
+    if not value:
+        raise BadStamp(f"{what} must not be empty")
+    _encodable(value, what)
+
+
+def _encodable(value: str, what: str) -> None:
+    """A word of the command line that is no UTF-8 arrives as lone surrogates, which no ledger can hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadStamp(f"{what} is not valid UTF-8") from None
+
+
+def _time(value: Any) -> str:
+    """An ISO time in the ledger's form; one without a zone is UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        moment = datetime.fromisoformat(value)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, TypeError, OverflowError):
+        raise BadStamp(f"{str(value)[:40]!r} is not an ISO time", "write it like 2026-11-16T08:30:00Z") from None
+    return f"{moment.replace(tzinfo=None).isoformat('T', 'milliseconds')}Z"

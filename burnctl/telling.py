@@ -1,0 +1,32 @@
+"""A line at a person's terminal that says how far something long has come, and is gone when it is done."""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_WIPE = "\r\x1b[K"
+
+
+class Telling:
+    """Given to the client as `heard`: `with Telling("looking") as heard: client.rebuild(..., heard=heard)`."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._told = False
+
+    def __enter__(self) -> Telling | None:
+        return self if sys.stderr.isatty() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._told:
+            print(_WIPE, end="", file=sys.stderr, flush=True)
+
+    def __call__(self, progress: dict[str, Any]) -> None:
+        done, total = progress.get("done") or 0, progress.get("total") or 0
+        share = f" {100 * done // total} %" if total else ""
+        print(f"{_WIPE}{self._what} ...{share}", end="", file=sys.stderr, flush=True)
+        self._told = True

@@ -1,0 +1,188 @@
+"""One connection to burnd: lines of JSON-RPC out and in, each within its deadline. It knows no method by name."""
+
+from __future__ import annotations
+
+import json
+import time
+
+# `socket` itself takes 4 ms to import, for names that are not needed here.
+from _socket import AF_UNIX, MSG_PEEK, SOCK_STREAM, socket
+
+from burnctl.errors import Failed, NoAnswer, NotRunning, VersionMismatch
+from burnd import protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+_CHUNK = 1 << 16
+_MOST = protocol.ANSWER_BYTES + (1 << 20)
+
+
+class Wire:
+    """Asks one question at a time. Raises NotRunning when nobody listens at `path`."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        self._socket = _connected(path, timeout)
+        self._rest = bytearray()
+        self._last_id = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def usable(self) -> bool:
+        """Whether the other end is still there: burnd lets go of a client that asks nothing for a minute."""
+        self._socket.settimeout(0)
+        try:
+            return bool(self._socket.recv(1, MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def ask(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        timeout: float,
+        heard: Callable[[dict[str, Any]], None] | None = None,
+    ) -> dict[str, Any]:
+        """The result of one call, its version checked. What burnd says before it answers goes to `heard`."""
+        deadline = time.monotonic() + timeout
+        self._send_request(method, params, deadline)
+        while True:
+            answer = self.receive(deadline)
+            if answer is None:
+                raise NoAnswer(protocol.TOO_LONG, f"burnd did not answer {method} within {timeout:g} s", _BUSY)
+            if answer.get("id") == self._last_id or ("error" in answer and answer.get("id") is None):
+                return result_of(answer)
+            if heard is not None and "method" in answer:
+                heard(answer.get("params") or {})
+                deadline = time.monotonic() + timeout
+
+    def tell(self, method: str, params: Mapping[str, Any], timeout: float) -> None:
+        """Asks without waiting for the answer, which is passed over when it comes."""
+        self._send_request(method, params, time.monotonic() + timeout)
+
+    def _send_request(self, method: str, params: Mapping[str, Any], deadline: float) -> None:
+        self._last_id += 1
+        self._send({"jsonrpc": "2.0", "id": self._last_id, "method": method, "params": params}, deadline)
+
+    def receive(self, deadline: float | None) -> dict[str, Any] | None:
+        """The next line; None when there was none before the deadline (None waits for ever)."""
+        searched = 0
+        while (end := self._rest.find(b"\n", searched)) < 0:
+            searched = len(self._rest)
+            if searched > _MOST:
+                raise NoAnswer(protocol.TOO_LARGE, "burnd sent more than an answer may hold")
+            if not self._wait(deadline):
+                return None
+            try:
+                chunk = self._socket.recv(_CHUNK)
+            except TimeoutError:
+                return None
+            except OSError as error:
+                raise _gone(error) from None
+            if not chunk:
+                raise _gone(None)
+            self._rest += chunk
+        line = bytes(self._rest[:end])
+        del self._rest[: end + 1]
+        return _decoded(line)
+
+    def _send(self, request: dict[str, Any], deadline: float) -> None:
+        line = json.dumps(request).encode() + b"\n"
+        self._wait(deadline)
+        try:
+            self._socket.sendall(line)
+        except TimeoutError:
+            raise NoAnswer(protocol.TOO_LONG, "burnd did not take the question in time", _BUSY) from None
+        except OSError:
+            # The daemon may have said why before it closed: too many connections, too large a request.
+            if (said := self._last_words()) is not None:
+                result_of(said)
+            raise _gone(None) from None
+
+    def _last_words(self) -> dict[str, Any] | None:
+        try:
+            return self.receive(time.monotonic() + 1)
+        except Failed:
+            return None
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Lets the next operation take until the deadline; False when that is over."""
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left <= 0:
+            return False
+        self._socket.settimeout(left)
+        return True
+
+
+_BUSY = "it may be busy; ask again, or look at: burnctl status"
+
+
+def result_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """What an answer says; raises what it complains of, or that its version is not ours."""
+    if (error := answer.get("error")) is not None:
+        raise _failed(error)
+    result = answer.get("result")
+    if not isinstance(result, dict):
+        raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
+    if result.get("version") != protocol.VERSION:
+        raise VersionMismatch(result.get("version", "none"), protocol.VERSION)
+    return result
+
+
+def _failed(error: Any) -> Failed | VersionMismatch:
+    said = error if isinstance(error, dict) else {}
+    data = said.get("data")
+    data = data if isinstance(data, dict) else {}
+    if data.get("version", protocol.VERSION) != protocol.VERSION:
+        return VersionMismatch(data["version"], protocol.VERSION)
+    code = int(said.get("code", protocol.FAILED))
+    name = str(data.get("name") or protocol.NAMES.get(code, ""))
+    hint = str(data.get("hint") or "")
+    if code == protocol.NO_SUCH_METHOD and not hint:
+        hint = "burnd may be older than burnctl; restart it with: burnctl restart"
+    return Failed(code, str(said.get("message", "burnd failed")), hint, name)
+
+
+def _connected(path: str, timeout: float) -> socket:
+    connection = socket(AF_UNIX, SOCK_STREAM)
+    connection.settimeout(timeout)
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            connection.connect(path)
+        except BlockingIOError:
+            # So many knock at once that the line is full: it moves on in a moment.
+            if time.monotonic() < deadline:
+                time.sleep(0.01)
+                continue
+            problem = NotRunning("too many clients at once", "try again in a moment")
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+            problem = NotRunning()
+        except PermissionError:
+            problem = NotRunning(f"{path} belongs to somebody else", "set RELAYBURN_HOME or BURND_SOCKET to your own")
+        except OSError as error:
+            problem = NotRunning(f"{path}: {error.strerror or error}")
+        else:
+            return connection
+        connection.close()
+        raise problem
+
+
+def _decoded(line: bytes) -> dict[str, Any]:
+    try:
+        answer = json.loads(line)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        raise NoAnswer(protocol.NOT_JSON, "burnd sent something that is no answer")
+    return answer
+
+
+def _gone(error: OSError | None) -> NoAnswer:
+    reason = f": {error.strerror}" if error and error.strerror else ""
+    return NoAnswer(protocol.FAILED, f"burnd closed the connection before it answered{reason}", _BUSY)

@@ -1,0 +1,138 @@
+"""Running a harness with the terminal handed over: its signals, its stops and its exit code are the program's own.
+
+The child shares our process group, so that what a terminal sends (Ctrl-C, Ctrl-Z, a new size, a hang-up) reaches it
+without us. We take no part in that: the same signals are blocked here, and what somebody sends to us alone is passed
+on. When the child stops, we stop, so that the shell sees the whole job stopped; `fg` wakes both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from burnctl.errors import BurnctlError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_STOPPING = {signal.SIGTERM, signal.SIGHUP}
+_FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+_OURS = {*_STOPPING, *_FROM_TERMINAL, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
+# Python ignores these for itself; a harness expects to find them as they are by default.
+_IGNORED_BY_PYTHON = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
+
+
+class CannotRun(BurnctlError):
+    """Raised when a program is not there (exit 127) or may not be run (exit 126), as a shell would say it."""
+
+    def __init__(self, message: str, hint: str = "", exit_code: int = NOT_FOUND) -> None:
+        super().__init__(message, hint)
+        self.exit_code = exit_code
+
+
+class Ended:
+    """How a child ended: its exit code, 128 + n after signal n; and whether we were told to stop meanwhile."""
+
+    __slots__ = ("code", "was_told_to_stop")
+
+    def __init__(self, code: int, *, was_told_to_stop: bool) -> None:
+        self.code, self.was_told_to_stop = code, was_told_to_stop
+
+
+def find_program(name: str, hint: str = "") -> str:
+    """Where a program is, as a shell would find it. Raises CannotRun."""
+    if "/" in name:
+        candidates = [name]
+    else:
+        folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        candidates = [os.path.join(folder or ".", name) for folder in folders]
+    there = [path for path in candidates if os.path.isfile(path)]
+    for path in there:
+        if os.access(path, os.X_OK):
+            return path
+    if there:
+        raise CannotRun(f"{there[0]} may not be executed", hint, NOT_EXECUTABLE)
+    raise CannotRun(f"{name} was not found" + ("" if "/" in name else " on PATH"), hint)
+
+
+def run(program: str, arguments: Sequence[str]) -> Ended:
+    """Runs a program to its end in our place at the terminal. Raises CannotRun when it cannot be started."""
+    inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
+    # With SIGCHLD ignored, which a parent may have left us, no child could be waited for.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        child = _started(program, arguments, inherited)
+        return _watched(child)
+    finally:
+        _forget_signals()
+        signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
+
+
+def _started(program: str, arguments: Sequence[str], mask: set[int | signal.Signals]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    try:
+        return os.posix_spawn(program, [program, *arguments], os.environ, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise CannotRun(f"{program} cannot be run: {reason}", exit_code=NOT_EXECUTABLE) from None
+
+
+def _watched(child: int) -> Ended:
+    was_told_to_stop = False
+    while True:
+        number, has_reached_child = _next_signal()
+        if number == signal.SIGCHLD:
+            if (code := _exit_code(child)) is not None:
+                return Ended(code, was_told_to_stop=was_told_to_stop)
+            continue
+        was_told_to_stop = was_told_to_stop or number in _STOPPING
+        if not has_reached_child:
+            os.kill(child, number)
+
+
+def _next_signal() -> tuple[int, bool]:
+    """The next signal, and whether a key of the terminal sent it: then the child has it too."""
+    if hasattr(signal, "sigwaitinfo"):
+        said = signal.sigwaitinfo(_OURS)
+        # What the kernel itself sends has a positive code, what comes from kill() has not. A hang-up reaches only
+        # the leader of a session, so that one is passed on whoever sent it.
+        return said.si_signo, said.si_signo in _FROM_TERMINAL and said.si_code > 0
+    number = signal.sigwait(_OURS)  # macOS does not say who sent it
+    return number, number in _FROM_TERMINAL and _has_terminal()
+
+
+def _exit_code(child: int) -> int | None:
+    """The code when the child has ended. While it is stopped at a terminal, so are we."""
+    have_just_woken = False
+    while True:
+        found, status = os.waitpid(child, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+        if found == 0:
+            if have_just_woken:  # and it has not: whoever woke us knew only our pid
+                os.kill(child, signal.SIGCONT)
+            return None
+        if os.WIFCONTINUED(status):
+            have_just_woken = False
+        elif os.WIFSTOPPED(status):
+            # Without a terminal nobody would wake us: a spawner that paused the harness knows only its pid.
+            have_just_woken = _has_terminal()
+            if have_just_woken:
+                os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _has_terminal() -> bool:
+    return any(os.isatty(fd) for fd in (0, 1, 2))
+
+
+def _forget_signals() -> None:
+    """Drops what came for the child when it had ended already, so that it does not hit us once unblocked."""
+    for number in _OURS:
+        before = signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, signal.SIG_DFL if before is None or number == signal.SIGCHLD else before)

@@ -1,0 +1,70 @@
+"""What a client says of a session before, or while, it runs: what may be kept of it, and where its logs are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from burnd.index.store import CursorChange, IndexStore
+from burnd.pipeline import Batch, Pipeline
+from burnd.records import Prune, Session
+from burnd.records.codec import Entry
+from burnd.records.session import ContentMode
+from burnd.records.times import to_iso
+
+ANNOUNCED = "burnctl"  # what `createdBy` says of a session that a client told of before it began
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """A session by its id, and what holds for it. `roots` are folders as its harness was told them."""
+
+    session_id: str
+    source: str
+    at_ms: int
+    content_mode: ContentMode | None = None
+    roots: Sequence[str] = ()
+    created_by: str = ANNOUNCED
+
+
+async def announce(pipeline: Pipeline, said: Announcement) -> None:
+    """Makes it durable, and makes it hold for what was captured already as much as for what comes.
+
+    The roots stand with the cursors, so that the next start reads them as well.
+    """
+    session = Session(
+        session_id=said.session_id,
+        source=said.source,
+        created_by=said.created_by,
+        content_mode=said.content_mode,
+    )
+    entries: list[Entry] = [session, *_kept_closed(pipeline, said)]
+    cursors = [CursorChange(_roots_of(said.source), root, b"") for root in said.roots]
+    await pipeline.commit(Batch(entries=entries, cursors=cursors))
+    if said.content_mode not in (None, "full") and await _captured_since(pipeline.index, said):
+        await pipeline.forget([said.session_id])
+
+
+async def announced_roots(index: IndexStore, source: str) -> list[str]:
+    """The folders that clients told of so far."""
+    return [key for (key,) in await index.rows("SELECT key FROM cursors WHERE source = ?", (_roots_of(source),))]
+
+
+def _kept_closed(pipeline: Pipeline, said: Announcement) -> list[Entry]:
+    """When a session's text is wanted from now on, what it said until now stays unwanted, however often it is read."""
+    if said.content_mode != "full" or pipeline.keeping.mode_of(said.session_id) == "full":
+        return []
+    return [Prune(session_id=said.session_id, up_to=to_iso(said.at_ms))]
+
+
+async def _captured_since(index: IndexStore, said: Announcement) -> bool:
+    """Whether something was captured that should not have been: a client may have had to leave word for later."""
+    found = await index.rows(
+        "SELECT 1 FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ? AND m.ts >= ? LIMIT 1",
+        (said.session_id, said.at_ms),
+    )
+    return bool(found)
+
+
+def _roots_of(source: str) -> str:
+    return f"roots of {source}"

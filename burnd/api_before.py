@@ -1,0 +1,93 @@
+"""What was there before messages are added to a session: which of them it has, where its rails end, what led there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from burnd.classify.keywords import prompt_words
+from burnd.queries.sessions import Known, exactly
+from burnd.queries.view import Missing, View
+from burnd.readers.api_messages import Given
+from burnd.readers.claude_tools import result_of
+from burnd.readers.weights import size
+from burnd.recall import Reading, Recall
+from burnd.records import Block, Content
+from burnd.records.times import to_iso
+
+_LOOKED_BACK = 200  # records before a turn that are looked at for what led to it
+
+
+class Led(NamedTuple):
+    """What a rail's next turn is an answer to: blocks since the last one, and the prompt with its classes of words."""
+
+    entered: tuple[Block, ...] = ()
+    prompt_id: str | None = None
+    words: tuple[str, ...] = ()
+
+
+class Before(NamedTuple):
+    """A session as it is, as far as the messages to be added have to do with it."""
+
+    known: Known
+    times: dict[str, str]  # of those messages that it has
+    next_index: dict[str, int]  # by rail
+    led: dict[str, Led]  # by rail
+
+
+def before(view: View, recall: Recall, session_id: str, given: Sequence[Given]) -> Before:
+    """Raises Missing when there is no such session."""
+    known = exactly(view, session_id)
+    if known is None:
+        raise Missing(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
+    ids = [(one.id,) for one in given]
+    said = view.keyed(_WITH_SESSION.format(row=known.row, table="messages", of="min(ts)", keys="{keys}"), ids)
+    turns = view.keyed(_WITH_SESSION.format(row=known.row, table="turns", of="ts", keys="{keys}"), ids)
+    rails = {one.rail for one in given}
+    return Before(
+        known,
+        times={id_: to_iso(ts) for id_, ts in [*said, *turns]},
+        next_index={rail: _next_index(view, known, rail) for rail in rails},
+        led={rail: _led(view, recall, known, rail) for rail in rails},
+    )
+
+
+def _next_index(view: View, known: Known, rail: str) -> int:
+    ((last,),) = view.rows("SELECT max(turn_index) FROM turns WHERE session = ? AND rail = ?", (known.row, rail))
+    return 0 if last is None else last + 1
+
+
+def _led(view: View, recall: Recall, known: Known, rail: str) -> Led:
+    """From what is kept of the rail's end: everything after its last answer."""
+    rows = view.rows(_END, (known.row, rail, _LOOKED_BACK))
+    since = next((n for n, row in enumerate(rows) if row[1] == "assistant"), len(rows))
+    prompt = next((row for row in rows if row[1] == "user"), None)
+    with recall.opened(known.session_id) as reading:
+        blocks = [_block(reading, row) for row in reversed(rows[:since])]
+        record = reading.record(*prompt[2:]) if prompt is not None else None
+    words = prompt_words(record.text) if record is not None and isinstance(record.text, str) else ()
+    return Led(tuple(block for block in blocks if block is not None), prompt[0] if prompt is not None else None, words)
+
+
+def _block(reading: Reading, row: tuple[Any, ...]) -> Block | None:
+    record = reading.record(*row[2:])
+    return None if record is None else _weighed(record)
+
+
+def _weighed(record: Content) -> Block | None:
+    if record.tool_result is not None:
+        result = record.tool_result
+        return result_of(result.tool_use_id, result.content).blocks[0]
+    if isinstance(record.text, str):
+        kind = {"user": "prompt", "tool_result": "result"}.get(record.role, "reminder")
+        return Block(kind=kind, bytes=size(record.text))
+    return None
+
+
+_WITH_SESSION = (
+    "SELECT message_id, {of} FROM {table} WHERE session = {row} AND message_id IN ({keys}) GROUP BY message_id"
+)
+_END = """
+SELECT message_id, role, position, length FROM messages
+WHERE session = ? AND rail = ? ORDER BY msg_idx DESC, n DESC, b DESC LIMIT ?
+"""

@@ -1,0 +1,251 @@
+"""Sessions of programs that call models themselves: made, added to and named over the socket."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import anyio.to_thread
+import msgspec
+
+from burnd.api_before import Before, Led, before
+from burnd.index.store import select_keyed
+from burnd.pipeline import Batch, Pipeline
+from burnd.projects import remote_of
+from burnd.queries.sessions import exactly
+from burnd.queries.view import Missing, Params, Refusal, View
+from burnd.readers.api_messages import (
+    Came,
+    Given,
+    NotContent,
+    Read,
+    Setting,
+    answered,
+    answered_before,
+    read,
+    turn,
+)
+from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
+from burnd.readers.claude_usage import Bill
+from burnd.recall import Recall
+from burnd.records import Session, Turn
+from burnd.records.codec import Entry
+from burnd.records.times import canonical, to_iso
+
+Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
+LONGEST_ID: Final = 200
+LONGEST_TITLE, LONGEST_SUMMARY = 500, 10_000
+_NOTHING_DONE: Final = "nothing was appended"
+
+
+class NewParams(Params, frozen=True, kw_only=True):
+    """Who the session is of and who asks for it; where it belongs, as far as that is known already."""
+
+    agent: str
+    sender: str
+    source: ApiSource | None = None
+    project: str | None = None
+    parent: str | None = None
+    title: str | None = None
+
+
+class AppendParams(Params, frozen=True, kw_only=True):
+    """Messages for a session, and turns of which only the usage is known. `source`: whose usage objects they have."""
+
+    id: str
+    messages: list[Given] = msgspec.field(default_factory=list)
+    turns: list[Given] = msgspec.field(default_factory=list)
+    source: ApiSource | None = None
+
+
+class SetParams(Params, frozen=True, kw_only=True):
+    """A session's own title or summary, which win over what its harness says; empty ones let the harness's stand."""
+
+    id: str
+    title: str | None = None
+    summary: str | None = None
+
+
+async def new(pipeline: Pipeline, params: NewParams) -> str:
+    """Makes a session and returns its id. It is there at once and for ever, whether or not anything is said in it."""
+    for name, value in (("agent", params.agent), ("sender", params.sender)):
+        if not value.strip() or len(value) > LONGEST_ID:
+            raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
+    _check_words(params.title, None)
+    now = to_iso(pipeline.now())
+    session = Session(
+        session_id=str(uuid.uuid4()),
+        source=params.source or "",
+        parent_session_id=params.parent,
+        project=params.project,
+        project_key=await anyio.to_thread.run_sync(remote_of, params.project) if params.project else None,
+        agent=params.agent,
+        created_by=params.sender,
+        created_at=now,
+        updated_at=now,
+        title=params.title,
+    )
+    await pipeline.commit(Batch(entries=[session]))
+    return session.session_id
+
+
+async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:
+    """Says a session's title or summary; returns its id."""
+    if params.title is None and params.summary is None:
+        raise Refusal("say a title or a summary")
+    _check_words(params.title, params.summary)
+    known = await ask(lambda view: exactly(view, params.id))
+    if known is None:
+        raise Missing(f"there is no session {params.id[:80]!r}", "burnctl sessions lists them")
+    entry = Session(
+        session_id=params.id, source=known.facts["source"] or "", title=params.title, summary=params.summary
+    )
+    await pipeline.commit(Batch(entries=[entry]))
+    return params.id
+
+
+async def append(pipeline: Pipeline, ask: Ask, recall: Recall, params: AppendParams) -> dict[str, Any]:
+    """Adds messages, each once: one that is there already and says the same adds nothing."""
+    given = [*params.messages, *params.turns]
+    _check(given)
+    found: Before = await ask(lambda view: before(view, recall, params.id, given))
+    now = to_iso(pipeline.now())
+    reads = [_read(params.id, one, found.times.get(one.id) or now) for one in given]
+    source = _source(params, found, given)
+    entries: list[Entry] = [*await _turns(pipeline, found, reads, source)] if source is not None else []
+    fresh = {one.id for one in given} - found.times.keys()
+    if fresh:
+        count = found.known.facts["messageCount"] + _counted(pipeline, params.id, given, fresh)
+        entries.append(Session(session_id=params.id, source=source or "", updated_at=now, message_count=count))
+    await pipeline.commit(Batch(content=[record for one in reads for record in one.content], entries=entries))
+    return {"sessionId": params.id, "appended": len(fresh), "known": len({one.id for one in given}) - len(fresh)}
+
+
+def _check(given: Sequence[Given]) -> None:
+    if not given:
+        raise Refusal("there is nothing to append", "give messages, turns or both")
+    for number, one in enumerate(given):
+        if not one.id.strip() or len(one.id) > LONGEST_ID or not 0 < len(one.rail) <= LONGEST_ID:
+            raise Refusal(f"message {number}: an id has 1 to {LONGEST_ID} characters", _NOTHING_DONE)
+        if one.usage is not None and not one.is_turn:
+            raise Refusal(f"message {one.id!r}: usage goes with an answer and its model", _NOTHING_DONE)
+
+
+def _check_words(title: str | None, summary: str | None) -> None:
+    for name, value, most in (("title", title, LONGEST_TITLE), ("summary", summary, LONGEST_SUMMARY)):
+        if value is not None and len(value) > most:
+            raise Refusal(f"a {name} has at most {most:,} characters")
+
+
+def _read(session_id: str, given: Given, otherwise: str) -> Read:
+    try:
+        ts = canonical(given.ts) if given.ts is not None else otherwise
+    except (ValueError, OverflowError):
+        raise Refusal(f"message {given.id!r}: ts is not an ISO 8601 time", _NOTHING_DONE) from None
+    try:
+        return read(session_id, given, ts)
+    except NotContent as error:
+        raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
+
+
+def _source(params: AppendParams, found: Before, given: Iterable[Given]) -> ApiSource | None:
+    """Whose API it is: as said now, as said before, or as the usage objects tell."""
+    known = next((source for source in API_SOURCES if source == found.known.facts["source"]), None)
+    if known is None and found.known.facts["source"]:
+        whose = found.known.facts["source"]
+        raise Refusal(f"this session is {whose}'s, which is recorded by itself", "sessions.new makes one of your own")
+    if params.source is not None and known not in (None, params.source):
+        raise Refusal(f"this session is of source {known}", "one session has one source")
+    told = (source_of(one.usage) for one in given if one.usage is not None)
+    source = params.source or known or next(filter(None, told), None)
+    if source is None and any(one.is_turn for one in given):
+        raise Refusal("it cannot be told whose usage this is", f"say source: one of {', '.join(API_SOURCES)}")
+    return source
+
+
+def _counted(pipeline: Pipeline, session_id: str, given: Sequence[Given], fresh: set[str]) -> int:
+    """How many messages are new. Where no content is kept only turns leave something to know them again by."""
+    if pipeline.keeping.mode_of(session_id) == "full":
+        return len(fresh)
+    return len({one.id for one in given if one.is_turn} & fresh)
+
+
+async def _turns(pipeline: Pipeline, found: Before, reads: Sequence[Read], source: ApiSource) -> list[Turn]:
+    """The turns among the messages, and those of before whose calls are answered now."""
+    came = [result for one in reads for result in one.came]
+    before = await _recorded(pipeline, found, came, [one.given.id for one in reads if one.given.is_turn], source)
+    made: dict[str, Turn] = {}
+    for one in reads:
+        rail, old = one.given.rail, before.get(one.given.id)
+        if one.given.is_turn:
+            setting = _setting(found, one.given, source) if old is None else _as_before(old)
+            again = one if old is None else one._replace(calls=answered_before(one.calls, old))
+            made[one.given.id] = turn(again, _bill(source, one.given), setting)
+            found.led[rail] = found.led[rail]._replace(entered=())
+        elif one.given.id not in found.times:
+            found.led[rail] = _after(found.led[rail], one)
+    return [answered(one, came) for one in (before | made).values()]
+
+
+def _after(led: Led, one: Read) -> Led:
+    """What leads to the next turn, with one more message."""
+    if one.given.role == "user":
+        led = led._replace(prompt_id=one.given.id, words=one.words)
+    return led if one.given.role == "assistant" else led._replace(entered=(*led.entered, *one.blocks))
+
+
+def _setting(found: Before, given: Given, source: str) -> Setting:
+    index = found.next_index[given.rail]
+    found.next_index[given.rail] += 1
+    facts, led = found.known.facts, found.led[given.rail]
+    return Setting(
+        session_id=found.known.session_id,
+        source=source,
+        turn_index=index,
+        project=facts["project"],
+        project_key=facts["projectKey"],
+        entered=led.entered,
+        prompt_id=led.prompt_id,
+        words=led.words,
+    )
+
+
+def _as_before(old: Turn) -> Setting:
+    """A turn that is said again stands where it stood, after what led to it then."""
+    return Setting(
+        session_id=old.session_id,
+        source=old.source,
+        turn_index=old.turn_index,
+        project=old.project,
+        project_key=old.project_key,
+        entered=old.entered,
+        prompt_id=old.prompt_id,
+        words=old.prompt_words,
+    )
+
+
+def _bill(source: ApiSource, given: Given) -> Bill:
+    if given.usage is None:
+        return Bill()
+    try:
+        return bill(source, given.usage)
+    except NotUsage as error:
+        raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
+
+
+async def _recorded(
+    pipeline: Pipeline, found: Before, came: Sequence[Came], ids: Sequence[str], source: ApiSource
+) -> dict[str, Turn]:
+    """The turns with these ids, and those that made the calls that are answered, as they were recorded."""
+    sql = _CALLERS.format(row=found.known.row, keys="{keys}")
+    callers = await select_keyed(pipeline.index.rows, sql, [(result.call_id,) for result in came])
+    known = await pipeline.index.known_turns(sorted({*callers, *((source, id_) for id_ in ids)}))
+    entries = (row.entry_in(pipeline.journal) for row in known.values())
+    return {entry.message_id: entry for entry in entries if isinstance(entry, Turn)}
+
+
+_CALLERS = (
+    "SELECT DISTINCT n.name, t.message_id FROM turns t JOIN tool_calls c ON c.turn = t.id "
+    "JOIN names n ON n.id = t.source WHERE t.session = {row} AND c.call_id IN ({keys})"
+)

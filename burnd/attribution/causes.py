@@ -1,0 +1,160 @@
+"""The bill of a rail as a list of causes: every token that was billed has exactly one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from burnd.attribution.account import Account
+from burnd.attribution.blocks import Kind
+from burnd.attribution.misses import Miss
+from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rates import CLASSES, Rate, Spent, add_up, rate_of
+from burnd.attribution.steps import Origin, Step
+from burnd.records import Subagent, Turn
+
+Selected = Callable[[Turn], bool]
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that tokens were spent on.
+
+    `entered` is how many tokens it brought into the context, `rides` in how many later turns it was still there,
+    `reentries` in how many of these it was not read from the cache but paid in full again. `spent` is all it was
+    billed for, what it took to say it included.
+    """
+
+    kind: Kind
+    turn_index: int = 0
+    message_id: str = ""
+    call_id: str | None = None
+    tool: str | None = None
+    target: str | None = None
+    entered: int = 0
+    rides: int = 0
+    reentries: int = 0
+    spent: Mapping[Rate, Spent]
+
+
+class TurnMiss(msgspec.Struct, frozen=True):
+    """A turn that paid in full again for what had been in the context before."""
+
+    turn_index: int
+    message_id: str
+    rate: Rate
+    miss: Miss
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """A rail's bill and what it was for.
+
+    `begins` are the turns at which a row began, the first one included; `prefix` is how large its prefix was found.
+    """
+
+    session_id: str = ""
+    rail_id: str = ""
+    agent: Subagent | None = None
+    causes: tuple[Cause, ...] = ()
+    misses: tuple[TurnMiss, ...] = ()
+    begins: tuple[int, ...] = ()
+    prefix: int = 0
+
+    @property
+    def started_by(self) -> str | None:
+        """The call that started this rail, where it is a subagent's and that is known."""
+        return self.agent.parent_tool_use_id if self.agent is not None else None
+
+    @property
+    def spent(self) -> dict[Rate, Spent]:
+        """All that was billed in the selected turns."""
+        return spent_on(self.causes)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """What one cause had in one turn: its tokens in the context, and what it paid there."""
+
+    cause: Origin
+    tokens: int
+    spent: Spent
+
+
+def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
+    """The causes of a rail's entries, fed in order; only what they paid in the selected turns counts."""
+    rail = Rail()
+    account = Account(rail)
+    misses: list[TurnMiss] = []
+    begins: list[int] = []
+    turn: Turn | None = None
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is None or not isinstance(entry, Turn):
+            continue
+        turn = entry
+        if step.began:
+            begins.append(turn.turn_index)
+        if selected is not None and not selected(turn):
+            continue
+        rate = rate_of(turn, thresholds)
+        account.add(rate, step)
+        if step.miss is not None:
+            misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
+    return Explained(
+        session_id=turn.session_id if turn is not None else "",
+        rail_id=turn.rail_id if turn is not None else "",
+        agent=turn.subagent if turn is not None else None,
+        causes=_causes(rail, account),
+        misses=tuple(misses),
+        begins=tuple(begins),
+        prefix=rail.last.prefix,
+    )
+
+
+def _causes(rail: Rail, account: Account) -> tuple[Cause, ...]:
+    return tuple(
+        Cause(
+            kind=origin.kind,
+            turn_index=origin.turn_index,
+            message_id=origin.message_id,
+            call_id=origin.call_id,
+            tool=origin.tool,
+            target=origin.target,
+            entered=totals.entered,
+            rides=totals.rides,
+            reentries=totals.reentries,
+            spent=totals.spent,
+        )
+        for owner, totals in account.totals().items()
+        for origin in (rail.origins[owner],)
+    )
+
+
+def anatomy(entries: Iterable[Entry], message_id: str) -> tuple[Part, ...]:
+    """One turn opened: what was in its context, in order, and what it said, each with what it paid."""
+    rail = Rail()
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is not None and isinstance(entry, Turn) and entry.message_id == message_id:
+            return parts(rail, step)
+    return ()
+
+
+def parts(rail: Rail, step: Step) -> tuple[Part, ...]:
+    """The parts of the turn that the rail was fed with last, by cause in order of appearance on its row."""
+    row = rail.row
+    tokens: dict[int, int] = {}
+    paid: dict[int, list[int]] = {}
+    path = row.path[1:] if step.bounds.end else ()
+    for slot in path:
+        owner, start, end = row.owners[slot], row.ends[row.parents[slot]], row.ends[slot]
+        tokens[owner] = tokens.get(owner, 0) + end - start
+        own = paid.setdefault(owner, [0] * CLASSES)
+        for rate_class, share in step.bounds.of(start, end):
+            own[rate_class] += share
+    for rate_class, owner, share in step.outputs:
+        paid.setdefault(owner, [0] * CLASSES)[rate_class] += share
+    return tuple(Part(rail.origins[owner], tokens.get(owner, 0), Spent(*own)) for owner, own in paid.items())
+
+
+def spent_on(causes: Iterable[Cause]) -> dict[Rate, Spent]:
+    return add_up([cause.spent for cause in causes])

@@ -1,0 +1,174 @@
+"""The context of a rail as a row of blocks in order, and how a bill's rate classes lie along it.
+
+A turn's row is its parent's row with more at the end, or with less where something was taken out. So rows are kept
+as a tree of slots: each slot stands behind its parent, a turn's row is the path from the root to its last slot, and
+no row is ever changed. A rewound branch, an old row after a compaction and two clients that write one session in
+turns are all just other paths.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+import msgspec
+
+from burnd.attribution.rates import CACHE_CREATE_1H, CACHE_CREATE_5M, CACHE_READ, INPUT
+from burnd.records import Usage
+
+ROOT: Final = 0
+
+Run = tuple[int, int, int]
+Piece = tuple[int, int, int]
+
+
+class Bounds(msgspec.Struct, frozen=True, gc=False):
+    """Where the rate classes end along the row: what was read from the cache comes first, what was not cached last."""
+
+    read: int
+    hour: int
+    five: int
+    end: int
+
+    def of(self, start: int, end: int) -> list[tuple[int, int]]:
+        """The (class, tokens) of the stretch of the row from `start` to `end`."""
+        if start >= self.hour and end <= self.five:
+            return [(CACHE_CREATE_5M, end - start)]
+        found, at = [], start
+        for rate_class, bound in self.along():
+            upto = min(bound, end)
+            if upto > at:
+                found.append((rate_class, upto - at))
+                at = upto
+        return found
+
+    def along(self) -> tuple[tuple[int, int], ...]:
+        """Each class and where it ends, in their order along the row."""
+        return (
+            (CACHE_READ, self.read),
+            (CACHE_CREATE_1H, self.hour),
+            (CACHE_CREATE_5M, self.five),
+            (INPUT, self.end),
+        )
+
+
+def bounds_of(usage: Usage) -> Bounds:
+    read = usage.cache_read
+    hour = read + usage.cache_create_1h
+    five = hour + usage.cache_create_5m
+    return Bounds(read, hour, five, five + usage.input)
+
+
+class Row:
+    """A tree of slots and one path through it, the row that is being looked at.
+
+    A slot holds the tokens of one block: `ends` is where it ends on its row, `owners` whose it is. No slot is empty,
+    and a slot's number is higher than its parent's: along a path numbers and ends both rise, so that both can be
+    searched by bisection.
+    """
+
+    def __init__(self) -> None:
+        self.parents = [ROOT]
+        self.ends = [0]
+        self.owners = [-1]
+        self.path = [ROOT]
+        self.path_ends = [0]
+        self._blocks: dict[int, int] = {}
+        self._left: list[int] = []
+        self._as_before = 1
+
+    @property
+    def tip(self) -> int:
+        return self.path[-1]
+
+    @property
+    def total(self) -> int:
+        return self.path_ends[-1]
+
+    def size(self, slot: int) -> int:
+        return self.ends[slot] - self.ends[self.parents[slot]]
+
+    def block(self, slot: int) -> int:
+        """The slot in which a slot's block first stood."""
+        return self._blocks.get(slot, slot)
+
+    def push(self, owner: int, size: int) -> None:
+        """Put a new block at the row's end."""
+        end = self.path_ends[-1] + size
+        self.path.append(len(self.ends))
+        self.parents.append(self.path[-2])
+        self.ends.append(end)
+        self.owners.append(owner)
+        self.path_ends.append(end)
+
+    def push_again(self, slot: int, size: int) -> None:
+        """Put a block that stood elsewhere at the row's end, with another size perhaps."""
+        self._blocks[len(self.ends)] = self.block(slot)
+        self.push(self.owners[slot], size)
+
+    def go(self, tip: int) -> None:
+        """Look at the row that ends in `tip`. What that costs is how far it differs from the one before."""
+        path = self.path
+        if path[-1] == tip:
+            return
+        climbed = []
+        while (at := bisect_left(path, tip)) == len(path) or path[at] != tip:
+            climbed.append(tip)
+            tip = self.parents[tip]
+        self.cut(at + 1)
+        climbed.reverse()
+        path += climbed
+        self.path_ends += [self.ends[slot] for slot in climbed]
+
+    def cut(self, length: int) -> None:
+        """Leave the first `length` slots of the path, the root among them."""
+        if length < self._as_before:
+            self._left[:0] = self.path[length : self._as_before]
+            self._as_before = length
+        del self.path[length:]
+        del self.path_ends[length:]
+
+    def forget(self, count: int) -> None:
+        """Drop all slots but the first `count`: they were made by turns that are to be fed again."""
+        self.cut(bisect_left(self.path, count))
+        self.moved()
+        for column in (self.parents, self.ends, self.owners):
+            del column[count:]
+        self._blocks = {slot: block for slot, block in self._blocks.items() if slot < count}
+
+    def beyond(self, position: int) -> int:
+        """The place on the path of the first slot that reaches beyond a position."""
+        return bisect_right(self.path_ends, position)
+
+    def moved(self) -> tuple[list[int], list[int]]:
+        """The slots that left the path, and those that came to it, since this was last asked."""
+        left, came = self._left, self.path[self._as_before :]
+        self._left, self._as_before = [], len(self.path)
+        return left, came
+
+    def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
+        """How a bill lies along the row, which must be as long as its context.
+
+        Runs are (class, last slot, slot before the first): whole slots in one class. Pieces are (class, slot, tokens)
+        of slots that two classes share. Together they hold every token once.
+        """
+        path, ends = self.path, self.path_ends
+        runs: list[Run] = []
+        pieces: list[Piece] = []
+        low, at = 0, 1
+        for rate_class, high in bounds.along():
+            if high == low:
+                continue
+            top = bisect_left(ends, high, at)
+            first = at
+            if ends[at - 1] < low:
+                pieces.append((rate_class, path[at], min(ends[at], high) - low))
+                first += 1
+            whole = ends[top] == high
+            if not whole and top >= first:
+                pieces.append((rate_class, path[top], high - ends[top - 1]))
+            last = top if whole else top - 1
+            if last >= first:
+                runs.append((rate_class, path[last], path[first - 1]))
+            low, at = high, top + whole
+        return runs, pieces

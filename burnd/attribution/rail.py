@@ -1,0 +1,288 @@
+"""Follows one rail turn by turn: which row each turn stands on, what entered it, and how its bill lies along it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from burnd.attribution.blocks import (
+    LOOSE,
+    Claim,
+    Kind,
+    entered_claims,
+    inherited_tokens,
+    made_claims,
+    search_outputs,
+)
+from burnd.attribution.context import ROOT, Bounds, Row, bounds_of
+from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, miss_of
+from burnd.attribution.shrinking import OTHER, PREFIX, RESULT, THINKING, UNEXPLAINED
+from burnd.attribution.sizing import Bill, Front, Seated, begin, extend
+from burnd.attribution.steps import Ground, Made, Node, Origin, Step
+from burnd.records import Block, Compaction, Copy, Turn
+
+Entry = Turn | Copy | Compaction
+
+# How many messages back a rewind may lead, or a result find its call. Beyond, a turn follows the one before it.
+REACH: Final = 256
+# How many messages a rail may at least be rolled back by.
+MOST_ROLLED_BACK: Final = 64
+_KEPT: Final = REACH + MOST_ROLLED_BACK
+_CREDIT_A_TURN: Final = 64
+# A compaction may be told of before the turn that writes its summary: then it is the turn after that begins anew.
+_TOLD_FOR: Final = 2
+
+PREFIX_OWNER: Final = 0
+INHERITED_OWNER: Final = 1
+UNEXPLAINED_OWNER: Final = 2
+_STANDING: Final[tuple[Kind, ...]] = ("prefix", "inherited", "unexplained")
+
+_RANKS: Final[dict[Kind, int]] = {
+    "prefix": PREFIX,
+    "prompt": OTHER,
+    "answer": OTHER,
+    "thinking": THINKING,
+    "call": RESULT,
+    "reminder": OTHER,
+    "attachment": RESULT,
+    "summary": OTHER,
+    "inherited": RESULT,
+    "unexplained": UNEXPLAINED,
+}
+
+
+class Rail:
+    """Feeds on the turns, copies and compactions of one rail, in order (`in_order`).
+
+    A turn costs a few bisections and its own blocks, however long its row is. A row that must be written anew,
+    because something in it went, is paid for from a credit that every turn adds to; when that is used up, what goes
+    is cut from the end.
+    """
+
+    def __init__(self) -> None:
+        self.row = Row()
+        self.origins = [Origin(kind) for kind in _STANDING]
+        self.order: list[tuple[str, Node]] = []
+        self.nodes: dict[str, Node] = {}
+        self.calls: dict[str, tuple[Made, ...]] = {}
+        self.last = Node()
+        self._here = (0, "")
+        self._own: dict[Kind, int] = {}
+
+    def feed(self, entry: Entry) -> Step | None:
+        """Take the next entry. Only turns are billed; copies and compactions change what they stand on."""
+        if isinstance(entry, Turn):
+            return self._feed_turn(entry)
+        if isinstance(entry, Copy):
+            self._feed_copy(entry)
+        elif self.order:
+            message_id, node = self.order.pop()
+            self._remember(message_id, msgspec.structs.replace(node, compacted=_TOLD_FOR))
+        return None
+
+    def rollback(self, message_id: str) -> bool:
+        """Forget this message and all that was fed after it.
+
+        False, and nothing is forgotten, where it lies too far back to go on from as if nothing had been: then the
+        rail must be fed anew.
+        """
+        at = next((n for n in range(len(self.order) - 1, -1, -1) if self.order[n][0] == message_id), None)
+        if at is None or at < min(self.order[at][1].n - 1, REACH):
+            return False
+        for forgotten, _ in self.order[at:]:
+            self.nodes.pop(forgotten, None)
+        del self.order[at:]
+        self.last = self.order[-1][1] if self.order else Node()
+        self.row.forget(self.last.slots)
+        del self.origins[self.last.owners :]
+        known = {call_id: tuple(one for one in made if one.n <= self.last.n) for call_id, made in self.calls.items()}
+        self.calls = {call_id: made for call_id, made in known.items() if made}
+        return True
+
+    def _feed_turn(self, turn: Turn) -> Step:
+        self._here, self._own = (turn.turn_index, turn.message_id), {}
+        ground = self._ground(turn)
+        calls = [(self._begin_call(call.id, call.name, call.target), bool(call.is_error)) for call in turn.tool_calls]
+        outputs, made = made_claims(turn, self._owner, self._call_owner, UNEXPLAINED_OWNER)
+        if turn.server_tools is not None:
+            outputs += search_outputs(turn, self._owner, self._call_owner)
+        claims = [*ground.pending, *entered_claims(turn.entered, self._owner, self._call_owner)]
+        bounds = bounds_of(turn.usage)
+        if not bounds.end:
+            self._remember(turn.message_id, self._stand(turn, ground, ground.tip, (*claims, *made)))
+            return Step(bounds, [], [], outputs, [], [], [], calls, None, False)
+        seated = self._seat(turn, ground, claims, bounds)
+        runs, pieces = self.row.lay(bounds)
+        missed = seated.before - bounds.read >= LEAST_TOKENS and self.last.cached
+        miss = self._miss(turn, ground, seated, bounds) if missed else None
+        left, came = self.row.moved()
+        entered = self.row.path[seated.first_new :]
+        self._remember(turn.message_id, self._stand(turn, ground, self.row.tip, tuple(made), seated.rewritten))
+        return Step(bounds, runs, pieces, outputs, left, came, entered, calls, miss, ground.tip == ROOT)
+
+    def _feed_copy(self, copy: Copy) -> None:
+        """A message of a session that this one was forked from: all such history is one cause."""
+        self._here, self._own = (copy.turn_index, copy.message_id), {}
+        ground = self._ground(copy)
+        weight = inherited_tokens(copy)
+        pending = ground.pending
+        if pending and pending[-1].owner == INHERITED_OWNER:
+            weight += pending[-1].expected
+            pending = pending[:-1]
+        claim = Claim(INHERITED_OWNER, weight, LOOSE)
+        self._remember(copy.message_id, self._stand(copy, ground, ground.tip, (*pending, claim)))
+
+    def _ground(self, entry: Turn | Copy) -> Ground:
+        """Find what a message stands on: its parent, the message before it, or a row that begins."""
+        last, parent = self.last, entry.parent
+        node = last if parent is None else self.nodes.get(parent, last)
+        if node.n <= last.n - REACH:
+            node = last
+        if _has_summary(entry.entered):
+            return Ground(node, ROOT, (), compacted=True)
+        if parent is None and last.linked and not self._reads_on(entry):
+            return Ground(node, ROOT, (), compacted=last.compacted > 0)
+        if last.compacted and isinstance(entry, Turn) and 0 < entry.usage.context < self.row.ends[node.tip]:
+            return Ground(node, ROOT, self._summary(node), compacted=True)
+        return Ground(node, node.tip, node.pending)
+
+    def _reads_on(self, entry: Turn | Copy) -> bool:
+        """Whether more came from the cache than a row that begins could have there: then it goes on all the same."""
+        return isinstance(entry, Turn) and entry.usage.cache_read >= self.last.prefix + LEAST_TOKENS
+
+    def _summary(self, node: Node) -> tuple[Claim, ...]:
+        """Where no block says so, the summary is what the message before the compaction said."""
+        said = [claim for claim in node.pending if self.origins[claim.owner].kind == "answer"]
+        return tuple(Claim(self._owner("summary"), claim.expected, claim.nature) for claim in said)
+
+    def _seat(self, turn: Turn, ground: Ground, claims: Sequence[Claim], bounds: Bounds) -> Seated:
+        row = self.row
+        if ground.tip != ROOT:
+            row.go(ground.tip)
+            bill = Bill(bounds.end, bounds.read, self._switched(turn, ground.node), self.last.credit)
+            return extend(row, claims, bill, self._rank, UNEXPLAINED_OWNER)
+        stood = row.path[1:2]
+        row.go(ROOT)
+        if not self.order and turn.turn_index > 0:
+            front = Front(INHERITED_OWNER)  # what came before this log began cannot be told from the prefix
+        elif stood and row.owners[stood[0]] == PREFIX_OWNER:
+            front = Front(PREFIX_OWNER, stood[0])
+        else:
+            front = Front(PREFIX_OWNER)
+        return begin(row, claims, bounds.end, self.last.prefix, front, UNEXPLAINED_OWNER)
+
+    def _miss(self, turn: Turn, ground: Ground, seated: Seated, bounds: Bounds) -> Miss | None:
+        node, last = ground.node, self.last
+        if turn.turn_index == node.turn_index:
+            return None
+        return miss_of(
+            seated.before,
+            bounds,
+            Circumstances(
+                compacted=ground.compacted,
+                switched=self._switched(turn, node),
+                rewound=ground.tip == ROOT or last.turn_index > node.turn_index,
+                rewritten=seated.rewritten > 0,
+                for_an_hour=node.for_an_hour,
+                earlier=node.ts,
+                later=turn.ts,
+                prefix=last.prefix,
+            ),
+        )
+
+    @staticmethod
+    def _switched(turn: Turn, node: Node) -> bool:
+        return node.model != "" and node.model != turn.model
+
+    def _stand(
+        self, entry: Turn | Copy, ground: Ground, tip: int, pending: tuple[Claim, ...], rewritten: int = 0
+    ) -> Node:
+        last, node, row = self.last, ground.node, self.row
+        model, ts, for_an_hour = node.model, node.ts, node.for_an_hour
+        cached, prefix, compacted = last.cached, last.prefix, last.compacted
+        if isinstance(entry, Turn) and entry.usage.context:
+            usage = entry.usage
+            model, ts = entry.model, entry.ts
+            written = usage.cache_create_5m + usage.cache_create_1h
+            for_an_hour = not usage.cache_create_5m if written else for_an_hour
+            cached = cached or written > 0 or usage.cache_read > 0
+            compacted = max(0, compacted - 1)
+            if ground.tip == ROOT and row.owners[row.path[1]] == PREFIX_OWNER:
+                prefix = row.path_ends[1]
+        return Node(
+            n=last.n + 1,
+            tip=tip,
+            pending=pending,
+            turn_index=entry.turn_index,
+            ts=ts,
+            model=model,
+            for_an_hour=for_an_hour,
+            cached=cached,
+            prefix=prefix,
+            linked=last.linked or entry.parent is not None,
+            compacted=0 if ground.compacted else compacted,
+            credit=last.credit - rewritten + _CREDIT_A_TURN,
+            slots=len(row.ends),
+            owners=len(self.origins),
+        )
+
+    def _remember(self, message_id: str, node: Node) -> None:
+        self.nodes[message_id] = node
+        self.order.append((message_id, node))
+        self.last = node
+        if len(self.order) >= 2 * _KEPT:
+            self.forget_old()
+
+    def forget_old(self) -> None:
+        """Forget messages and calls that are out of reach, as far as the rail may still be rolled back."""
+        del self.order[:-_KEPT]
+        self.nodes = dict(self.order)
+        oldest = self.last.n - _KEPT
+        self.calls = {call_id: made for call_id, made in self.calls.items() if made[-1].n > oldest}
+
+    def _rank(self, owner: int) -> int:
+        return _RANKS[self.origins[owner].kind]
+
+    def _owner(self, kind: Kind) -> int:
+        """The cause of a kind that the message at hand begins."""
+        owner = self._own.get(kind)
+        if owner is None:
+            owner = self._own[kind] = self._begin(kind)
+        return owner
+
+    def _call_owner(self, call_id: str) -> int:
+        made = self.calls.get(call_id)
+        if made is not None and made[-1].n > self.last.n - REACH:
+            return made[-1].owner
+        return self._begin_call(call_id)
+
+    def _begin_call(self, call_id: str, tool: str | None = None, target: str | None = None) -> int:
+        owner = self._begin("call", tool, target, call_id)
+        self.calls[call_id] = (*self.calls.get(call_id, ()), Made(owner, self.last.n + 1))
+        return owner
+
+    def _begin(self, kind: Kind, tool: str | None = None, target: str | None = None, call_id: str | None = None) -> int:
+        self.origins.append(Origin(kind, tool, target, call_id, *self._here))
+        return len(self.origins) - 1
+
+
+def _has_summary(blocks: Sequence[Block]) -> bool:
+    for block in blocks:  # noqa: SIM110 - asked for every turn, and any() costs three times as much
+        if block.kind == "summary":
+            return True
+    return False
+
+
+def in_order(turns: Iterable[Turn], copies: Iterable[Copy] = (), compactions: Iterable[Compaction] = ()) -> list[Entry]:
+    """The entries of one rail as a `Rail` is fed with them. What turned out to be a copy is there as one already."""
+    messages: list[Turn | Copy] = [*(turn for turn in turns if turn.copy_of is None), *copies]
+    messages.sort(key=lambda one: (one.turn_index, one.ts, one.message_id))
+    waiting = sorted(compactions, key=lambda one: (one.ts, one.id), reverse=True)
+    ordered: list[Entry] = []
+    for message in messages:
+        while waiting and waiting[-1].ts <= message.ts:
+            ordered.append(waiting.pop())
+        ordered.append(message)
+    return ordered

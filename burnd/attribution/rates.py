@@ -1,0 +1,79 @@
+"""What tokens are counted by: the rate classes a bill has, and all else that a price may depend on."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from burnd.records import Turn
+
+INPUT: Final = 0
+OUTPUT: Final = 1
+REASONING: Final = 2
+CACHE_READ: Final = 3
+CACHE_CREATE_5M: Final = 4
+CACHE_CREATE_1H: Final = 5
+SEARCHES: Final = 6
+CLASSES: Final = 7
+
+
+class Rate(NamedTuple):
+    """All that decides what a token of a class costs; `over` is the context threshold the turn crossed, or 0."""
+
+    model: str
+    provider: str | None = None
+    over: int = 0
+    speed: str | None = None
+
+
+class Spent(NamedTuple):
+    """Tokens by rate class in the order prices have them, then web searches, which are billed one by one."""
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_create_5m: int = 0
+    cache_create_1h: int = 0
+    searches: int = 0
+
+    @property
+    def context(self) -> int:
+        """The tokens that were paid for being in the context."""
+        return self.input + self.cache_read + self.cache_create_5m + self.cache_create_1h
+
+    def plus(self, other: Spent, times: int = 1) -> Spent:
+        return Spent(*(one + times * two for one, two in zip(self, other, strict=True)))
+
+
+NOTHING: Final = Spent()
+ByRate = Mapping[Rate, Spent]
+
+
+def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
+    """`thresholds` are all context sizes at which some price changes, in order (`PriceTable.thresholds`)."""
+    crossed = bisect_left(thresholds, turn.usage.context)
+    return Rate(turn.model, turn.provider, thresholds[crossed - 1] if crossed else 0, turn.speed)
+
+
+def spent_by(turn: Turn) -> Spent:
+    """All that a turn was billed for."""
+    usage, tools = turn.usage, turn.server_tools
+    return Spent(
+        usage.input,
+        usage.output,
+        usage.reasoning,
+        usage.cache_read,
+        usage.cache_create_5m,
+        usage.cache_create_1h,
+        tools.search if tools is not None else 0,
+    )
+
+
+def add_up(bills: Sequence[ByRate]) -> dict[Rate, Spent]:
+    total: dict[Rate, Spent] = {}
+    for bill in bills:
+        for rate, spent in bill.items():
+            total[rate] = total[rate].plus(spent) if rate in total else spent
+    return total

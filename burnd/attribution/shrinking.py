@@ -1,0 +1,107 @@
+"""What goes when a context shrank and no record says why: nothing that was still read from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from burnd.attribution.context import Row
+
+# The order in which blocks go; of equals the oldest first, as harnesses clear old results.
+THINKING: Final = 0
+UNEXPLAINED: Final = 1
+RESULT: Final = 2
+OTHER: Final = 3
+PREFIX: Final = 4
+
+RankOf = Callable[[int], int]
+
+
+class Need(msgspec.Struct, frozen=True, gc=False):
+    """What new blocks ask for: what was said, what was thought, what came in."""
+
+    firm: int
+    thought: int
+    loose: int
+
+
+def make_room(row: Row, need: Need, context: int, read: int, rank_of: RankOf) -> tuple[int, bool]:
+    """Take out of the row what must have gone for the new blocks to fit into the context.
+
+    Providers drop the thinking of earlier answers when a person asks anew; of none, the newest and all thinking
+    that goes whose absence brings the new blocks nearest to the size they should have. Only a row that is longer
+    than the context loses anything else. Returns how many slots were looked at and whether the newest thinking is
+    not to stay.
+    """
+    first = row.beyond(read)
+    looked = len(row.path) - first
+    thoughts = {at: _unread(row, at, read) for at in range(first, len(row.path)) if _rank(row, at, rank_of) == THINKING}
+    short = need.firm + need.thought + need.loose + row.total - context
+    older = sum(thoughts.values())
+    drop = min((0, need.thought, need.thought + older), key=lambda drop: (abs(short - drop), drop))
+    dropped = need.thought > 0 and drop >= need.thought
+    gone = thoughts if drop > need.thought else {}
+    room = context - row.total + sum(gone.values())
+    if room < 0:
+        wanted = need.firm + need.loose + (0 if dropped else need.thought)
+        gone = _chosen(row, gone, wanted - room, -room, read, rank_of)
+    _without(row, gone)
+    return looked, dropped
+
+
+def _chosen(row: Row, gone: Mapping[int, int], wanted: int, least: int, read: int, rank_of: RankOf) -> dict[int, int]:
+    """What goes, by place on the path, so that `wanted` tokens are free; of the prefix only what must, for `least`."""
+    chosen = dict(gone)
+    places = sorted(range(row.beyond(read), len(row.path)), key=lambda at: (_rank(row, at, rank_of), at))
+    freed = 0
+    for at in places:
+        limit = least if _rank(row, at, rank_of) == PREFIX else wanted
+        if freed >= limit or at in chosen:
+            continue
+        chosen[at] = min(_unread(row, at, read), limit - freed)
+        freed += chosen[at]
+    return chosen
+
+
+def _without(row: Row, gone: Mapping[int, int]) -> None:
+    if not gone:
+        return
+    first = min(gone)
+    kept = [(slot, row.size(slot) - gone.get(at, 0)) for at, slot in enumerate(row.path[first:], first)]
+    row.cut(first)
+    for slot, size in kept:
+        if size:
+            row.push_again(slot, size)
+
+
+def rescale(row: Row, total: int) -> int:
+    """Bring the whole row to another total, each block in proportion: another model counts it differently."""
+    slots, old = row.path[1:], row.total
+    row.cut(1)
+    for slot in slots:
+        size = row.ends[slot] * total // old - row.total
+        if size:
+            row.push_again(slot, size)
+    return len(slots)
+
+
+def cut_to(row: Row, total: int) -> None:
+    """Leave the first `total` tokens of the row."""
+    if total >= row.total:
+        return
+    at = row.beyond(total)
+    slot = row.path[at]
+    row.cut(at)
+    if total > row.total:
+        row.push_again(slot, total - row.total)
+
+
+def _unread(row: Row, at: int, read: int) -> int:
+    """The tokens of a slot that were not read from the cache."""
+    return row.path_ends[at] - max(row.path_ends[at - 1], read)
+
+
+def _rank(row: Row, at: int, rank_of: RankOf) -> int:
+    return rank_of(row.owners[row.path[at]])

@@ -1,0 +1,132 @@
+"""How large the blocks of a context are: each bill tells by how much they grew together since the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from burnd.attribution.blocks import FIRM, LOOSE, Claim, portions
+from burnd.attribution.context import Row
+from burnd.attribution.shrinking import Need, RankOf, cut_to, make_room, rescale
+
+_TOLERATED: Final = 32
+_ANOTHER_TOKENIZER: Final = 20  # parts of the row: a difference of one part or more is no matter of new blocks
+
+
+class Seated(msgspec.Struct, frozen=True, gc=False):
+    """How much of the row was there before, where its new slots begin on the path, how many old ones were rewritten."""
+
+    before: int
+    first_new: int
+    rewritten: int = 0
+
+
+class Bill(msgspec.Struct, frozen=True, gc=False):
+    """What a turn tells of its row: how long it is, how much of it came from the cache, whether its model is another.
+
+    `credit` is how many slots may be written anew for it.
+    """
+
+    context: int
+    read: int
+    switched: bool = False
+    credit: int = 0
+
+
+class Front(msgspec.Struct, frozen=True, gc=False):
+    """Who owns what stands before a row's first block, and a slot it stood in, where it stood before."""
+
+    owner: int
+    slot: int | None = None
+
+
+def begin(row: Row, claims: Sequence[Claim], context: int, known_prefix: int, front: Front, unexplained: int) -> Seated:
+    """Seat the blocks of a row that begins. What stands before them is what they do not explain.
+
+    A prefix that is known from an earlier row keeps its size, as long as that leaves the blocks at least half of
+    what they are likely to weigh.
+    """
+    expected = sum([claim.expected for claim in claims])
+    room = context - known_prefix
+    if not known_prefix or room < 0 or 2 * room < expected:
+        room = min(context, expected)
+    if context > room and front.slot is not None:
+        row.push_again(front.slot, context - room)
+    elif context > room:
+        row.push(front.owner, context - room)
+    first_new = len(row.path) if known_prefix else 1
+    if expected:
+        sizes = portions(min(room, 2 * expected), [claim.expected for claim in claims])
+        for claim, size in zip(claims, sizes, strict=True):
+            if size:
+                row.push(claim.owner, size)
+    _fill(row, context, unexplained)
+    return Seated(min(context - room, known_prefix), first_new)
+
+
+def extend(row: Row, claims: Sequence[Claim], bill: Bill, rank_of: RankOf, unexplained: int) -> Seated:
+    """Seat new blocks behind the row, and make it as long as the context that was billed.
+
+    What the turn before said takes the tokens it was billed, thinking too unless it was dropped; what came in shares
+    the rest by its bytes, up to twice what those let expect. What no block accounts for is unexplained.
+    """
+    need = _need(claims)
+    total = row.total
+    short = total + need.firm + need.thought + need.loose - bill.context
+    rewritten, dropped = 0, False
+    if bill.switched and _counted_anew(total, short, need) and len(row.path) <= bill.credit:
+        rewritten = rescale(row, max(0, total - short))
+    elif bill.context < total or short > need.loose // 2 + (need.firm + need.thought) // 8 + _TOLERATED:
+        if len(row.path) - row.beyond(bill.read) > bill.credit:
+            cut_to(row, bill.context)
+        else:
+            rewritten, dropped = make_room(row, need, bill.context, bill.read, rank_of)
+    before, first_new = row.total, len(row.path)
+    _seat(row, claims, need, bill.context - before, dropped=dropped)
+    _fill(row, bill.context, unexplained)
+    return Seated(before, first_new, rewritten)
+
+
+def _need(claims: Sequence[Claim]) -> Need:
+    firm = thought = loose = 0
+    for claim in claims:
+        if claim.nature == LOOSE:
+            loose += claim.expected
+        elif claim.nature == FIRM:
+            firm += claim.expected
+        else:
+            thought += claim.expected
+    return Need(firm, thought, loose)
+
+
+def _counted_anew(total: int, short: int, need: Need) -> bool:
+    """Whether another model counts the same row so differently that new blocks cannot be the reason."""
+    return abs(short) > max(total // _ANOTHER_TOKENIZER, need.firm + need.thought + need.loose)
+
+
+def _seat(row: Row, claims: Sequence[Claim], need: Need, room: int, *, dropped: bool) -> None:
+    firm = min(need.firm, room)
+    room -= firm
+    thought = 0 if dropped else min(need.thought, room)
+    room -= thought
+    loose = min(2 * need.loose, room)
+    if dropped:
+        thought = min(need.thought, room - loose)
+    given, wanted, seen = (firm, thought, loose), (need.firm, need.thought, need.loose), [0, 0, 0]
+    for claim in claims:
+        nature, size = claim.nature, claim.expected
+        tokens, all_wanted = given[nature], wanted[nature]
+        if tokens != all_wanted:
+            before = seen[nature]
+            seen[nature] = upto = before + size
+            size = tokens * upto // all_wanted - tokens * before // all_wanted if size else 0
+        if size:
+            row.push(claim.owner, size)
+
+
+def _fill(row: Row, context: int, unexplained: int) -> None:
+    missing = context - row.path_ends[-1]
+    if missing:
+        row.push(unexplained, missing)

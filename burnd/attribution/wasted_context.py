@@ -1,0 +1,181 @@
+"""Waste that a rail's causes show: results too large or carried too far, caches missed, contexts compacted in vain."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import median_low
+from typing import Final
+
+from burnd.attribution.causes import Cause, Explained, TurnMiss
+from burnd.attribution.finding import Evidence, Finding, finding, weight
+from burnd.attribution.misses import Reason
+from burnd.attribution.rates import Rate, Spent
+from burnd.attribution.wasted_calls import Calls
+from burnd.records import Turn
+
+_LARGE: Final = 2_000
+_FAR: Final = 10
+_CARRIED: Final = 40_000
+_OVERSIZED: Final = 10_000
+_COMPACTIONS: Final = 3
+_SOON: Final = 20
+_AFTER_A_COMPACTION: Final = 10
+_OTHER_SESSIONS: Final = 3
+_BLOATED: Final = 2_000
+_ANY: Final = Rate("")
+
+_MISS_ADVICE: Final[dict[Reason, str]] = {
+    "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
+    "prefix": "The beginning of the context changed: let system prompt, tools and memory files be in a session.",
+    "model-switch": "Each model has a cache of its own: switch models between sessions, not within one.",
+    "compaction": "A compaction began the context anew: its prefix was written again.",
+    "rewind": "Going back to an earlier point paid for what stands there again.",
+    "edited": "Something in the middle of the context was taken out, and all behind it was paid for again.",
+    "unknown": "The cache did not have what it should: the provider may have dropped it early.",
+}
+
+
+def wasted_context(calls: Calls) -> Iterator[Finding]:
+    explained = calls.explained
+    for cause in explained.causes:
+        yield from _heavy_result(explained, cause)
+    yield from _cache_misses(explained)
+    yield from _compaction_churn(calls)
+
+
+def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
+    """A result that is large at once, and one that is carried along through many turns."""
+    if cause.kind != "call" or cause.entered < _LARGE:
+        return
+    evidence = Evidence(
+        rail_id=explained.rail_id,
+        turns=(cause.turn_index,),
+        calls=(cause.call_id or "",),
+        tool=cause.tool,
+        target=cause.target,
+        count=1,
+        entered=cause.entered,
+        rides=cause.rides,
+    )
+    if cause.rides >= _FAR and cause.entered * cause.rides >= _CARRIED:
+        yield finding("rode-far", (explained.session_id,), evidence, [cause.spent])
+    if cause.entered >= _OVERSIZED:
+        yield finding("oversized", (explained.session_id,), evidence, [cause.spent])
+
+
+def _cache_misses(explained: Explained) -> Iterator[Finding]:
+    by_reason: dict[Reason, list[TurnMiss]] = {}
+    for one in explained.misses:
+        by_reason.setdefault(one.miss.reason, []).append(one)
+    for reason, misses in by_reason.items():
+        evidence = Evidence(
+            rail_id=explained.rail_id,
+            turns=tuple(one.turn_index for one in misses),
+            reason=reason,
+            count=len(misses),
+            entered=sum(one.miss.spent.context for one in misses),
+        )
+        bills = [{one.rate: one.miss.spent} for one in misses]
+        yield finding("cache-miss", (explained.session_id,), evidence, bills, _MISS_ADVICE[reason])
+
+
+def _compaction_churn(calls: Calls) -> Iterator[Finding]:
+    """Many compactions, or two close together: the summaries, and what had to be read again after them."""
+    explained = calls.explained
+    summaries = [cause for cause in explained.causes if cause.kind == "summary"]
+    turns = [cause.turn_index for cause in summaries]
+    close = any(later - earlier <= _SOON for earlier, later in pairwise(turns))
+    if len(turns) < _COMPACTIONS and not close:
+        return
+    files, again = _read_again(calls, turns)
+    evidence = Evidence(
+        rail_id=explained.rail_id,
+        turns=tuple(turns),
+        files=files,
+        count=len(turns),
+        entered=sum(cause.entered for cause in summaries),
+    )
+    yield finding("compaction-churn", (explained.session_id,), evidence, [c.spent for c in (*summaries, *again)])
+
+
+def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ...], list[Cause]]:
+    """Files that were read before a compaction and soon after it once more."""
+    seen: dict[str, int] = {}
+    files: dict[str, None] = {}
+    causes = []
+    for made in calls.made:
+        if not made.reads or made.call.target is None:
+            continue
+        turn_index, target = made.turn.turn_index, made.call.target
+        at = bisect_right(compactions, turn_index) - 1
+        cause = calls.cause(made)
+        soon = at >= 0 and turn_index - compactions[at] <= _AFTER_A_COMPACTION
+        if soon and cause is not None and seen.get(target, turn_index) < compactions[at]:
+            files[target] = None
+            causes.append(cause)
+        seen[target] = turn_index
+    return tuple(files), causes
+
+
+def prefix_bloat(project: Sequence[Explained]) -> Iterator[Finding]:
+    """Sessions of a project that began with far more than its others did. Takes their main rails."""
+    sizes = [one.prefix for one in project if one.prefix]
+    if len(sizes) <= _OTHER_SESSIONS:
+        return
+    usual = median_low(sizes)
+    bloated = [one for one in project if 2 * one.prefix >= 3 * usual and one.prefix - usual >= _BLOATED]
+    bloated.sort(key=lambda one: (-one.prefix, one.session_id))
+    if not bloated:
+        return
+    bills = [
+        _part(cause.spent, one.prefix - usual, one.prefix)
+        for one in bloated
+        for cause in one.causes
+        if cause.kind == "prefix"
+    ]
+    evidence = Evidence(count=len(bloated), entered=bloated[0].prefix, usual=usual)
+    yield finding("prefix-bloat", [one.session_id for one in bloated], evidence, bills)
+
+
+def _part(spent: Mapping[Rate, Spent], share: int, whole: int) -> dict[Rate, Spent]:
+    return {rate: Spent(*(tokens * share // whole for tokens in of_class)) for rate, of_class in spent.items()}
+
+
+def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[Finding]:
+    """Agents that failed, or cost more than their work would have in the place it was asked for. Takes all rails."""
+    asked = {call.id: (call, turn) for _, turns in rails for turn in turns for call in turn.tool_calls}
+    causes = {cause.call_id: cause for explained, _ in rails for cause in explained.causes if cause.kind == "call"}
+    for explained, turns in rails:
+        call, turn = asked.get(explained.started_by or "", (None, None))
+        if call is None or turn is None:
+            continue
+        cause = causes.get(call.id)
+        direct = _directly(explained, len(turns), turn.usage.context, cause.rides if cause is not None else 0)
+        if weight(explained.spent) <= direct and not call.is_error:
+            continue
+        evidence = Evidence(
+            rail_id=explained.rail_id,
+            turns=(turn.turn_index,),
+            calls=(call.id,),
+            tool=call.name,
+            target=call.target,
+            reason="failed" if call.is_error else None,
+            count=len(turns),
+            entered=cause.entered if cause is not None else 0,
+            usual=direct,
+        )
+        yield finding("delegation", (explained.session_id,), evidence, [explained.spent])
+
+
+def _directly(agent: Explained, turns: int, context: int, rides: int) -> int:
+    """What an agent's work would have weighed in the context that asked for it.
+
+    All that the agent took in would be written there once and ride as long as its answer did, and that context
+    would be read in each of the agent's turns; the agent's own prefix would not be there.
+    """
+    entered = sum(cause.entered for cause in agent.causes if cause.kind != "prefix")
+    said = sum(spent.output + spent.reasoning for spent in agent.spent.values())
+    read = turns * context + rides * entered
+    return weight({_ANY: Spent(output=said, cache_read=read, cache_create_5m=entered)})

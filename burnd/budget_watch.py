@@ -1,0 +1,152 @@
+"""Notices when a budget is crossed: says so, and runs the user's command, once for each period."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
+from subprocess import DEVNULL
+from typing import Any
+
+import anyio
+import anyio.abc
+import msgspec
+import structlog
+
+from burnd.budget import Standing, standings
+from burnd.errors import IndexDamaged, NotNow
+from burnd.index.asking import TookTooLong
+from burnd.index.store import CursorChange
+from burnd.paths import user_home
+from burnd.pipeline import Batch, Pipeline
+from burnd.pricing import usd
+from burnd.queries.view import View
+from burnd.records.times import to_iso
+
+log = structlog.get_logger()
+
+PAUSE_S = 2.0
+PATIENCE_S = 60.0
+_CURSOR = "budget"
+
+Command = str | list[str]
+
+
+class _Crossing(msgspec.Struct, frozen=True):
+    """What was crossed: another amount, or another period, is another crossing."""
+
+    begin: int
+    limit: str
+
+
+class BudgetWatch:
+    """Looks whenever turns have landed. `announce` hears of every crossing; the command never holds anything up.
+
+    What is wrong with the command is kept among `notices`, with what to do about it.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        budgets: Mapping[str, Decimal],
+        command: Command,
+        *,
+        look: Callable[[Callable[[View], list[Standing]]], Awaitable[list[Standing]]],
+        announce: Callable[[dict[str, Any]], None] = lambda _: None,
+        notices: dict[str, str] | None = None,
+    ) -> None:
+        self.problem = ""
+        self._notices = {} if notices is None else notices
+        self._pipeline = pipeline
+        self._budgets = budgets
+        self._command = command
+        self._look = look
+        self._announce = announce
+
+    async def run(self, landed: Callable[[], Awaitable[object]]) -> None:
+        """Looks now, and again each time `landed` returns, for ever."""
+        if not self._budgets:
+            return
+        async with anyio.create_task_group() as commands:
+            while True:
+                await self._check(commands)
+                await anyio.sleep(PAUSE_S)
+                await landed()
+
+    async def _check(self, commands: anyio.abc.TaskGroup) -> None:
+        try:
+            found = await self._look(lambda view: standings(view, self._budgets))
+            for standing in found:
+                if standing.crossed and await self._is_news(standing):
+                    self._announce(standing.answer())
+                    log.warning("budget.crossed", period=standing.period.name, limit_usd=float(standing.limit))
+                    if self._command:
+                        commands.start_soon(self._run_command, standing)
+        except (NotNow, IndexDamaged, TookTooLong) as error:
+            log.warning("budget.waiting", reason=type(error).__name__)
+
+    async def _is_news(self, standing: Standing) -> bool:
+        """Whether this crossing was not told yet. It is remembered first: told twice is worse than told late."""
+        crossing = _Crossing(standing.period.begin, str(standing.limit))
+        saved = await self._pipeline.index.cursor(_CURSOR, standing.period.name)
+        if saved is not None and msgspec.json.decode(saved, type=_Crossing) == crossing:
+            return False
+        value = msgspec.json.encode(crossing)
+        await self._pipeline.commit(Batch(cursors=[CursorChange(_CURSOR, standing.period.name, value)]))
+        return True
+
+    async def _run_command(self, standing: Standing) -> None:
+        self._notices.pop(self.problem, None)
+        try:
+            code = await run_command(self._command, _facts_of(standing))
+        except OSError as error:
+            self.problem = f"the budget command cannot be run: {error.strerror}"
+        else:
+            self.problem = f"the budget command {_ending(code)}" if code != 0 else ""
+        if self.problem:
+            log.warning("budget.command_failed", reason=self.problem)
+            self._notices[self.problem] = (
+                "see budget.command in config.toml; it runs again when the next budget is crossed"
+            )
+
+
+async def run_command(command: Command, facts: Mapping[str, str]) -> int | None:
+    """Runs it away from everything else; returns its exit code, or None when it took too long and was ended.
+
+    A list is a program and its arguments; a text goes to the shell as one line.
+    """
+    process = await anyio.open_process(
+        command,
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        cwd=user_home(),
+        env={**os.environ, **facts},
+        start_new_session=True,
+    )
+    try:
+        with anyio.move_on_after(PATIENCE_S):
+            return await process.wait()
+        return None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        with anyio.CancelScope(shield=True):
+            await process.aclose()
+
+
+def _facts_of(standing: Standing) -> dict[str, str]:
+    return {
+        "BURND_BUDGET_PERIOD": standing.period.name,
+        "BURND_BUDGET_LIMIT_USD": f"{standing.limit:f}",
+        "BURND_BUDGET_SPENT_USD": f"{usd(standing.spent.units):.2f}",
+        "BURND_BUDGET_FROM": to_iso(standing.period.begin),
+        "BURND_BUDGET_TO": to_iso(standing.period.end),
+    }
+
+
+def _ending(code: int | None) -> str:
+    return "took too long and was ended" if code is None else f"ended with code {code}"

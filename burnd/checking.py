@@ -1,0 +1,150 @@
+"""`burnd check`: looks at settings, home and surroundings, and says what is wrong before the daemon meets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from burnd import config
+from burnd.config import Settings
+from burnd.errors import BurndError
+from burnd.ledger.files import free_bytes, prepare_home
+from burnd.paths import Home, socket_path, user_home
+from burnd.pipeline import RESERVE_BYTES, RESERVE_SHARE
+from burnd.pricing import PriceFileError, PriceTable
+from burnd.server.place import check_folder
+from burnd.sources.registry import PLACES
+
+_WATCH_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
+_MOST_FOLDERS = 200_000
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at, and how it is."""
+
+    level: Literal["ok", "warning", "error"]
+    text: str
+
+
+def check(home: Home, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Everything worth saying, errors last to be missed: what stops the daemon from starting, or from recording."""
+    try:
+        settings = config.load(home, environ)
+        warnings = prepare_home(home.root)
+    except BurndError as error:
+        yield Finding("error", str(error))
+        return
+    yield from (Finding("warning", warning) for warning in warnings)
+    for look in (_socket, _log, _disk, _prices, _privacy, _search):
+        yield from _guarded(look, home, settings, environ)
+    yield from _sources(settings, environ)
+
+
+_Look = Callable[[Home, Settings, Mapping[str, str]], Iterator[Finding]]
+
+
+def _guarded(look: _Look, home: Home, settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        yield from look(home, settings, environ)
+    except (BurndError, OSError, ValueError) as error:
+        yield Finding("error", str(error))
+
+
+def _socket(home: Home, _settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    path = Path(socket_path(home, environ))
+    check_folder(path)
+    if path.is_symlink() or (path.exists() and not path.is_socket()):
+        yield Finding("error", f"{path}: is there and is no socket (move it away)")
+    else:
+        yield Finding("ok", f"socket {path}")
+
+
+def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    if not settings.log_file:
+        return
+    folder = (home.root / settings.log_file).parent
+    if not os.access(folder, os.W_OK):
+        yield Finding("error", f"log.file: {folder} cannot be written in")
+
+
+def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    free, size = free_bytes(home.root)
+    reserve = min(RESERVE_BYTES, size // RESERVE_SHARE) if settings.reserve is None else settings.reserve
+    if free < reserve:
+        yield Finding(
+            "error", f"disk: {free:,} bytes are free, and recording waits below {reserve:,} (free some space)"
+        )
+    else:
+        yield Finding("ok", f"disk: {free // 1_000_000:,} MB are free")
+
+
+def _prices(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    if not home.prices.exists():
+        return
+    try:
+        PriceTable.load(str(home.prices))
+    except PriceFileError as error:
+        yield Finding("error", str(error))
+    else:
+        yield Finding("ok", f"prices {home.prices}")
+
+
+def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    for path in (home.config, home.ledger, home.content, home.blobs, home.index, home.spool):
+        try:
+            mode = stat.S_IMODE(os.lstat(path).st_mode)
+        except FileNotFoundError:
+            continue
+        if mode & 0o077:
+            yield Finding("warning", f"{path}: others may look into it (chmod go-rwx {path})")
+
+
+def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    if importlib.util.find_spec("tantivy") is None:
+        yield Finding("warning", "search: tantivy is not installed here; all but search works")
+
+
+def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        home = str(user_home(environ))
+    except ValueError as error:
+        yield Finding("error", str(error))
+        return
+    for name, look in PLACES.items():
+        places = list(look(settings, environ, home))
+        present = [place for place in places if os.path.exists(place)]
+        if not present:
+            yield Finding("ok", f"{name}: not here yet (looked at {', '.join(places)})")
+        for place in present:
+            readable = os.access(place, os.R_OK)
+            yield Finding("ok", f"{name}: {place}") if readable else Finding("error", f"{place}: cannot be read")
+        yield from _watches(name, present)
+
+
+def _watches(name: str, places: list[str]) -> Iterator[Finding]:
+    """Whether there are more folders than the system lets one watch; then the daemon polls, which is slower."""
+    try:
+        limit = int(_WATCH_LIMIT.read_text("ascii"))
+    except (OSError, ValueError):
+        return
+    folders = _count_folders(places, limit)
+    if folders >= limit:
+        yield Finding(
+            "warning",
+            f"{name}: has more folders than may be watched ({limit:,}), so it is polled "
+            f"(raise fs.inotify.max_user_watches)",
+        )
+
+
+def _count_folders(places: list[str], enough: int) -> int:
+    count = 0
+    for place in places:
+        for _ in os.walk(place):
+            count += 1
+            if count >= min(enough, _MOST_FOLDERS):
+                return count
+    return count

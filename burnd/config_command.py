@@ -1,0 +1,71 @@
+"""`python -m burnd.config_command`: what `burnctl config` hands over, since only burnd knows its settings."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from burnd import config, protocol
+from burnd.config_edit import set_value
+from burnd.errors import BurndError
+from burnd.paths import Home, find_home
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Does `init`, `show`, `set KEY VALUE` or `path`, and prints what came of it as one JSON object."""
+    action, *words = sys.argv[1:] if arguments is None else arguments
+    try:
+        said = _ACTIONS[action](find_home(), *words)
+    except (BurndError, ValueError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(json.dumps({"version": protocol.VERSION, **said}) + "\n")
+    return 0
+
+
+def _path(home: Home) -> dict[str, Any]:
+    return {"path": str(home.config)}
+
+
+def _init(home: Home) -> dict[str, Any]:
+    return {"path": str(config.init(home))}
+
+
+def _set(home: Home, name: str, text: str) -> dict[str, Any]:
+    change = set_value(home, name, text)
+    overruled = change.key.env if os.environ.get(change.key.env) else None
+    return {
+        "path": str(home.config),
+        "key": name,
+        "before": change.before,
+        "value": change.value,
+        "overruledBy": overruled,
+    }
+
+
+def _show(home: Home) -> dict[str, Any]:
+    """The shape of the socket's `config.show`, for a daemon that would be started from here and now."""
+    settings = config.load(home)
+    return {
+        "path": str(home.config),
+        "settings": [
+            {
+                "key": key.name,
+                "value": settings.values[key.name],
+                "default": key.default,
+                "env": key.env or None,
+                "fromEnv": key.name in settings.from_env,
+                "says": key.says,
+            }
+            for key in config.KEYS
+        ],
+    }
+
+
+_ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"init": _init, "show": _show, "set": _set, "path": _path}
+
+if __name__ == "__main__":
+    sys.exit(main())

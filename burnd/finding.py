@@ -1,0 +1,146 @@
+"""In whose content a text stands: a look through every sidecar and every blob, without an index and without a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import zstandard
+
+from burnd.index.store import read_only
+from burnd.ledger.content import ContentStore
+from burnd.ledger.lines import read_lines
+from burnd.ledger.sidecars import Sidecars
+from burnd.paths import Home
+from burnd.records.codec import Skipped, clean, decode_content
+from burnd.records.content import Content
+
+Report = Callable[[int, int], None]
+
+
+class Stopped(Exception):
+    """Raised when nobody waits for the answer any more."""
+
+
+class Finding:
+    """One search. `run` blocks and is for a worker thread; `stop` may be called from any other."""
+
+    def __init__(self, home: Home, text: str, report: Report) -> None:
+        self._home = home
+        self._needle = clean(text).encode()
+        self._text = clean(text)
+        self._report = report
+        self._stopped = threading.Event()
+        self._done = self._total = 0
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def run(self) -> set[str]:
+        """The sessions whose content has the text in it, exactly as it is written."""
+        sidecars = ContentStore(self._home.content).sidecars
+        self._total = sum(sidecar.size for sidecar in sidecars.list())
+        with self._blobs() as db:
+            if db is not None:
+                self._total += db.execute("SELECT coalesce(sum(length(data)), 0) FROM pack").fetchone()[0]
+            found = set() if db is None else self._in_blobs(db)
+        return found | self._in_sidecars(sidecars, found)
+
+    @contextlib.contextmanager
+    def _blobs(self) -> Iterator[sqlite3.Connection | None]:
+        if not self._home.blobs.exists():
+            yield None
+            return
+        with contextlib.closing(sqlite3.connect(read_only(self._home.blobs), uri=True)) as db:
+            yield db
+
+    def _in_blobs(self, db: sqlite3.Connection) -> set[str]:
+        found: set[str] = set()
+        for (pack,) in db.execute("SELECT id FROM pack ORDER BY id").fetchall():
+            row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
+            if row is not None:
+                for blob in self._in_pack(db, pack, row[0]):
+                    found.update(session_id for (session_id,) in db.execute(_HOLDERS, (blob,)))
+                self._advance(len(row[0]))
+        return found
+
+    def _in_pack(self, db: sqlite3.Connection, pack: int, data: bytes) -> Iterator[int]:
+        try:
+            raw = zstandard.decompress(data)
+        except zstandard.ZstdError:
+            return  # damaged: nobody can read it, and reading says so
+        for blob, start, length in db.execute("SELECT id, start, length FROM blob WHERE pack = ?", (pack,)).fetchall():
+            if self._is_in(raw[start : start + length]):
+                yield blob
+
+    def _in_sidecars(self, sidecars: Sidecars, known: set[str]) -> set[str]:
+        found: set[str] = set()
+        for sidecar in sidecars.list():
+            session_id = sidecars.session_of(sidecar.path)
+            if session_id is not None and session_id not in known:
+                with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
+                    if any(self._is_in_line(line) for _, _, line in read_lines(sidecar.path)):
+                        found.add(session_id)
+            self._advance(sidecar.size)
+        return found
+
+    def _is_in_line(self, line: bytes) -> bool:
+        # Most lines need no decoding: without an escape in it, a text stands in JSON as it is.
+        if self._needle not in line and b"\\" not in line:
+            return False
+        record = decode_content(line)
+        return not isinstance(record, Skipped) and any(map(self._is_in, _said_in(record)))
+
+    def _is_in(self, data: bytes) -> bool:
+        """Whether the text stands in some bytes, or in the JSON that they may be."""
+        if self._needle in data:
+            return True
+        if b"\\" not in data:
+            return False
+        try:
+            return any(self._text in text for text in _texts(msgspec.json.decode(data)))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+
+    def _advance(self, size: int) -> None:
+        if self._stopped.is_set():
+            raise Stopped
+        self._done += size
+        self._report(self._done, self._total)
+
+
+_HOLDERS = "SELECT h.session_id FROM ref r JOIN holder h ON h.id = r.holder WHERE r.blob = ?"
+
+
+def _said_in(record: Content) -> Iterator[bytes]:
+    """What a record says, without what says where it stands. A reference is not what was said."""
+    if isinstance(record.text, str):
+        yield record.text.encode()
+    if record.tool_use is not None:
+        yield record.tool_use.name.encode()
+        yield _unless_ref(record.tool_use.input)
+    if record.tool_result is not None:
+        yield _unless_ref(record.tool_result.content)
+    if record.file is not None and record.file.name is not None:
+        yield record.file.name.encode()
+
+
+def _unless_ref(raw: msgspec.Raw) -> bytes:
+    data = bytes(raw)
+    return b"" if data.startswith(b'{"blob"') else data
+
+
+def _texts(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, list):
+            waiting += item
+        elif isinstance(item, dict):
+            waiting += [*item.keys(), *item.values()]

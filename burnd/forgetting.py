@@ -1,0 +1,73 @@
+"""What goes when content goes: whose it is, how much there is of it, and what must be said of it first."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from burnd.index.store import IndexStore, read_only
+from burnd.ledger.content import ContentStore
+from burnd.ledger.retention import Pruned, due
+from burnd.ledger.sidecars import Sidecar, Sidecars
+from burnd.paths import Home
+from burnd.records import Prune, Session
+from burnd.records.codec import Entry
+from burnd.records.times import to_iso
+
+_AT_ONCE = 500
+
+
+def outdated(sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
+    """The sidecars whose newest record is older than that, by session. Blocking: it lists the folder."""
+    found = ((sidecars.session_of(s.path), s) for s in due(sidecars.list(), older_than_ms, now_ms))
+    return {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+
+
+async def farewells(index: IndexStore, sidecars: Sidecars, session_ids: Sequence[str], up_to_ms: int) -> list[Entry]:
+    """What must outlive the content: when the session was, and how many messages it had."""
+    entries: list[Entry] = []
+    for session_id in session_ids:
+        found = await index.rows(_SESSION_FACTS, (session_id,))
+        source, created, updated, count, newest = found[0] if found else (None, None, None, 0, None)
+        up_to = to_iso(max(up_to_ms, newest or 0, sidecars.mtime_ms(session_id)))
+        if created is not None and updated is not None:
+            begun, ended = to_iso(created), to_iso(updated)
+            entries.append(Session(session_id=session_id, source=source or "", created_at=begun, updated_at=ended))
+        entries.append(Prune(session_id=session_id, up_to=up_to, messages=count))
+    return entries
+
+
+_SESSION_FACTS = """
+SELECT n.name, s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count),
+       (SELECT max(ts) FROM messages WHERE session = s.id)
+FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
+"""
+
+
+def would_free(home: Home, session_ids: Iterable[str]) -> Pruned:
+    """How many sidecars would go, and how many bytes with the large content that nobody else needs. Blocking."""
+    wanted = list(session_ids)
+    sidecars = ContentStore(home.content).sidecars
+    sizes = [size for session_id in wanted if (size := sidecars.size(session_id))]
+    return Pruned(len(sizes), sum(sizes) + _blob_bytes(home, wanted))
+
+
+def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
+    if not home.blobs.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(read_only(home.blobs), uri=True)) as db:
+        db.execute("PRAGMA temp_store=MEMORY")
+        db.execute("CREATE TEMP TABLE going(holder INTEGER PRIMARY KEY)")
+        waiting = iter(session_ids)
+        while some := list(islice(waiting, _AT_ONCE)):
+            marks = ",".join("?" * len(some))
+            db.execute(f"INSERT INTO going SELECT id FROM holder WHERE session_id IN ({marks})", some)
+        return int(db.execute(_ONLY_THEIRS).fetchone()[0])
+
+
+_ONLY_THEIRS = """
+SELECT coalesce(sum(length), 0) FROM blob WHERE id IN (SELECT blob FROM ref WHERE holder IN going)
+AND NOT EXISTS (SELECT 1 FROM ref WHERE ref.blob = blob.id AND ref.holder NOT IN going)
+"""

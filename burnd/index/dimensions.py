@@ -1,0 +1,141 @@
+"""Numbers what many turns have in common: how they are priced, where they were made, and by which subagent."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import aiosqlite
+import msgspec
+
+from burnd.index.store import select_keyed
+from burnd.pricing import PriceTable
+from burnd.records import Turn
+
+Key = tuple[Any, ...]
+_REMEMBERED = 50_000  # looked up before; beyond this the memory starts afresh
+
+
+class Dimensions(NamedTuple):
+    """The numbers of one turn."""
+
+    kind: int
+    place: int
+    subagent: int
+
+
+@cache
+def shipped_prices() -> PriceTable:
+    return PriceTable.load()
+
+
+class Numbering:
+    """Gives classes, places and subagents their numbers, and remembers them."""
+
+    def __init__(self, prices: PriceTable | None) -> None:
+        self._prices = prices or shipped_prices()
+        self._sizes: dict[Key, tuple[int, ...]] = {}
+        self._classes: dict[Key, int] = {}
+        self._places: dict[Key, int] = {}
+        self._subagents: dict[Key, int] = {}
+
+    def forget(self) -> None:
+        """What was numbered in a transaction that did not happen."""
+        for memory in (self._sizes, self._classes, self._places, self._subagents):
+            memory.clear()
+
+    async def number(
+        self, db: aiosqlite.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
+    ) -> list[Dimensions]:
+        """The numbers of turns, each with whether it is open; `names` knows all their texts."""
+        await self._learn_sizes(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
+        kinds = [self._class_key(turn, is_open, names) for turn, is_open in turns]
+        places = [(_id(names, turn.project), _id(names, turn.project_key)) for turn, _ in turns]
+        subagents = [_subagent_key(turn, names) for turn, _ in turns]
+        await self.classes(db, kinds)
+        await _fill(db, self._places, places, "places", _PLACE_COLUMNS)
+        await _fill(db, self._subagents, filter(None, subagents), "subagents", _SUBAGENT_COLUMNS)
+        return [
+            Dimensions(self._classes[kind], self._places[place], self._subagents[subagent] if subagent else 0)
+            for kind, place, subagent in zip(kinds, places, subagents, strict=True)
+        ]
+
+    async def classes(self, db: aiosqlite.Connection, keys: Iterable[Key]) -> dict[Key, int]:
+        """The numbers of these (source, model, provider, speed, tier, open, unlogged)."""
+        await _fill(db, self._classes, keys, "classes", CLASS_COLUMNS)
+        return self._classes
+
+    async def place(self, db: aiosqlite.Connection, key: tuple[int, int]) -> int:
+        await _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
+        return self._places[key]
+
+    def _class_key(self, turn: Turn, is_open: bool, names: dict[str, int]) -> Key:
+        sizes = self._sizes[turn.model, turn.provider]
+        below = bisect_left(sizes, turn.usage.context)
+        return (
+            names[turn.source],
+            names[turn.model],
+            _id(names, turn.provider),
+            _id(names, turn.speed),
+            sizes[below - 1] if below else 0,
+            int(is_open),
+            0,
+        )
+
+    async def _learn_sizes(
+        self, db: aiosqlite.Connection, models: set[tuple[str, str | None]], names: dict[str, int]
+    ) -> None:
+        """At which sizes each model's turns are told apart: as they were before, else as the prices say."""
+        for model, provider in sorted(models - self._sizes.keys(), key=repr):
+            key = (names[model], _id(names, provider))
+            found = await db.execute_fetchall("SELECT sizes FROM tiers WHERE model = ? AND provider = ?", key)
+            sizes = [msgspec.json.decode(row[0], type=tuple[int, ...]) for row in found]
+            if not sizes:
+                sizes = [tier_sizes(self._prices, model, provider)]
+                await db.execute("INSERT INTO tiers VALUES(?,?,?)", (*key, msgspec.json.encode(sizes[0]).decode()))
+            self._sizes[model, provider] = sizes[0]
+
+
+def tier_sizes(prices: PriceTable, model: str, provider: str | None) -> tuple[int, ...]:
+    """The context sizes at which the price of a model changes."""
+    price = prices.find(model, provider)
+    return price.thresholds if price else ()
+
+
+def _id(names: dict[str, int], text: str | None) -> int:
+    return 0 if text is None else names[text]
+
+
+def _subagent_key(turn: Turn, names: dict[str, int]) -> Key | None:
+    subagent = turn.subagent
+    if subagent is None:
+        return None
+    return (subagent.agent_id or turn.rail_id, _id(names, subagent.type))
+
+
+CLASS_COLUMNS = ("source", "model", "provider", "speed", "tier", "open", "unlogged")
+_PLACE_COLUMNS = ("project", "project_key")
+_SUBAGENT_COLUMNS = ("agent_id", "type")
+
+
+async def _fill(
+    db: aiosqlite.Connection, memory: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
+) -> None:
+    """Makes sure that every key has a number and that `memory` knows it."""
+    wanted = set(keys)
+    if len(memory) > _REMEMBERED:
+        memory.clear()
+    missing = sorted(wanted - memory.keys())
+    if not missing:
+        return
+    names, marks = ",".join(columns), ",".join("?" * len(columns))
+    await db.executemany(f"INSERT OR IGNORE INTO {table}({names}) VALUES({marks})", missing)
+    same = " AND ".join(f"t.{column} = w.{column}" for column in columns)
+    sql = (
+        f"WITH w({names}) AS ({{keys}}) SELECT {','.join('t.' + c for c in columns)}, t.id "
+        f"FROM w CROSS JOIN {table} t ON {same}"
+    )
+    found = await select_keyed(db.execute_fetchall, sql, missing)
+    memory.update((tuple(row[:-1]), row[-1]) for row in found)

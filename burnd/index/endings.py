@@ -1,0 +1,49 @@
+"""Keeps what quality is judged by: a row for each prompt that edited something, and one for how a session stands."""
+
+from __future__ import annotations
+
+import aiosqlite
+
+
+async def renew_prompts(db: aiosqlite.Connection, *, revised: bool) -> None:
+    """Judges the touched prompts again: their first edit says where they count, the last says how many retries."""
+    await db.execute(_RENEW_PROMPTS)
+    if revised:  # else turns only came
+        gone = list(await db.execute_fetchall(_GONE_PROMPTS))
+        await db.executemany("DELETE FROM prompts WHERE session = ? AND prompt_id = ?", [tuple(row) for row in gone])
+    await db.execute("DELETE FROM temp.touched")
+
+
+async def renew(db: aiosqlite.Connection, sessions: str) -> None:
+    """Looks again at when these sessions were and how they stand; `sessions` is a JSON array of numbers."""
+    await db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
+    await db.execute(_RENEW, (sessions,))
+
+
+# What was cut short or went wrong after the last turn. A retry is none of these: it says that it went on.
+EVENTS_THAT_END = ("api_error", "interrupt", "no_response", "refusal")
+
+_EDITS = "turns WHERE session = k.session AND prompt_id = k.prompt_id AND has_edits"
+_RENEW_PROMPTS = f"""
+INSERT OR REPLACE INTO prompts
+SELECT k.session, k.prompt_id, t.id, t.ts, t.class, t.place, coalesce(t.branch, 0), coalesce(t.activity, -1),
+       t.subagent, coalesce((SELECT max(prompt_retries) FROM {_EDITS}), 0)
+FROM temp.touched k CROSS JOIN turns t
+  ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index LIMIT 1)
+"""
+_GONE_PROMPTS = f"SELECT k.session, k.prompt_id FROM temp.touched k WHERE NOT EXISTS (SELECT 1 FROM {_EDITS})"
+
+_BUCKETS = "session_sums WHERE grain = 0 AND session = s.value"
+_RENEW = f"""
+INSERT INTO endings
+SELECT s.value, (SELECT min(bucket) FROM {_BUCKETS}) AS first, (SELECT max(bucket) FROM {_BUCKETS}),
+       t.id, t.ts, t.class, t.place, coalesce(t.branch, 0), coalesce(t.activity, -1), t.subagent, t.quality,
+       t.stop_reason,
+       (SELECT f.name FROM facts f JOIN names n ON n.id = f.name
+        WHERE f.session = s.value AND f.kind = 'event' AND f.rail = 'main' AND f.ts >= t.ts
+          AND n.name IN ({",".join(repr(name) for name in EVENTS_THAT_END)})
+        ORDER BY f.ts DESC, f.key DESC LIMIT 1)
+FROM json_each(?) s LEFT JOIN turns t
+  ON t.id = (SELECT id FROM turns WHERE session = s.value AND rail = 'main' ORDER BY turn_index DESC, ts DESC LIMIT 1)
+WHERE first IS NOT NULL
+"""

@@ -1,0 +1,258 @@
+"""Keeps sums over turns in step with them, in the same transaction: what a changed turn gave is taken off again first.
+
+Reports add these sums up instead of turns. A bucket is a quarter of an hour, since every time zone is a whole number
+of those away from UTC; longer grains keep a sum over years short. A turn is counted in each grain four times: alone,
+by place, by activity and by both. What one more turn costs does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import aiosqlite
+import msgspec
+
+from burnd.index import endings, unlogged
+from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, tier_sizes
+from burnd.index.store import IndexStore
+from burnd.pricing import PriceTable
+from burnd.records import Turn
+
+BUCKET_MS = 900_000
+SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
+QUARTER, DAY, BLOCK = 0, 1, 2
+GRAINS = {QUARTER: 1, DAY: 96, BLOCK: 96 * 32}  # in buckets
+WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2  # the last is added to the others
+NO_ACTIVITY = -1
+
+COUNTED = (
+    "n",
+    "input",
+    "output",
+    "reasoning",
+    "cache_read",
+    "cache_create_5m",
+    "cache_create_1h",
+    "searches",
+    "partials",
+    "empties",
+    "edits",
+    "one_shots",
+)
+_CHUNK = 50_000
+
+
+def bucket_of(ts: int) -> int:
+    return (ts + SHIFT_MS) // BUCKET_MS
+
+
+def begin_of(bucket: int) -> int:
+    """The first millisecond of a bucket."""
+    return bucket * BUCKET_MS - SHIFT_MS
+
+
+class Rollup:
+    """The changes of one transaction to the sums. Its temporary tables belong to the writer's connection."""
+
+    def __init__(self, prices: PriceTable | None) -> None:
+        self._numbering = Numbering(prices)
+        self._turns: set[int] = set()
+        self._sessions: set[int] = set()
+        self._revised = False
+
+    def forget(self) -> None:
+        """For a transaction that did not happen."""
+        self._numbering.forget()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._turns, self._sessions, self._revised = set(), set(), False
+
+    async def number(
+        self, db: aiosqlite.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
+    ) -> list[Dimensions]:
+        """The numbers that stand in the rows of turns, each given with whether it is open."""
+        return await self._numbering.number(db, turns, names)
+
+    async def leave(self, db: aiosqlite.Connection, turns: Iterable[int]) -> None:
+        """Takes turns out of the sums as they stand. To be called before their rows change in any way."""
+        new = set(turns) - self._turns
+        if not new:
+            return
+        if not self._turns:
+            await _prepare(db)
+        self._turns |= new
+        numbers = _listed(new)
+        left = await db.execute(_MOVE, (-1, numbers))
+        if left.rowcount > 0:
+            self._revised = True
+            await db.execute(_TOUCH_PROMPTS, (numbers,))
+            holders = await unlogged.holders(db, numbers)
+            self._sessions |= holders
+
+    def touch(self, sessions: Iterable[int]) -> None:
+        """Something else was said of these sessions: an event, a copy, what a harness counted."""
+        self._sessions.update(sessions)
+
+    async def settle(self, db: aiosqlite.Connection) -> None:
+        """Brings everything in step at the end of the transaction."""
+        if self._turns:
+            await self._add_turns(db, _listed(self._turns))
+        if self._sessions:
+            sessions = _listed(self._sessions)
+            if await self._renew_unlogged(db, sessions):
+                await self._add_up(db)
+            await endings.renew(db, sessions)
+        self._clear()
+
+    async def _add_turns(self, db: aiosqlite.Connection, turns: str) -> None:
+        await db.execute(_MOVE, (1, turns))
+        await db.execute(_TOUCH_PROMPTS, (turns,))
+        moved = await db.execute_fetchall("SELECT DISTINCT session FROM temp.moved")
+        self.touch(row[0] for row in moved)
+        await self._add_up(db)
+        await endings.renew_prompts(db, revised=self._revised)
+
+    async def _renew_unlogged(self, db: aiosqlite.Connection, sessions: str) -> bool:
+        before, after = await unlogged.renewed(db, sessions, self._numbering)
+        if before == after:
+            return False
+        await _prepare(db)
+        await db.executemany(_MOVE_UNLOGGED, [(-1, *row) for row in before] + [(1, *row) for row in after])
+        self._revised = self._revised or bool(before)
+        return True
+
+    async def _add_up(self, db: aiosqlite.Connection) -> None:
+        await db.execute(_ADD_UP)
+        await db.execute(_ADD_UP_SESSIONS)
+        if self._revised:
+            await db.execute("DELETE FROM sums WHERE n = 0")
+            await db.execute("DELETE FROM session_sums WHERE n = 0")
+        await db.execute("DELETE FROM temp.moved")
+
+    async def anew(self, db: aiosqlite.Connection) -> None:
+        """Makes all sums again from the turns."""
+        for table in ("sums", "session_sums", "prompts", "endings", "unlogged"):
+            await db.execute(f"DELETE FROM {table}")
+        await _prepare(db)
+        ((last,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) FROM turns")
+        for begin in range(1, last + 1, _CHUNK):
+            await self._add_turns(db, _listed(range(begin, min(begin + _CHUNK, last + 1))))
+        found = await db.execute_fetchall("SELECT session FROM turns UNION SELECT session FROM overheads")
+        self.touch(row[0] for row in found)
+        await self.settle(db)
+
+
+async def adopt(store: IndexStore, prices: PriceTable) -> bool:
+    """Lets sums tell contexts apart at every size these prices know; returns whether they had to be made anew.
+
+    Until then reports read the turns of such models one by one. To be called by the one writer.
+    """
+    store.prices = prices
+    stale = await _coarse(store, prices)
+    if not stale:
+        return False
+    async with store.transaction() as db:
+        for (model, provider), sizes in stale.items():
+            await _tell_apart(db, model, provider, sizes)
+        await Rollup(prices).anew(db)
+    return True
+
+
+async def _coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The models whose turns are not told apart finely enough, with the sizes at which they should be."""
+    known = await store.rows(
+        "SELECT t.model, t.provider, m.name, p.name, t.sizes FROM tiers t JOIN names m ON m.id = t.model "
+        "LEFT JOIN names p ON p.id = t.provider"
+    )
+    wanted = {}
+    for model, provider, model_name, provider_name, text in known:
+        sizes = set(msgspec.json.decode(text, type=tuple[int, ...]))
+        needed = sizes | set(tier_sizes(prices, model_name, provider_name))
+        if needed != sizes:
+            wanted[model, provider] = tuple(sorted(needed))
+    return wanted
+
+
+async def _tell_apart(db: aiosqlite.Connection, model: int, provider: int, sizes: tuple[int, ...]) -> None:
+    """Numbers the turns of a model again, by these sizes."""
+    names = ",".join(CLASS_COLUMNS)
+    olds = list(
+        await db.execute_fetchall(
+            f"SELECT id, {names} FROM classes WHERE model = ? AND provider = ? AND unlogged = 0",
+            (model, provider),
+        )
+    )
+    tier = CLASS_COLUMNS.index("tier")
+    numbering = Numbering(None)
+    for old, *key in olds:
+        keys = {size: (*key[:tier], size, *key[tier + 1 :]) for size in (0, *sizes)}
+        numbers = await numbering.classes(db, keys.values())
+        # From the largest down, so that each turn ends in the class of the largest size below its own.
+        cases = " ".join(f"WHEN {_GROSS} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
+        await db.execute(f"UPDATE turns SET class = CASE {cases} ELSE {numbers[keys[0]]} END WHERE class = ?", (old,))
+    listed = msgspec.json.encode(sizes).decode()
+    await db.execute("UPDATE tiers SET sizes = ? WHERE model = ? AND provider = ?", (listed, model, provider))
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return msgspec.json.encode(sorted(numbers)).decode()
+
+
+async def _prepare(db: aiosqlite.Connection) -> None:
+    await db.execute(_MOVED)
+    await db.execute(_TOUCHED)
+
+
+_GROSS = "input + cache_read + cache_create_5m + cache_create_1h"
+_DIMENSIONS = ("session", "bucket", "class", "place", "branch", "activity", "subagent")
+_MOVED = f"CREATE TEMP TABLE IF NOT EXISTS moved({','.join((*_DIMENSIONS, *COUNTED))})"
+_TOUCHED = "CREATE TEMP TABLE IF NOT EXISTS touched(session, prompt_id, PRIMARY KEY(session, prompt_id)) WITHOUT ROWID"
+_MOVE = f"""
+INSERT INTO temp.moved
+SELECT session, (ts + {SHIFT_MS}) / {BUCKET_MS}, class, place, coalesce(branch, 0), coalesce(activity, {NO_ACTIVITY}),
+       subagent, ?1, ?1 * input, ?1 * output, ?1 * reasoning, ?1 * cache_read, ?1 * cache_create_5m,
+       ?1 * cache_create_1h, ?1 * searches, ?1 * (quality = 'partial'), ?1 * (quality = 'empty'),
+       ?1 * (has_edits IS 1), ?1 * (has_edits IS 1 AND coalesce(retries, 0) = 0)
+FROM turns WHERE id IN (SELECT value FROM json_each(?2))
+"""
+_MOVE_UNLOGGED = f"""
+INSERT INTO temp.moved SELECT ?2, (?4 + {SHIFT_MS}) / {BUCKET_MS}, ?3, ?5, 0, {NO_ACTIVITY}, 0,
+       ?1, ?1 * ?6, ?1 * ?7, ?1 * ?8, ?1 * ?9, ?1 * ?10, ?1 * ?11, 0, 0, 0, 0, 0
+"""
+_TOUCH_PROMPTS = """
+INSERT OR IGNORE INTO temp.touched SELECT session, prompt_id FROM turns
+WHERE id IN (SELECT value FROM json_each(?)) AND has_edits AND prompt_id IS NOT NULL
+"""
+_TOTALS = ",".join(f"sum({name}) AS {name}" for name in COUNTED)
+_GROWTH = ",".join(f"{name} = {name} + excluded.{name}" for name in COUNTED)
+_EVERY_WAY = ",".join(
+    f"({grain},{length},{place},{activity})"
+    for grain, length in GRAINS.items()
+    for place in (0, 1)
+    for activity in (0, 1)
+)
+# First by the finest key: a batch has many turns of few kinds.
+_ADD_UP = f"""
+INSERT INTO sums
+WITH way(grain, length, by_place, by_activity) AS (VALUES {_EVERY_WAY}),
+     fine AS MATERIALIZED (
+       SELECT place, activity, bucket, class, {_TOTALS} FROM temp.moved GROUP BY 1, 2, 3, 4)
+SELECT place * by_place, activity * by_activity, grain, bucket / length, class,
+       {",".join(f"sum({name})" for name in COUNTED)}
+FROM fine CROSS JOIN way GROUP BY 1, 2, 3, 4, 5
+ON CONFLICT DO UPDATE SET {_GROWTH}
+"""
+_ADD_UP_SESSIONS = f"""
+INSERT INTO session_sums
+WITH way(grain, by_time, by_activity) AS (
+       VALUES ({WITHIN_SESSION}, 1, 0), ({WITHIN_SESSION + BY_ACTIVITY}, 1, 1),
+              ({WHOLE_SESSION}, 0, 0), ({WHOLE_SESSION + BY_ACTIVITY}, 0, 1)),
+     fine AS MATERIALIZED (
+       SELECT session, bucket, class, place, branch, subagent, activity, {_TOTALS} FROM temp.moved
+       GROUP BY 1, 2, 3, 4, 5, 6, 7)
+SELECT grain, session, bucket * by_time, activity * by_activity, class, place, branch, subagent,
+       {",".join(f"sum({name})" for name in COUNTED)}
+FROM fine CROSS JOIN way GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+ON CONFLICT DO UPDATE SET {_GROWTH}
+"""

@@ -1,0 +1,150 @@
+"""Works out what a harness used beyond what it logged: what it says of a session, less its turns and its copies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import aiosqlite
+import msgspec
+
+from burnd.index.dimensions import Numbering
+from burnd.index.store import select_keyed
+from burnd.pricing import Tokens
+from burnd.records import Overhead
+from burnd.records.times import to_ms
+
+Row = tuple[Any, ...]
+_LONG_CONTEXT = "[1m]"  # the same model; a log names it with and without
+
+
+async def write(db: aiosqlite.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
+    """Keeps the newest word of each (session, source)."""
+    if not said:
+        return
+    await db.executemany(
+        "DELETE FROM overheads WHERE session = ? AND source = ?", [(session, source) for session, source, _ in said]
+    )
+    rows = [
+        (session, source, names[model], to_ms(overhead.ts), *msgspec.structs.astuple(usage))
+        for session, source, overhead in said
+        for model, usage in overhead.models.items()
+    ]
+    await db.executemany("INSERT OR REPLACE INTO overheads VALUES(?,?,?,?,?,?,?,?,?,?)", rows)
+
+
+async def holders(db: aiosqlite.Connection, turns: str) -> set[int]:
+    """The sessions that hold copies of these turns; `turns` is a JSON array of numbers."""
+    found = await db.execute_fetchall(
+        "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source "
+        "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM overheads)",
+        (turns,),
+    )
+    # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
+    begins = [msgspec.json.encode(tuple(row)).decode()[:-1] + "," for row in found]
+    sql = (
+        "WITH w(low, high) AS ({keys}) SELECT f.session FROM w "
+        "CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high"
+    )
+    held = await select_keyed(db.execute_fetchall, sql, [(begin, begin + "\U0010ffff") for begin in begins])
+    return {row[0] for row in held}
+
+
+async def renewed(db: aiosqlite.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
+    """Works these sessions out again; returns the rows that stood before and those that stand now."""
+    said = await _said(db, sessions)
+    where = "WHERE session IN (SELECT value FROM json_each(?))"
+    before = [tuple(row) for row in await db.execute_fetchall(f"SELECT * FROM unlogged {where}", (sessions,))]
+    after: list[Row] = []
+    for session, by_model in said.items():
+        used = await _logged(db, session)
+        place = await _place(db, session, numbering)
+        for (source, model, name), (ts, tokens) in by_model.items():
+            beyond = excess(tokens, used[_plain(name)])
+            if any(beyond):
+                key = (source, model, 0, 0, 0, 0, 1)
+                number = (await numbering.classes(db, [key]))[key]
+                after.append((session, number, ts, place, *beyond))
+    after.sort()
+    if before != after:
+        await db.execute(f"DELETE FROM unlogged {where}", (sessions,))
+        await db.executemany("INSERT INTO unlogged VALUES(?,?,?,?,?,?,?,?,?,?)", after)
+    return before, after
+
+
+def excess(said: Tokens, used: Tokens) -> Tokens:
+    """What was said beyond what was used, never less than nothing.
+
+    A harness may not tell reasoning from other output, nor writes for an hour from those for five minutes: their sums
+    are compared, and what is over is shared out as far as the parts allow.
+    """
+    output = max(0, said.output + said.reasoning - used.output - used.reasoning)
+    reasoning = min(output, max(0, said.reasoning - used.reasoning))
+    writes = max(0, _writes(said) - _writes(used))
+    hour = min(writes, max(0, said.cache_create_1h - used.cache_create_1h))
+    return Tokens(
+        input=max(0, said.input - used.input),
+        output=output - reasoning,
+        reasoning=reasoning,
+        cache_read=max(0, said.cache_read - used.cache_read),
+        cache_create_5m=writes - hour,
+        cache_create_1h=hour,
+    )
+
+
+def _writes(tokens: Tokens) -> int:
+    return tokens.cache_create_5m + tokens.cache_create_1h
+
+
+async def _said(db: aiosqlite.Connection, sessions: str) -> dict[int, dict[tuple[int, int, str], tuple[int, Tokens]]]:
+    rows = await db.execute_fetchall(
+        "SELECT o.session, o.source, o.model, n.name, o.ts, o.input, o.output, o.reasoning, o.cache_read, "
+        "o.cache_create_5m, o.cache_create_1h FROM overheads o JOIN names n ON n.id = o.model "
+        "WHERE o.session IN (SELECT value FROM json_each(?)) ORDER BY o.session, o.source, o.model",
+        (sessions,),
+    )
+    said: defaultdict[int, dict[tuple[int, int, str], tuple[int, Tokens]]] = defaultdict(dict)
+    for session, source, model, name, ts, *tokens in rows:
+        said[session][source, model, name] = (ts, Tokens(*tokens))
+    return said
+
+
+async def _logged(db: aiosqlite.Connection, session: int) -> defaultdict[str, Tokens]:
+    """The tokens of a session's own turns and of the messages it holds copies of, by model."""
+    used: defaultdict[str, Tokens] = defaultdict(Tokens)
+    own = await db.execute_fetchall(_OWN, (session,))
+    for name, *tokens in (*own, *await _copied(db, session)):
+        used[_plain(name)] = Tokens(*(a + b for a, b in zip(used[_plain(name)], tokens, strict=True)))
+    return used
+
+
+async def _copied(db: aiosqlite.Connection, session: int) -> Iterable[Sequence[Any]]:
+    facts = await db.execute_fetchall("SELECT key FROM facts WHERE session = ? AND kind = 'copy'", (session,))
+    messages = {tuple(msgspec.json.decode(row[0], type=list[str])[:2]) for row in facts}
+    return await select_keyed(db.execute_fetchall, _COPIED, [(*message, session) for message in sorted(messages)])
+
+
+async def _place(db: aiosqlite.Connection, session: int, numbering: Numbering) -> int:
+    ((project, key),) = await db.execute_fetchall(
+        "SELECT coalesce(project, 0), coalesce(project_key, 0) FROM sessions WHERE id = ?", (session,)
+    )
+    return await numbering.place(db, (project, key))
+
+
+def _plain(model: str) -> str:
+    return model.removesuffix(_LONG_CONTEXT)
+
+
+_KINDS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
+_OWN = f"""
+SELECT n.name, {",".join(f"sum(s.{kind})" for kind in _KINDS)}
+FROM session_sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
+WHERE s.grain = 1 AND s.session = ? AND c.unlogged = 0 GROUP BY c.model
+"""
+_COPIED = f"""
+WITH w(source, message_id, holder) AS ({{keys}}) SELECT m.name, {",".join(f"t.{kind}" for kind in _KINDS)} FROM w
+CROSS JOIN names n ON n.name = w.source
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id AND t.session <> w.holder
+JOIN names m ON m.id = t.model
+"""

@@ -1,0 +1,220 @@
+"""Brings the newest price list into the home: `python -m burnd.pricing.update`. Nothing else goes to the network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnd.errors import BurndError
+from burnd.ledger.files import prepare_home, replace_file
+from burnd.paths import find_home
+from burnd.pricing.cost import Price, usd_per_million
+from burnd.pricing.pricefile import PriceFileError, read_listing
+from burnd.pricing.table import PriceTable
+
+ADDRESS = "https://models.dev/api.json"
+_PATIENCE_S = 30.0
+_MOST_BYTES = 64 << 20
+_MOST_TOLD = 20
+# What models.dev says of every model; an entry without either was written by hand.
+_PUBLISHED = ("fetched", "last_updated", "release_date")
+
+
+class Models(NamedTuple):
+    """The priced entries of a list by (provider, model), as they stand in it, and why others were left out."""
+
+    entries: dict[tuple[str, str], dict[str, Any]]
+    left_out: list[str]
+
+    @classmethod
+    def read(cls, text: bytes, name: str) -> Models:
+        """Raises PriceFileError for what is no price list; one bad entry of thousands is left out and said."""
+        try:
+            providers = json.loads(text, parse_float=Decimal)
+        except (ValueError, RecursionError) as error:
+            raise PriceFileError(name, f"is not JSON: {error}") from error
+        if not isinstance(providers, dict):
+            raise PriceFileError(name, "must be an object of providers")
+        models = cls({}, [])
+        for provider, listed in providers.items():
+            if not provider.startswith(("_", "$")):
+                models._take(provider, listed, name)
+        if not models.entries:
+            raise PriceFileError(name, models.left_out[0] if models.left_out else "has no model with a price")
+        return models
+
+    def _take(self, provider: str, listed: Any, name: str) -> None:
+        found = listed.get("models") if isinstance(listed, dict) else None
+        if not isinstance(found, dict):
+            raise PriceFileError(name, 'has no "models"', model=provider)
+        for model, entry in found.items():
+            try:
+                priced = read_listing(_compact({provider: {"models": {model: entry}}}), name)
+            except PriceFileError as error:
+                self.left_out.append(f"{error.model}: {error.key}: {error.reason}" if error.key else str(error.reason))
+            else:
+                if priced:
+                    self.entries[provider, model] = entry
+
+
+def merged(new: Models, old: Models, day: str) -> Models:
+    """The new list; of the old one what was written by hand, as it is, and what is listed no more, as retired."""
+    entries = {key: _published(entry, day) for key, entry in new.entries.items()}
+    for key, entry in old.entries.items():
+        if is_own(entry):
+            entries[key] = entry
+        elif key not in entries:
+            last_seen = entry.get("retired_after") or entry.get("fetched") or day
+            entries[key] = {**entry, "retired_after": last_seen}
+    return Models(entries, [])
+
+
+def _published(entry: Mapping[str, Any], day: str) -> dict[str, Any]:
+    """What matters of an entry; a whole list has some twenty times as much beside it."""
+    retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
+    return {"cost": entry["cost"], "fetched": day, **retired}
+
+
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether a person wrote this entry; such a price is never replaced."""
+    return not any(key in entry for key in _PUBLISHED)
+
+
+def rendered(models: Models) -> bytes:
+    """One line a model, in order, so that a change of price reads as one line of a diff."""
+    providers: dict[str, list[str]] = {}
+    for (provider, model), entry in sorted(models.entries.items()):
+        line = f"{json.dumps(model)}:{_compact(entry)}"
+        providers.setdefault(provider, []).append(line)
+    groups = [f'{json.dumps(name)}:{{"models":{{\n' + ",\n".join(lines) + "\n}}" for name, lines in providers.items()]
+    return ("{\n" + ",\n".join(groups) + "\n}\n").encode()
+
+
+def _compact(value: Any) -> str:
+    """JSON with decimals as they were written."""
+    if isinstance(value, Decimal):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{_compact(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_compact, value)) + "]"
+    return json.dumps(value)
+
+
+class Changes(NamedTuple):
+    """What another list means for what models cost."""
+
+    new: list[str]
+    changed: list[str]
+    gone: list[str]
+    own: list[str]
+
+    def lines(self) -> list[str]:
+        return [
+            f"{len(self.new)} new, {len(self.changed)} with another price, {len(self.gone)} not listed any more",
+            *_first("other prices:", self.changed),
+            *_first("not listed any more, kept at their last price:", self.gone),
+            *_first("your own prices stay as they are:", self.own),
+        ]
+
+
+def _first(title: str, lines: list[str]) -> list[str]:
+    shown = [title, *(f"  {line}" for line in lines[:_MOST_TOLD])] if lines else []
+    return [*shown, f"  and {len(lines) - _MOST_TOLD} more"] if len(lines) > _MOST_TOLD else shown
+
+
+def changes(before: PriceTable, new: Models, old: Models, after: PriceTable) -> Changes:
+    """Compared with what holds now, the shipped list included."""
+    found = [
+        (provider, model, before.find(model, provider), after.find(model, provider)) for provider, model in new.entries
+    ]
+    known = [(f"{p}/{m}", one, other) for p, m, one, other in found if _is_listed(one, p, m) and other is not None]
+    own = [f"{provider}/{model}" for (provider, model), entry in old.entries.items() if is_own(entry)]
+    gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and (p, m) not in new.entries]
+    return Changes(
+        new=[f"{p}/{m}" for p, m, one, _ in found if not _is_listed(one, p, m)],
+        changed=[
+            f"{name}: {_difference(one, other)}" for name, one, other in known if one and one.standard != other.standard
+        ],
+        gone=gone,
+        own=own,
+    )
+
+
+def _is_listed(price: Price | None, provider: str, model: str) -> bool:
+    return price is not None and (price.provider, price.model.lower()) == (provider.lower(), model.lower())
+
+
+def _difference(one: Price, other: Price) -> str:
+    kinds = ("input", "output", "reasoning", "cache read", "5-minute write", "1-hour write")
+    rates = zip(kinds, one.rates(), other.rates(), strict=True)
+    told = [f"{kind} {_dollars(was)} -> {_dollars(now)}" for kind, was, now in rates if was != now]
+    return ", ".join(told) or "other tiers"
+
+
+def _dollars(rate: int) -> str:
+    return f"${usd_per_million(rate).normalize():f}"
+
+
+def fetch(address: str = ADDRESS) -> bytes:
+    """The list as it is published. Raises BurndError, in words for somebody who is offline."""
+    request = urllib.request.Request(address, headers={"User-Agent": "burnctl", "Accept": "application/json"})  # noqa: S310 - the address is ours
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
+            text: bytes = answer.read(_MOST_BYTES + 1)
+    except urllib.error.HTTPError as error:
+        raise _unreachable(address, f"answered {error.code} {error.reason}") from error
+    except (urllib.error.URLError, TimeoutError, OSError) as error:
+        raise _unreachable(address, f"cannot be reached: {getattr(error, 'reason', None) or error}") from error
+    if len(text) > _MOST_BYTES:
+        raise _unreachable(address, "sent more than a price list can have")
+    return text
+
+
+def _unreachable(address: str, what: str) -> BurndError:
+    remedy = "nothing was changed; try again, or download it elsewhere and use: burnctl pricing update --from FILE"
+    return BurndError(what, address, remedy)
+
+
+def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
+    """Takes a list in as the user's own; returns what to say about it. Raises PriceFileError and changes nothing."""
+    new = Models.read(text, name)
+    before = PriceTable.load(str(user_file))
+    old = Models.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else Models({}, [])
+    data = rendered(merged(new, old, day))
+    after = before.under(read_listing(data, name))
+    prepare_home(user_file.parent)
+    replace_file(user_file, data)
+    left_out = _first("left out, since the list has no usable price:", new.left_out)
+    count = "1 price" if len(new.entries) == 1 else f"{len(new.entries):,} prices"
+    return [f"{count} in {user_file}", *changes(before, new, old, after).lines(), *left_out]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        text = fetch() if options.file is None else Path(options.file).read_bytes()
+        for line in update(find_home().prices, text, options.file or ADDRESS, time.strftime("%Y-%m-%d")):
+            print(line)  # noqa: T201 - a command
+    except (BurndError, ValueError, OSError) as error:
+        print(f"burnctl: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="burnctl pricing update")
+    parser.add_argument("--from", dest="file", metavar="FILE", help=f"a list in the shape of {ADDRESS}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

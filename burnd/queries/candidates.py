@@ -1,0 +1,125 @@
+"""From matches of words to messages that are really there: weighed with their titles, narrowed, phrases checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from burnd.queries.sessions import Known, exactly
+from burnd.queries.view import View
+from burnd.queries.windows import Hit, told
+from burnd.recall import Recall
+from burnd.records.times import to_ms
+from burnd.search.documents import Place
+from burnd.search.passages import Spotter
+from burnd.search.wanted import Match, Only, Wanted
+
+if TYPE_CHECKING:
+    from burnd.search.lookup import Lookup
+
+_TITLES: Final = 200
+_MOST_READ: Final = 600  # messages that are read to see whether a phrase stands in them
+
+
+class Candidate(NamedTuple):
+    """A message or a title that matches, and what it is worth with everything that speaks for it."""
+
+    score: float
+    match: Match
+    is_title: bool = False
+
+
+class Candidates:
+    """One search: candidates in the order of their worth, each looked up in the index, since it may be gone.
+
+    `lot` is how many are weighed together; with `each`, every message of a session counts and not only its best.
+    """
+
+    def __init__(
+        self, view: View, lookup: Lookup, recall: Recall, wanted: Wanted, only: Only, *, lot: int, each: bool
+    ) -> None:
+        self._view, self._lookup, self._recall = view, lookup, recall
+        self._wanted, self._only = wanted, only
+        self._lot, self._each = lot, each
+        self._sessions: dict[str, Known | None] = {}
+        self._read = 0
+        self.spotter = Spotter(wanted.shown, wanted.phrases)
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether too many messages had all words of a phrase to look for the phrase in every one."""
+        return self._read >= _MOST_READ
+
+    def hits(self) -> Iterator[Hit]:
+        """Every hit there is, best first."""
+        taken: set[object] = set()
+        for candidate in self._weighed():
+            place = self._lookup.place(candidate.match)
+            key = place if self._each else place.session_id
+            if key in taken:
+                continue
+            hit = self._hit(candidate, place)
+            if hit is not None:
+                taken.add(key)
+                yield hit
+            if self.gave_up:
+                return
+
+    def _weighed(self) -> Iterator[Candidate]:
+        """A session's title speaks for all its messages: so they rank above a twin's without it."""
+        titles = {match.session: match for match in self._lookup.titles(self._wanted, self._only, _TITLES)}
+        find = self._lookup.messages if self._each else self._lookup.sessions
+        found = find(self._wanted, self._only)
+        first = list(islice(found, self._lot))
+        worth = [_with_title(match, titles) for match in first]
+        spoken_for = set() if self._each else {match.session for match in first}
+        worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
+        yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
+        yield from (_with_title(match, titles) for match in found)
+
+    def _hit(self, candidate: Candidate, place: Place) -> Hit | None:
+        known = self._session(place.session_id)
+        if known is None:
+            return None
+        if candidate.is_title:
+            return Hit(known, candidate.score) if self._title_matches(known) else None
+        found = self._view.rows(_MESSAGE, (known.row, place.message_id, place.rail))
+        if not found or not self._has_phrases(known, place):
+            return None
+        return Hit(known, candidate.score, place.rail, found[0][0])
+
+    def _session(self, session_id: str) -> Known | None:
+        if session_id not in self._sessions:
+            self._sessions[session_id] = exactly(self._view, session_id)
+        return self._sessions[session_id]
+
+    def _title_matches(self, known: Known) -> bool:
+        """Whether the title is still the one that matched, and the session was in the time that is asked for."""
+        facts, only = known.facts, self._only
+        begun, ended = (to_ms(facts[name]) if facts[name] else 0 for name in ("createdAt", "updatedAt"))
+        if (only.since is not None and ended < only.since) or (only.until is not None and begun >= only.until):
+            return False
+        text = "\n".join(filter(None, (facts["title"], facts["summary"])))
+        return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
+
+    def _has_phrases(self, known: Known, place: Place) -> bool:
+        """Whether the phrases stand in the message: the index knows words only, so this is seen in its text."""
+        if not self._wanted.phrases:
+            return True
+        self._read += 1
+        rows = self._view.rows(_RECORDS, (known.row, place.message_id, place.rail))
+        with self._recall.opened(known.session_id) as reading:
+            records = [reading.record(position, length) for position, length in rows]
+        return self.spotter.has_phrases("\n".join(told(record) for record in records if record is not None))
+
+
+def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:
+    title = titles.get(match.session)
+    return Candidate(match.score + (title.score if title is not None else 0.0), match)
+
+
+_MESSAGE = "SELECT msg_idx FROM messages WHERE session = ? AND message_id = ? AND rail = ? LIMIT 1"
+_RECORDS = """
+SELECT max(position), length FROM messages WHERE session = ? AND message_id = ? AND rail = ? GROUP BY n, b ORDER BY n, b
+"""

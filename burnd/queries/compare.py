@@ -1,0 +1,224 @@
+"""Which model does what kind of work best: cost, one-shot rate, cache and retries by model and activity."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from burnd import protocol
+from burnd.classify.activity import LABELS
+from burnd.pricing import SEARCH_UNITS, Price, cost, usd
+from burnd.queries import dimensions, naming
+from burnd.queries.dimensions import Dimension
+from burnd.queries.filters import UNLABELLED, Chosen, Filters, choose
+from burnd.queries.kinds import rates_over, shown_model
+from burnd.queries.quality import rate, wilson
+from burnd.queries.quota_share import quota_shares
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import PROMPTS, By
+from burnd.queries.tally import Tally
+from burnd.queries.view import Missing, Refusal, View
+
+BY = ("model", "source")
+MIN_SAMPLE = 5
+_ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a prediction of what it would have used"
+
+
+class CompareParams(Filters, frozen=True, kw_only=True):
+    """What to compare: models, harnesses or the values of a tag, on the same activities."""
+
+    models: str | list[str] | None = None
+    by: str = "model"
+    min_sample: int = MIN_SAMPLE
+    what_if: str | None = None
+
+
+class Place(NamedTuple):
+    """A cell: what is compared, and the activity."""
+
+    name: Any
+    category: str
+
+
+class Cell:
+    """What falls to one cell."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self.retries: Counter[int] = Counter()  # prompts with edits by how many retries they took
+        self.what_if = 0
+
+    def answer(self, place: Place, least: int, share: float | None) -> dict[str, Any]:
+        tally, prompts, one_shot = self.tally, self.retries.total(), self.retries[0]
+        return {
+            "model": place.name,
+            "category": place.category,
+            "turns": tally.turns,
+            "editTurns": tally.edits,
+            "oneShotTurns": tally.one_shots,
+            "editPrompts": prompts,
+            "oneShotPrompts": one_shot,
+            "pricedTurns": tally.priced,
+            "costUsd": tally.cost_usd,
+            "costPerTurn": float(usd(tally.units)) / tally.priced if tally.priced else None,
+            "oneShotRate": rate(one_shot, prompts),
+            "oneShotInterval": wilson(one_shot, prompts),
+            "oneShotTurnRate": rate(tally.one_shots, tally.edits),
+            "cacheHitRate": tally.cache_hit_rate,
+            "medianRetries": median(self.retries),
+            "quotaShare": share,
+            "noData": tally.turns == 0,
+            "insufficientSample": 0 < tally.turns < least,
+            "insufficientPrompts": 0 < prompts < least,
+        }
+
+
+def compare(view: View, params: CompareParams) -> dict[str, Any]:
+    """The answer of the method `compare`."""
+    dimensions.check(params.by, BY)
+    if params.min_sample < 1:
+        raise Refusal("the smallest sample is at least 1")
+    target = _target(view, params.what_if)
+    chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
+    dimension = dimensions.dimension(view, params.by, chosen.selection)
+    reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
+    cells = _cells(view, reader, chosen, dimension, target)
+    names = _names(view, params, cells)
+    categories = [label for label in (*LABELS, UNLABELLED) if any(p.category == label for p in cells)]
+    shares = _shares(view, chosen, dimension)
+    every = [Place(name, category) for name in names for category in categories]
+    answer: dict[str, Any] = {
+        "version": protocol.VERSION,
+        "filters": chosen.said,
+        "by": params.by,
+        "models": names,
+        "categories": categories,
+        "minSample": params.min_sample,
+        "cells": [cells[place].answer(place, params.min_sample, shares.get(place)) for place in every],
+        "coverage": [_coverage(name, cells, params.min_sample) for name in names],
+    }
+    if target is not None and params.what_if is not None:
+        _add_what_if(answer, shown_model(view.prices, params.what_if), [cells[place] for place in every])
+    return answer
+
+
+def _target(view: View, name: str | None) -> Price | None:
+    if name is None:
+        return None
+    price = view.prices.find(name)
+    if price is None:
+        near = view.prices.near(name)
+        raise Missing(f"{name[:80]!r} has no price", f"did you mean: {', '.join(near)}" if near else "")
+    return price
+
+
+def _narrowed(view: View, params: CompareParams, chosen: Chosen) -> Chosen:
+    """Only the models that are to be compared, where they are named."""
+    if params.models is None:
+        return chosen
+    wanted = naming.by_model(view, chosen.kinds, params.models)
+    already = chosen.selection.kinds
+    return chosen._replace(selection=chosen.selection._replace(kinds=wanted if already is None else wanted & already))
+
+
+def _cells(
+    view: View, reader: Reader, chosen: Chosen, dimension: Dimension, target: Price | None
+) -> defaultdict[Place, Cell]:
+    by, place_of = _by_activity(view, dimension)
+    width = len(by.keys)
+    cells: defaultdict[Place, Cell] = defaultdict(Cell)
+    for row in reader.read(by):
+        kind = chosen.kinds[row[width]]
+        if kind.is_unlogged:
+            continue
+        cell = cells[place_of(row[:width], kind)]
+        tier, counts = row[width + 1], row[width + 2 :]
+        cell.tally.add(kind, tier, counts)
+        if target is not None:
+            rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
+            cell.what_if += cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
+    for row in reader.read_facts(PROMPTS, by, "x.retries"):
+        kind = chosen.kinds[row[width]]
+        cells[place_of(row[:width], kind)].retries[row[width + 1]] += row[width + 2]
+    return cells
+
+
+def _by_activity(view: View, dimension: Dimension) -> tuple[By, Any]:
+    """The dimension by activity, and which cell such a row belongs to."""
+    labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
+
+    def place_of(keys: Sequence[Any], kind: Any) -> Place:
+        return Place(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
+
+    return By((*dimension.by.keys, "activity")), place_of
+
+
+def _shares(view: View, chosen: Chosen, dimension: Dimension) -> dict[Hashable, float]:
+    by, place_of = _by_activity(view, dimension)
+    return quota_shares(view, chosen, by, place_of)
+
+
+def _names(view: View, params: CompareParams, cells: dict[Place, Cell]) -> list[Any]:
+    """What is compared, the dearest first; a model that was asked for by its own name is there even without turns."""
+    units: Counter[Any] = Counter()
+    turns: Counter[Any] = Counter()
+    for place, cell in cells.items():
+        units[place.name] += cell.tally.units
+        turns[place.name] += cell.tally.turns
+    names = sorted(turns, key=lambda name: (-units[name], -turns[name], str(name)))
+    asked = params.models or []
+    for name in asked.split(",") if isinstance(asked, str) else asked:
+        shown = shown_model(view.prices, name.strip())
+        if params.by == "model" and shown not in names and view.prices.find(name.strip()) is not None:
+            names.append(shown)
+    return names
+
+
+def _coverage(name: Any, cells: dict[Place, Cell], least: int) -> dict[str, Any]:
+    """How much there is to judge by."""
+    own = {place: cell for place, cell in cells.items() if place.name == name and cell.tally.turns}
+    tallies = [cell.tally for cell in own.values()]
+    return {
+        "model": name,
+        "turns": sum(tally.turns for tally in tallies),
+        "pricedTurns": sum(tally.priced for tally in tallies),
+        "partialTurns": sum(tally.partial for tally in tallies),
+        "openTurns": sum(tally.open for tally in tallies),
+        "labelledTurns": sum(cell.tally.turns for place, cell in own.items() if place.category != UNLABELLED),
+        "editPrompts": sum(cell.retries.total() for cell in own.values()),
+        "categories": len(own),
+        "sufficientCategories": sum(tally.turns >= least for tally in tallies),
+    }
+
+
+def _add_what_if(answer: dict[str, Any], model: str, cells: Sequence[Cell]) -> None:
+    for shown, cell in zip(answer["cells"], cells, strict=True):
+        has_turns = cell.tally.turns > 0
+        units = float(usd(cell.what_if))
+        shown["whatIfCostUsd"] = units if has_turns else None
+        shown["whatIfCostPerTurn"] = units / cell.tally.turns if has_turns else None
+    answer["whatIf"] = {
+        "model": model,
+        "costUsd": float(usd(sum(cell.what_if for cell in cells))),
+        "actualUsd": float(usd(sum(cell.tally.units for cell in cells))),
+        "note": _ARITHMETIC,
+    }
+
+
+def median(counts: Counter[int]) -> float | None:
+    """The median of values given by how often each occurs; between two, the middle of them."""
+    whole = counts.total()
+    if not whole:
+        return None
+    low, high = (whole - 1) // 2, whole // 2
+    found: list[int] = []
+    passed = 0
+    for value in sorted(counts):
+        passed += counts[value]
+        while len(found) < 2 and passed > (low, high)[len(found)]:
+            found.append(value)
+    return sum(found) / 2
+
+
+_MARKS = ",".join("?" * len(LABELS))

@@ -1,0 +1,88 @@
+"""Whose content there is and where it stands: pages of it to read, and sessions to forget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from burnd.queries.view import Missing, View
+
+Kept = Literal["yes", "pruned", "no"]
+
+
+class Page(NamedTuple):
+    """Where some records stand in their sidecar, of how many, and whether there are any to be had."""
+
+    places: list[tuple[int, int]]
+    total: int
+    kept: Kept
+
+
+def page(view: View, session_id: str, message_id: str | None, offset: int, limit: int) -> Page:
+    """The newest line of each record, along the rails. Raises Missing."""
+    found = view.rows("SELECT id, pruned_up_to IS NOT NULL FROM sessions WHERE session_id = ?", (session_id,))
+    if not found:
+        raise Missing(f"there is no session {session_id[:100]!r}")
+    ((session, was_pruned),) = found
+    rows = view.rows(_RECORDS, (session, message_id, limit, offset))
+    ((total,),) = view.rows(_HOW_MANY, (session, message_id))
+    if total == 0 and message_id is not None and not _is_said(view, session, message_id):
+        raise Missing(f"there is no message {message_id[:100]!r} in this session")
+    kept: Kept = "yes" if total else "pruned" if was_pruned else "no"
+    return Page([(position, length) for position, length in rows], total, kept)
+
+
+def _is_said(view: View, session: int, message_id: str) -> bool:
+    return bool(view.rows("SELECT 1 FROM turns WHERE session = ? AND message_id = ?", (session, message_id)))
+
+
+def family(view: View, session_id: str) -> set[str]:
+    """A session and all that it or its children started. Raises Missing."""
+    if not view.rows("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)):
+        raise Missing(f"there is no session {session_id[:100]!r}")
+    return {name for (name,) in view.rows(_FAMILY, (session_id,))}
+
+
+def of_project(view: View, project: str) -> set[str]:
+    """The sessions of a folder, of those below it, or of a git remote by its key. Raises Missing."""
+    folder = project.rstrip("/") or "/"
+    below = folder.rstrip("/") + "/"
+    # A prefix as a range: LIKE would take an underscore for any character.
+    found = view.rows(_OF_PROJECT, (project, folder, below, below[:-1] + "0"))
+    if not found:
+        raise Missing(f"there is no session of project {project[:200]!r}")
+    return {session_id for (session_id,) in found}
+
+
+def summaries(view: View, session_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """What a person needs to recognise sessions by."""
+    names = ("sessionId", "source", "project", "messages", "bytes")
+    found = view.keyed(_SUMMARIES, [(session_id,) for session_id in session_ids])
+    return [dict(zip(names, row, strict=True)) for row in sorted(found)]
+
+
+_NEWEST = """
+FROM messages WHERE session = ?1 AND (?2 IS NULL OR message_id = ?2) GROUP BY rail, msg_idx, message_id, n, b
+"""
+_RECORDS = f"""
+SELECT max(position), length {_NEWEST} ORDER BY rail, msg_idx, message_id, n, b LIMIT ?3 OFFSET ?4
+"""
+_HOW_MANY = f"SELECT count(*) FROM (SELECT 1 {_NEWEST})"
+_FAMILY = """
+WITH RECURSIVE family(session_id) AS (
+  SELECT ?1 UNION SELECT s.session_id FROM sessions s JOIN family f ON s.parent_session_id = f.session_id)
+SELECT session_id FROM family
+"""
+_OF_PROJECT = """
+WITH wanted(id) AS (SELECT id FROM names WHERE name IN (?1, ?2) OR (name >= ?3 AND name < ?4))
+SELECT session_id FROM sessions WHERE project IN wanted OR project_key IN wanted
+UNION
+SELECT s.session_id FROM turns t JOIN sessions s ON s.id = t.session
+WHERE t.project IN wanted OR t.project_key IN wanted
+"""
+_SUMMARIES = """
+WITH wanted(session_id) AS ({keys})
+SELECT s.session_id, n.name, p.name, s.kept_count, s.content_bytes FROM wanted w
+JOIN sessions s ON s.session_id = w.session_id
+LEFT JOIN names n ON n.id = s.source LEFT JOIN names p ON p.id = s.project
+"""

@@ -1,0 +1,129 @@
+"""What a report may be divided by: where each key comes from, and what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from burnd.queries.filters import AGENT, PARENT_AGENT
+from burnd.queries.kinds import Kind
+from burnd.queries.periods import day_name, hour_name
+from burnd.queries.scanning import By
+from burnd.queries.selection import Selection
+from burnd.queries.view import Refusal, View
+from burnd.records.times import to_iso
+
+NAMES = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "agent", "source")
+TAG = "tag:"
+
+
+class Dimension(NamedTuple):
+    """One way of dividing turns. `keys` are read with each sum; `label` makes a row's key of them and the kind.
+
+    `named` gives the rows that are shown their names, and what else is worth saying of them.
+    """
+
+    by: By
+    label: Callable[[Sequence[Any], Kind], Hashable]
+    named: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
+    is_time: bool = False
+
+
+class AgentKey(NamedTuple):
+    """An agent by the stamp `agentId`, or a subagent by its type; neither is the main conversation."""
+
+    stamped: str | None
+    type: str | None
+
+    @property
+    def name(self) -> str | None:
+        return self.stamped if self.stamped is not None else self.type
+
+
+def tag_keys(by: str) -> tuple[str, ...]:
+    """The tags whose values are needed to divide turns so."""
+    if by == "agent":
+        return AGENT, PARENT_AGENT
+    return (by.removeprefix(TAG),) if by.startswith(TAG) else ()
+
+
+def check(by: str, names: Sequence[str] = NAMES) -> None:
+    if by not in names and not (by.startswith(TAG) and by != TAG):
+        raise Refusal(f"nothing can be divided by {by[:40]!r}", f"one of: {', '.join(names)}, tag:KEY")
+
+
+def dimension(view: View, by: str, selection: Selection) -> Dimension:
+    """The dimension of that name."""
+    if by in ("model", "provider", "source"):
+        return Dimension(By(), lambda _, kind: getattr(kind, by), _plain)
+    if by == "day":
+        return Dimension(By(("time",), "day"), _first, lambda keys: _plain(map(day_name, keys)), is_time=True)
+    if by == "hour":
+        return Dimension(By(("time",), "hour"), _first, _hours, is_time=True)
+    if by == "project":
+        projects: dict[int, str | None] = dict(view.rows(_PROJECTS))
+        return Dimension(By(("place",)), lambda keys, _: projects.get(keys[0]), _plain)
+    if by in ("branch", "activity"):
+        column = by
+        return Dimension(By((column,)), _first, partial(_texts, view))  # type: ignore[arg-type]
+    if by == "session":
+        return Dimension(By(("session",)), _first, partial(_sessions, view))
+    labels = selection.groups.labels if selection.groups else ()
+    if by == "agent":
+        return _by_agent(view, labels)
+    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][0], _plain)
+
+
+def _by_agent(view: View, labels: Sequence[Any]) -> Dimension:
+    types: dict[int, str | None] = dict(view.rows(_TYPES))
+
+    def label(keys: Sequence[Any], _: Kind) -> AgentKey:
+        stamped = labels[keys[0]][0]
+        return AgentKey(stamped, None) if stamped is not None else AgentKey(None, types.get(keys[1]))
+
+    return Dimension(By(("group", "subagent")), label, _agents)
+
+
+def _first(keys: Sequence[Any], _: Kind) -> Hashable:
+    return keys[0]  # type: ignore[no-any-return]
+
+
+def _plain(keys: Any) -> list[dict[str, Any]]:
+    return [{"key": key} for key in keys]
+
+
+def _hours(keys: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+    return _plain(hour_name(*key) for key in keys)
+
+
+def _agents(keys: Sequence[AgentKey]) -> list[dict[str, Any]]:
+    return [{"key": key.name, "stamped": key.stamped is not None} for key in keys]
+
+
+def _texts(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
+    names: dict[int, str] = dict(
+        view.keyed("SELECT id, name FROM names WHERE id IN ({keys})", [(key,) for key in keys])
+    )
+    return _plain(names.get(key) for key in keys)
+
+
+def _sessions(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:
+    found = {row[0]: row[1:] for row in view.keyed(_SESSIONS, [(key,) for key in keys])}
+    rows = []
+    for key in keys:
+        session_id, parent, project, created = found[key]
+        begun = to_iso(created) if created is not None else None
+        rows.append({"key": session_id, "parentSessionId": parent, "project": project, "createdAt": begun})
+    return rows
+
+
+_PROJECTS = (
+    "SELECT p.id, coalesce(k.name, f.name) FROM places p LEFT JOIN names f ON f.id = p.project "
+    "LEFT JOIN names k ON k.id = p.project_key"
+)
+_TYPES = "SELECT s.id, coalesce(n.name, 'subagent') FROM subagents s LEFT JOIN names n ON n.id = s.type"
+_SESSIONS = (
+    "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at FROM sessions s "
+    "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key WHERE s.id IN ({keys})"
+)

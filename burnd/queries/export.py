@@ -1,0 +1,201 @@
+"""Turns one by one, with what stamps say of them and what they cost: a page at a time, in the order of time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from burnd import protocol
+from burnd.index.tags import tags_of
+from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.queries.filters import Filters, choose
+from burnd.queries.periods import DAY_MS, Stretch
+from burnd.queries.scanning import TURNS, Scan, during
+from burnd.queries.selection import OUT, Groups, Selection
+from burnd.queries.view import Refusal, View
+from burnd.records.times import to_iso
+
+PAGE = 1000
+_MOST = 5000
+
+Place = tuple[int, str, str, int, str, str]
+_places = msgspec.json.Decoder(Place)
+
+
+class ExportParams(Filters, frozen=True, kw_only=True):
+    """Which turns, and a page of them: `after` is the `next` of the page before.
+
+    With `wholeDays` the time that is asked for grows to days of UTC, for files that hold a day each.
+    """
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=_MOST)] = PAGE
+    after: str | None = None
+    whole_days: bool = False
+
+
+class _Row(NamedTuple):
+    """A turn as the index has it; the first six say where it stands among all."""
+
+    ts: int
+    session_id: str
+    rail_id: str
+    turn_index: int
+    source: str
+    message_id: str
+    parent: str | None
+    model: str
+    provider: str | None
+    project: str | None
+    project_key: str | None
+    git_branch: str | None
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_create_5m: int
+    cache_create_1h: int
+    speed: str | None
+    searches: int
+    fetches: int
+    quality: str
+    activity: str | None
+    stop_reason: str | None
+    has_edits: int | None
+    retries: int | None
+    prompt_id: str | None
+    prompt_retries: int | None
+    agent_id: str | None
+    agent_type: str | None
+    parent_call: str | None
+    open: int
+    id: int
+    session: int
+    subagent: int
+
+
+def export(view: View, params: ExportParams) -> dict[str, Any]:
+    """In the order of (ts, sessionId, railId, turnIndex); `next` is None on the last page.
+
+    With filters by tag a page may be short, or empty, and still not be the last.
+    """
+    selection = choose(view, params).selection
+    if params.whole_days:
+        selection = _in_whole_days(selection)
+    rows = _rows(view, selection, _place(params.after), params.limit + 1)
+    page = rows[: params.limit]
+    wanted = list(filter(_Wanted(selection), page))
+    tags = tags_of(view.keyed, [(row.source, row.message_id) for row in wanted])
+    return {
+        "version": protocol.VERSION,
+        "turns": [_shown(row, tags.get((row.source, row.message_id), {}), view.prices) for row in wanted],
+        "next": msgspec.json.encode(page[-1][:6]).decode() if len(rows) > len(page) else None,
+    }
+
+
+def _place(after: str | None) -> Place:
+    if after is None:
+        return _BEFORE_ALL
+    try:
+        place: Place = _places.decode(after)
+    except (msgspec.MsgspecError, ValueError):
+        raise Refusal("after is no place among the turns", "give the `next` of the page before") from None
+    return place
+
+
+def _in_whole_days(chosen: Selection) -> Selection:
+    begin = None if chosen.begin is None else chosen.begin - chosen.begin % DAY_MS
+    end = None if chosen.end is None else chosen.end + -chosen.end % DAY_MS
+    return chosen._replace(begin=begin, end=end)
+
+
+def _rows(view: View, chosen: Selection, after: Place, limit: int) -> list[_Row]:
+    begin = after[0] if chosen.begin is None else max(after[0], chosen.begin)
+    end = _AFTER_ALL if chosen.end is None else chosen.end
+    terms = [during(Stretch(begin, end)), *Scan(view, chosen).terms(TURNS, chosen.kinds)]
+    sql = _TURNS.format(terms=" AND ".join(term.sql for term in terms))
+    bound = [value for term in terms for value in term.bound]
+    return [_Row(*row) for row in view.rows(sql, (*bound, *after, limit))]
+
+
+class _Wanted:
+    """Whether a turn's tags, or the subagent it is of, are those that were asked for."""
+
+    def __init__(self, chosen: Selection) -> None:
+        self._chosen = chosen
+        self._parts: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for session, *part in chosen.groups.parts if chosen.groups is not None else ():
+            self._parts[session].append((part[0], part[1], part[2]))
+
+    def __call__(self, row: _Row) -> bool:
+        chosen = self._chosen
+        if chosen.groups is None:
+            return True
+        group = self._group(row, chosen.groups)
+        if chosen.agent_groups is None or group == OUT:
+            return group != OUT
+        return group in chosen.agent_groups or row.subagent in chosen.subagents
+
+    def _group(self, row: _Row, groups: Groups) -> int:
+        if row.id in groups.single:
+            return groups.single[row.id][1]
+        if row.session in self._parts:
+            return next((group for begin, end, group in self._parts[row.session] if begin <= row.ts < end), OUT)
+        return groups.whole.get(row.session, groups.rest)
+
+
+def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
+    tokens = Tokens(*row[12:18])
+    price = prices.find(row.model, row.provider)
+    cost = None if price is None else turn_cost(price, tokens, fast=row.speed == "fast", searches=row.searches)
+    return {
+        "ts": to_iso(row.ts),
+        "source": row.source,
+        "sessionId": row.session_id,
+        "railId": row.rail_id,
+        "messageId": row.message_id,
+        "turnIndex": row.turn_index,
+        "parent": row.parent,
+        "model": row.model,
+        "provider": row.provider,
+        "project": row.project,
+        "projectKey": row.project_key,
+        "gitBranch": row.git_branch,
+        "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
+        "costUsd": None if cost is None else float(usd(cost)),
+        "speed": row.speed,
+        "searches": row.searches,
+        "fetches": row.fetches,
+        "quality": row.quality,
+        "open": bool(row.open),
+        "activity": row.activity,
+        "stopReason": row.stop_reason,
+        "hasEdits": None if row.has_edits is None else bool(row.has_edits),
+        "retries": row.retries,
+        "promptId": row.prompt_id,
+        "promptRetries": row.prompt_retries,
+        "agentId": row.agent_id,
+        "agentType": row.agent_type,
+        "parentToolUseId": row.parent_call,
+        "tags": tags,
+    }
+
+
+_BEFORE_ALL: Place = (-(1 << 62), "", "", 0, "", "")
+_AFTER_ALL = 1 << 62
+# The turns come first, by time: so only what is on the page is looked up, and what has the same time is sorted.
+_TURNS = """
+SELECT x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
+       b.name, x.input, x.output, x.reasoning, x.cache_read, x.cache_create_5m, x.cache_create_1h, sp.name, x.searches,
+       x.fetches, x.quality, a.name, sr.name, x.has_edits, x.retries, x.prompt_id, x.prompt_retries, x.agent_id,
+       at.name, x.parent_call, x.open, x.id, x.session, x.subagent
+FROM turns x INDEXED BY turns_by_time CROSS JOIN sessions s ON s.id = x.session
+CROSS JOIN names src ON src.id = x.source CROSS JOIN names m ON m.id = x.model LEFT JOIN names p ON p.id = x.provider
+LEFT JOIN names pr ON pr.id = x.project LEFT JOIN names k ON k.id = x.project_key
+LEFT JOIN names b ON b.id = x.branch LEFT JOIN names sp ON sp.id = x.speed LEFT JOIN names a ON a.id = x.activity
+LEFT JOIN names sr ON sr.id = x.stop_reason LEFT JOIN names at ON at.id = x.agent_type
+WHERE {terms} AND x.quality <> 'empty'
+  AND (x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id) > (?, ?, ?, ?, ?, ?)
+ORDER BY x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id LIMIT ?
+"""

@@ -1,0 +1,138 @@
+"""The filters that all reports share: from what a caller says to the numbers of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnd.classify.activity import LABELS
+from burnd.index.rollup import NO_ACTIVITY
+from burnd.queries import naming
+from burnd.queries.kinds import Kinds, kinds_of
+from burnd.queries.periods import moment, zone_of
+from burnd.queries.selection import Selection, grouped
+from burnd.queries.tags import stamped
+from burnd.queries.view import Params, Refusal, View
+from burnd.records.times import to_iso
+
+AGENT, PARENT_AGENT = "agentId", "parentAgentId"
+WORKFLOWS = ("workflowId", "workflow")
+UNLABELLED = "none"
+
+
+class Filters(Params, frozen=True, kw_only=True):
+    """What a report is about. Every part narrows it; what is left out does not."""
+
+    since: int | str | None = None
+    until: int | str | None = None
+    tz: int | str | None = None
+    project: str | None = None
+    session: str | None = None
+    workflow: str | None = None
+    agent: str | None = None
+    tags: dict[str, str] = msgspec.field(default_factory=dict)
+    source: str | None = None
+    model: str | list[str] | None = None
+    provider: str | None = None
+    branch: str | None = None
+    activity: str | None = None
+
+
+class Chosen(NamedTuple):
+    """A selection, the kinds of turns there are, and the filters as an answer repeats them."""
+
+    selection: Selection
+    kinds: Kinds
+    said: dict[str, Any]
+
+
+def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chosen:
+    """What the filters select. With `tag_keys` turns are also divided by the values of those tags."""
+    zone = zone_of(filters.tz)
+    begin = moment(filters.since, view.now, zone) if filters.since is not None else None
+    end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
+    if begin is not None and end is not None and begin >= end:
+        raise Refusal("the time ends before it begins", f"since is {to_iso(begin)}, until is {to_iso(end)}")
+    kinds = kinds_of(view)
+    selection = Selection(
+        begin=begin,
+        end=end,
+        zone=zone,
+        kinds=_kinds(view, filters, kinds),
+        places=naming.places(view, filters.project) if filters.project is not None else None,
+        activities=_activity(view, filters.activity) if filters.activity is not None else None,
+        branches=naming.branch(view, filters.branch) if filters.branch is not None else None,
+        sessions=naming.sessions(view, filters.session) if filters.session is not None else None,
+    )
+    return Chosen(_by_tags(view, filters, selection, tag_keys), kinds, _said(filters, begin, end))
+
+
+def _kinds(view: View, filters: Filters, kinds: Kinds) -> frozenset[int] | None:
+    wanted = []
+    if filters.source is not None:
+        wanted.append(naming.by_source(kinds, filters.source))
+    if filters.model is not None:
+        wanted.append(naming.by_model(view, kinds, filters.model))
+    if filters.provider is not None:
+        wanted.append(naming.by_provider(kinds, filters.provider))
+    return frozenset.intersection(*wanted) if wanted else None
+
+
+def _activity(view: View, label: str) -> frozenset[int]:
+    if label == UNLABELLED:
+        return frozenset((NO_ACTIVITY,))
+    if label not in LABELS:
+        raise Refusal(f"{label[:40]!r} is no activity", f"one of: {', '.join(LABELS)}, {UNLABELLED}")
+    return frozenset(row[0] for row in view.rows("SELECT id FROM names WHERE name = ?", (label,)))
+
+
+def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple[str, ...]) -> Selection:
+    """Divides turns by what their stamps say, where that matters; a label is the values of `tag_keys`."""
+    keys = [*filters.tags, *tag_keys]
+    keys += WORKFLOWS if filters.workflow is not None else ()
+    keys += (AGENT,) if filters.agent is not None else ()
+    if not keys:
+        return selection
+    groups = grouped(stamped(view, keys), _label(filters, tag_keys))
+    if filters.agent is None:
+        return selection._replace(groups=groups)
+    theirs = frozenset(n for n, (_, is_theirs) in enumerate(groups.labels) if is_theirs)
+    return selection._replace(
+        groups=groups._replace(labels=tuple(values for values, _ in groups.labels)),
+        agent_groups=theirs,
+        subagents=naming.subagents(view, filters.agent),
+    )
+
+
+def _label(filters: Filters, tag_keys: tuple[str, ...]) -> Callable[[Mapping[str, str | None]], Hashable | None]:
+    def label(tags: Mapping[str, str | None]) -> Hashable | None:
+        if any(tags.get(key) != value for key, value in filters.tags.items()):
+            return None
+        if filters.workflow is not None and filters.workflow not in (tags.get(key) for key in WORKFLOWS):
+            return None
+        values = tuple(tags.get(key) for key in tag_keys)
+        return values if filters.agent is None else (values, tags.get(AGENT) == filters.agent)
+
+    return label
+
+
+def _said(filters: Filters, begin: int | None, end: int | None) -> dict[str, Any]:
+    """The filters as they were understood: times as times, what was not said left out."""
+    said: dict[str, Any] = {
+        "since": to_iso(begin) if begin is not None else None,
+        "until": to_iso(end) if end is not None else None,
+        "tz": filters.tz,
+        "project": filters.project,
+        "session": filters.session,
+        "workflow": filters.workflow,
+        "agent": filters.agent,
+        "tags": filters.tags or None,
+        "source": filters.source,
+        "model": filters.model,
+        "provider": filters.provider,
+        "branch": filters.branch,
+        "activity": filters.activity,
+    }
+    return {name: value for name, value in said.items() if value is not None}

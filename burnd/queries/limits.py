@@ -1,0 +1,244 @@
+"""A plan's windows: what the running one has used, where its pace leads, and the ones before it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from burnd import protocol
+from burnd.budget import standings
+from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
+from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported, windows
+from burnd.queries.spent import Spending
+from burnd.queries.tally import Tally
+from burnd.queries.view import Params, View
+from burnd.records.times import to_iso
+
+_HOUR_MS = 3_600_000
+_SHORTEST_PACE_MS = 15 * 60_000  # a minute's work says nothing about hours
+_MOST_READINGS = 500
+
+
+class LimitsParams(Params, frozen=True, kw_only=True):
+    """Whose plan, and how many windows of the past."""
+
+    source: str = "claude-code"
+    history: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
+
+
+class Reading(NamedTuple):
+    """What the provider said of a window at a time."""
+
+    ts: int
+    percent: float
+    resets_at: int | None
+
+
+def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
+    """Windows of five hours and of seven days, with what was recorded of the account beside what the ledger counted."""
+    plan = _Plan(view, params.source)
+    found = [standing.answer() for standing in standings(view, budgets or {})]
+    return {
+        "version": protocol.VERSION,
+        "source": params.source,
+        "now": to_iso(view.now),
+        "windows": {name: plan.shown(name, params.history) for name in LENGTHS},
+        "budgets": found,
+        "crossed": [budget["period"] for budget in found if budget["crossed"]],
+    }
+
+
+def running_window(view: View, source: str, name: str) -> dict[str, Any] | None:
+    """The window of that length that runs now, where there is one."""
+    return _Plan(view, source).running(name)
+
+
+class _Plan:
+    """One source's windows: what its turns tell of them, and what its provider said."""
+
+    def __init__(self, view: View, source: str) -> None:
+        self._view = view
+        self._source = source
+        self._spending = Spending(view, source)
+        self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
+        self._next_bucket = _NEXT_BUCKET.format(kinds=self._kinds, begin="?")
+        self._windows: dict[str, list[Window]] = {}
+        self._readings: defaultdict[str, list[Reading]] = defaultdict(list)
+        for name, *reading in view.rows(_READINGS, (source,)):
+            self._readings[name].append(Reading(*reading))
+
+    def shown(self, name: str, history: int) -> dict[str, Any]:
+        before = [window for window in self._laid_out(name) if window.end <= self._view.now]
+        shown = before[max(len(before) - history, 0) :]
+        return {"current": self.running(name), "history": [self._over(name, window) for window in reversed(shown)]}
+
+    def running(self, name: str) -> dict[str, Any] | None:
+        """The account's own word counts, even where the ledger has no turn in its window."""
+        now = self._view.now
+        for find in (self._reported, self._laid_out):
+            for window in find(name):
+                if window.begin <= now < window.end:
+                    return self._running(name, window)
+        return None
+
+    def _reported(self, name: str) -> list[Window]:
+        resets = {reading.resets_at for reading in self._readings[name] if reading.resets_at is not None}
+        return reported(resets, LENGTHS[name])
+
+    def _laid_out(self, name: str) -> list[Window]:
+        """Every window that holds a turn."""
+        if name not in self._windows:
+            known = self._reported(name)
+            self._windows[name] = self._among(known, LENGTHS[name]) if known else self._counted(LENGTHS[name])
+        return self._windows[name]
+
+    def _counted(self, length: int) -> list[Window]:
+        """Where nothing was reported: every window in one statement, which jumps from each to the next."""
+        rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length // BUCKET_MS))
+        begins = [begin - begin % _HOUR_MS for begin in (begin_of(bucket) for (bucket,) in rows)]
+        return [Window(begin, begin + length, "counted") for begin in begins]
+
+    def _among(self, known: list[Window], length: int) -> list[Window]:
+        edges = sorted(edge for window in known for edge in (window.begin, window.end))
+        return list(windows(lambda ts: self._next_turn(ts, edges), known, length))
+
+    def _next_turn(self, ts: int, edges: list[int]) -> int | None:
+        """The first turn at or after that time, to the quarter of an hour: windows begin at full hours.
+
+        Only where a reported window begins or ends within that quarter does the moment itself matter.
+        """
+        found = self._view.rows(self._next_bucket, (bucket_of(ts),))
+        if not found:
+            return None
+        begin = begin_of(found[0][0])
+        exact = begin < ts or bisect_left(edges, begin) < bisect_left(edges, begin + BUCKET_MS)
+        return self._first_turn(ts) if exact else begin
+
+    def _first_turn(self, ts: int) -> int | None:
+        """The first turn at or after that time."""
+        while found := self._view.rows(self._next_bucket, (bucket_of(ts),)):
+            begin = begin_of(found[0][0])
+            first = self._view.rows(_FIRST_WITHIN, (max(begin, ts), begin + BUCKET_MS, self._source))
+            if first:
+                return int(first[0][0])
+            ts = begin + BUCKET_MS
+        return None
+
+    def _over(self, name: str, window: Window) -> dict[str, Any]:
+        own = _about(window, self._readings[name])
+        return _shape(window, self._spending.within(window.begin, window.end), own)
+
+    def _running(self, name: str, window: Window) -> dict[str, Any]:
+        """The window that runs now, with its pace and where that leads."""
+        now = self._view.now
+        used = self._spending.within(window.begin, window.end)
+        own = _about(window, self._readings[name])
+        first = self._first_turn(window.begin) if used.turns else None
+        hours = None if first is None else max(now - first, _SHORTEST_PACE_MS) / _HOUR_MS
+        left = (window.end - now) / _HOUR_MS
+        return {
+            **_shape(window, used, own),
+            "firstTurn": None if first is None else to_iso(first),
+            "secondsLeft": (window.end - now) // 1000,
+            "pace": None if hours is None else _per_hour(used, hours),
+            "projected": None if hours is None else _projected(used, 1 + left / hours),
+            "quota": _told(_peak(own)) | _quota_pace(window, _peak(own)) if own else None,
+            "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in own[-_MOST_READINGS:]],
+        }
+
+
+def _shape(window: Window, used: Tally, own: list[Reading]) -> dict[str, Any]:
+    return {
+        "from": to_iso(window.begin),
+        "to": to_iso(window.end),
+        "basis": window.basis,
+        **used.answer(),
+        "quota": _told(_peak(own)) if own else None,
+    }
+
+
+def _per_hour(used: Tally, hours: float) -> dict[str, Any]:
+    cost = used.cost_usd
+    return {
+        "turnsPerHour": used.turns / hours,
+        "tokensPerHour": sum(used.tokens) / hours,
+        "usdPerHour": None if cost is None else cost / hours,
+    }
+
+
+def _projected(used: Tally, growth: float) -> dict[str, Any]:
+    """What the window will have come to at its end if it goes on like this."""
+    cost = used.cost_usd
+    return {
+        "turns": round(used.turns * growth),
+        "tokens": round(sum(used.tokens) * growth),
+        "costUsd": None if cost is None else cost * growth,
+    }
+
+
+def _peak(own: list[Reading]) -> Reading:
+    """What is used: quota is never given back within a window, but a session that idles shows an old figure."""
+    return max(own, key=lambda reading: (reading.percent, -reading.ts))
+
+
+def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
+    """Where the quota stands at the window's end, and when it runs out if that is before."""
+    elapsed = max(peak.ts - window.begin, _SHORTEST_PACE_MS)
+    rate = peak.percent / elapsed
+    at_end = peak.percent + rate * max(window.end - peak.ts, 0)
+    full = peak.ts + (100 - peak.percent) / rate if rate > 0 and peak.percent < 100 else None
+    return {
+        "percentPerHour": rate * _HOUR_MS,
+        "projectedPercent": at_end,
+        "fullAt": to_iso(int(full)) if full is not None and full < window.end else None,
+    }
+
+
+def _told(reading: Reading) -> dict[str, Any]:
+    return {
+        "usedPercent": reading.percent,
+        "seenAt": to_iso(reading.ts),
+        "resetsAt": None if reading.resets_at is None else to_iso(reading.resets_at),
+    }
+
+
+def _about(window: Window, readings: list[Reading]) -> list[Reading]:
+    """The readings of this window: those that name its end, and those that name none."""
+    return [
+        reading
+        for reading in readings
+        if (
+            abs(reading.resets_at - window.end) <= SAME_RESET_MS
+            if reading.resets_at is not None
+            else window.begin <= reading.ts < window.end
+        )
+    ]
+
+
+_NEXT_BUCKET = f"""
+SELECT bucket FROM sums
+WHERE place = 0 AND activity = 0 AND grain = {QUARTER} AND bucket >= {{begin}} AND class IN ({{kinds}})
+ORDER BY bucket LIMIT 1
+"""
+# A window begins at the full hour, four quarters long, that its first turn is in.
+_CHAIN = f"""
+WITH RECURSIVE window(bucket) AS (
+  SELECT ({_NEXT_BUCKET.format(begin="0", kinds="{kinds}")})
+  UNION ALL
+  SELECT ({_NEXT_BUCKET.format(begin="window.bucket / 4 * 4 + {length}", kinds="{kinds}")})
+  FROM window WHERE window.bucket IS NOT NULL
+) SELECT bucket FROM window WHERE bucket IS NOT NULL
+"""
+_FIRST_WITHIN = """
+SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND ts < ? AND quality <> 'empty'
+  AND source = (SELECT id FROM names WHERE name = ?) ORDER BY ts LIMIT 1
+"""
+_READINGS = """
+SELECT q.window, q.ts, q.used_percent, q.resets_at FROM quotas q JOIN names n ON n.id = q.source
+WHERE n.name = ? ORDER BY q.ts, q.position
+"""

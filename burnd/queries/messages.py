@@ -1,0 +1,232 @@
+"""What was said in a session, page by page, with what each turn cost: bounded in number and in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd import protocol
+from burnd.pricing import Tokens, turn_cost, usd
+from burnd.queries.sessions import Known, find, rails
+from burnd.queries.view import Missing, Params, View
+from burnd.recall import Reading, Recall, is_reference, reference
+from burnd.records import BlobRef, Content
+from burnd.records.codec import clean
+from burnd.records.times import to_iso
+
+MOST_MESSAGES: Final = 200
+PAGE_BYTES: Final = 1 << 20
+BLOCK_BYTES: Final = 64 << 10
+_LEAST_BLOCK: Final = 256
+_MOST_BLOCKS: Final = 400  # of one message
+MAIN: Final = "main"
+_WHY = {
+    "pruned": "content not retained: it was pruned",
+    "no": "content not retained: this session's content was never kept",
+}
+
+
+class MessagesParams(Params, frozen=True, kw_only=True):
+    """A session by its id or the beginning of it; a page of the messages along one rail, the main one unless said.
+
+    `blockBytes` is how much of each long block is given, at most 64 KiB; what is cut says so.
+    """
+
+    id: str
+    offset: int = 0
+    limit: int = 50
+    rail: str | None = None
+    block_bytes: int = BLOCK_BYTES
+
+
+class Line(NamedTuple):
+    """Where one record of a message stands."""
+
+    msg_idx: int
+    message_id: str
+    ts: int
+    role: str
+    kind: str
+    tool: str | None
+    position: int
+    length: int
+
+
+def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, Any]:
+    """A page of a session's messages. Where their content is not retained, the turns are there all the same."""
+    known = find(view, params.id)
+    facts = known.facts
+    every = rails(view, known.row)
+    rail = params.rail or _usual_rail(view, known, every)
+    offset, limit = max(params.offset, 0), min(max(params.limit, 1), MOST_MESSAGES)
+    kept = next((found["messages"] for found in every if found["railId"] == rail), None)
+    answer: dict[str, Any] = {
+        "version": protocol.VERSION,
+        "sessionId": known.session_id,
+        "source": facts["source"],
+        "title": facts["title"],
+        "project": facts["project"],
+        "railId": rail,
+        "rails": every,
+        "offset": offset,
+        "retained": kept is not None,
+    }
+    if kept is not None:
+        block_bytes = min(max(params.block_bytes, _LEAST_BLOCK), BLOCK_BYTES)
+        lines = lines_of(view, known.row, rail, offset, offset + limit)
+        page = _Page(recall, known.session_id, block_bytes).filled(lines)
+        total = kept
+    else:
+        answer["why"] = _WHY.get(facts["content"], _WHY["no"])
+        page, total = _bare_turns(view, known, rail, offset, limit)
+        if params.rail is not None and not total:
+            raise Missing(f"there is no rail {params.rail[:100]!r} in this session", "sessions.meta lists its rails")
+    _add_turns(view, known.row, page)
+    answer |= {"total": total, "messages": page}
+    if offset + len(page) < total and page:
+        answer["next"] = offset + len(page)
+    return answer
+
+
+def _usual_rail(view: View, known: Known, every: Sequence[dict[str, Any]]) -> str:
+    if every:
+        return str(every[0]["railId"])
+    found = view.rows("SELECT DISTINCT rail FROM turns WHERE session = ?", (known.row,))
+    said = sorted((rail for (rail,) in found), key=lambda rail: (rail != MAIN, rail))
+    return said[0] if said else MAIN
+
+
+def lines_of(view: View, session: int, rail: str, begin: int, end: int) -> list[Line]:
+    """The records of the messages from `begin` up to `end` along a rail, the newest of each, in order."""
+    rows = view.rows(
+        "SELECT m.msg_idx, m.message_id, min(m.ts), m.role, m.kind, n.name, max(m.position), m.length, m.n, m.b "
+        "FROM messages m LEFT JOIN names n ON n.id = m.tool "
+        "WHERE m.session = ? AND m.rail = ? AND m.msg_idx >= ? AND m.msg_idx < ? "
+        "GROUP BY m.msg_idx, m.n, m.b ORDER BY m.msg_idx, m.n, m.b",
+        (session, rail, begin, end),
+    )
+    return [Line(*row[:8]) for row in rows]
+
+
+class _Page:
+    """Messages until there are enough bytes; of a message that is larger than that, what fits."""
+
+    def __init__(self, recall: Recall, session_id: str, block_bytes: int) -> None:
+        self._recall = recall
+        self._session_id = session_id
+        self._block_bytes = block_bytes
+        self._left = PAGE_BYTES
+        self._calls: dict[str, str] = {}
+
+    def filled(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
+        page: list[dict[str, Any]] = []
+        with self._recall.opened(self._session_id) as reading:
+            for _, group in groupby(lines, key=lambda line: line.msg_idx):
+                if self._left <= 0 and page:
+                    break
+                page.append(self._message(reading, list(group)))
+        return page
+
+    def _message(self, reading: Reading, own: Sequence[Line]) -> dict[str, Any]:
+        at_most = self._block_bytes + 4  # so that what is cut can be seen to be
+        records = (reading.record(line.position, line.length, at_most) for line in own[:_MOST_BLOCKS])
+        message: dict[str, Any] = {
+            "msgIdx": own[0].msg_idx,
+            "messageId": own[0].message_id,
+            "role": own[0].role,
+            "ts": to_iso(min(line.ts for line in own)),
+            "blocks": [self._block(record) for record in records if record is not None],
+        }
+        if len(own) > _MOST_BLOCKS:
+            message["blocksLeftOut"] = len(own) - _MOST_BLOCKS
+        return message
+
+    def _block(self, record: Content) -> dict[str, Any]:
+        block: dict[str, Any] = {"kind": record.kind}
+        if record.tool_use is not None:
+            use = record.tool_use
+            self._calls[use.id] = use.name
+            block["toolUse"] = {"id": use.id, "name": use.name} | self._json("input", use.input, block)
+        elif record.tool_result is not None:
+            result = record.tool_result
+            block["toolResult"] = {"toolUseId": result.tool_use_id} | self._json("content", result.content, block)
+            if name := self._calls.get(result.tool_use_id):
+                block["toolResult"]["toolName"] = name
+            if result.is_error is not None:
+                block["toolResult"]["isError"] = result.is_error
+        if record.file is not None:
+            size = record.file.data.bytes if isinstance(record.file.data, BlobRef) else None
+            block["file"] = {"mime": record.file.mime, "name": record.file.name, "bytes": size}
+        if isinstance(record.text, BlobRef):
+            block["lost"] = record.text.lost
+        elif record.text is not None:
+            block["text"] = self._cut(record.text, block)
+        return block
+
+    def _json(self, name: str, raw: msgspec.Raw, block: dict[str, Any]) -> dict[str, Any]:
+        if is_reference(raw):
+            block["lost"] = reference(raw).lost
+            return {name: None}
+        try:
+            value = msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            value = bytes(raw).decode("utf-8", "replace")
+        if isinstance(value, str):
+            return {name: self._cut(value, block)}
+        if len(raw) <= min(self._block_bytes, self._left):
+            self._left -= len(raw)
+            return {name: value}
+        return {name: self._cut(bytes(raw).decode("utf-8", "replace"), block)}
+
+    def _cut(self, text: str, block: dict[str, Any]) -> str:
+        data = clean(text).encode()
+        room = max(min(self._block_bytes, self._left), 0)
+        self._left -= min(len(data), room)
+        if len(data) <= room:
+            return text
+        block["truncated"] = True
+        return data[:room].decode("utf-8", "ignore")
+
+
+def _bare_turns(view: View, known: Known, rail: str, offset: int, limit: int) -> tuple[list[dict[str, Any]], int]:
+    """The turns of a rail as messages without their content."""
+    where = "FROM turns WHERE session = ? AND rail = ?"
+    ((total,),) = view.rows(f"SELECT count(*) {where}", (known.row, rail))
+    rows = view.rows(
+        f"SELECT message_id, ts {where} ORDER BY turn_index, ts LIMIT ? OFFSET ?", (known.row, rail, limit, offset)
+    )
+    page = [
+        {"msgIdx": offset + i, "messageId": message_id, "role": "assistant", "ts": to_iso(ts), "blocks": []}
+        for i, (message_id, ts) in enumerate(rows)
+    ]
+    return page, total
+
+
+def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None:
+    """Puts beside each answer what it used and cost."""
+    answers = {message["messageId"]: message for message in page if message["role"] == "assistant"}
+    for row in view.keyed(_TURNS.format(session=int(session), keys="{keys}"), [(id_,) for id_ in answers]):
+        message_id, turn_index, model, provider, speed, searches, activity, is_open, *counts = row
+        tokens = Tokens(*counts)
+        price = view.prices.find(model, provider)
+        cost = turn_cost(price, tokens, fast=speed == "fast", searches=searches) if price is not None else None
+        answers[message_id]["turn"] = {
+            "turnIndex": turn_index,
+            "model": model,
+            "activity": activity,
+            "open": bool(is_open),
+            "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
+            "costUsd": float(usd(cost)) if cost is not None else None,
+        }
+
+
+_TURNS = """
+SELECT t.message_id, t.turn_index, m.name, p.name, s.name, t.searches, a.name, t.open,
+       t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
+FROM turns t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
+LEFT JOIN names s ON s.id = t.speed LEFT JOIN names a ON a.id = t.activity
+WHERE t.session = {session} AND t.message_id IN ({keys})
+"""

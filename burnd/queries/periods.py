@@ -1,0 +1,151 @@
+"""The caller's time: what `7d`, `yesterday` or a date means in their time zone, and where their days begin."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from burnd.queries.view import Refusal
+from burnd.records.times import EARLIEST_MS, LATEST_MS, to_ms
+
+DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+_UNITS = {"m": 60_000, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
+_RELATIVE = re.compile(r"(\d{1,6})\s*([mhdw])", re.IGNORECASE)
+_DATE = re.compile(r"\d{4}-?\d{2}-?\d{2}")
+_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?", re.IGNORECASE)
+_FORMS = "use 30m, 24h, 7d, 4w, today, yesterday, a date like 2026-05-01, an ISO time, or milliseconds since 1970"
+_LOOK_EVERY_MS = 7 * DAY_MS  # no zone ever kept an offset for less than a week on purpose
+# Changes of a zone's clocks are followed from 1970 to 2100: a turn of another time has a broken clock anyway.
+_FIRST_CHANGE_MS = 0
+_LAST_CHANGE_MS = 4_102_444_800_000
+_LARGEST_OFFSET_MIN = 24 * 60 - 1
+
+
+class Stretch(NamedTuple):
+    """From this millisecond on, up to but not including that one, with the zone's distance from UTC meanwhile."""
+
+    begin: int
+    end: int
+    offset: int = 0
+
+
+def zone_of(given: str | int | None) -> tzinfo:
+    """A time zone by its IANA name, as `+05:45`, or as minutes east of UTC; UTC where none is given."""
+    if given is None or given == "":
+        return UTC
+    if isinstance(given, int):
+        return _fixed(given, str(given))
+    if match := _OFFSET.fullmatch(given.strip()):
+        minutes = int(match[2]) * 60 + int(match[3] or 0)
+        return _fixed(-minutes if match[1] == "-" else minutes, given)
+    try:
+        return ZoneInfo(given)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        hint = "use a name like Europe/Berlin, an offset like +05:45, or minutes east of UTC"
+        raise Refusal(f"{given[:60]!r} is no time zone", hint) from None
+
+
+def _fixed(minutes: int, given: str) -> tzinfo:
+    if abs(minutes) > _LARGEST_OFFSET_MIN:
+        raise Refusal(f"{given!r} is no time zone", "an offset is less than a day")
+    return timezone(timedelta(minutes=minutes))
+
+
+def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) -> int:
+    """The millisecond that `since` or `until` means. A day that is the end is meant with all of its hours."""
+    if isinstance(given, int):
+        return min(max(given, EARLIEST_MS), LATEST_MS)
+    text = given.strip()
+    if text.lower() == "now":
+        return now
+    if text.lower() in ("today", "yesterday"):
+        today = local(now, zone).date()
+        return _midnight(today.toordinal() - (text.lower() == "yesterday") + is_end, zone)
+    if match := _RELATIVE.fullmatch(text):
+        return max(now - int(match[1]) * _UNITS[match[2].lower()], EARLIEST_MS)
+    try:
+        if _DATE.fullmatch(text):
+            return _midnight(datetime.fromisoformat(text).toordinal() + is_end, zone)
+        return _instant(datetime.fromisoformat(text), zone)
+    except ValueError:
+        raise Refusal(f"{text[:60]!r} is no time", _FORMS) from None
+
+
+def _instant(when: datetime, zone: tzinfo) -> int:
+    return _ms(when if when.tzinfo is not None else when.replace(tzinfo=zone))
+
+
+def _midnight(ordinal: int, zone: tzinfo) -> int:
+    """The first millisecond of a day; where the clock jumps over midnight, the moment it jumps."""
+    begin = _ms(datetime.fromordinal(ordinal).replace(tzinfo=zone))
+    same_day = local(begin, zone).toordinal() == ordinal
+    # In a zone that jumps at midnight, 00:00 does not exist and is reckoned as an hour of the day before.
+    return begin if same_day else _jump(begin, begin + 3 * HOUR_MS, zone)
+
+
+def _ms(when: datetime) -> int:
+    try:
+        return to_ms(when.isoformat())
+    except OverflowError:
+        raise ValueError(when) from None
+
+
+def local(ms: int, zone: tzinfo) -> datetime:
+    """The wall clock at that time."""
+    return (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone)
+
+
+def offset_at(ms: int, zone: tzinfo) -> int:
+    """How far the zone's clocks are ahead of UTC at that time, in milliseconds."""
+    try:
+        away = local(ms, zone).utcoffset() or timedelta()
+    except OverflowError:  # the first and last day there is
+        return 0
+    return round(away.total_seconds() * 1000)
+
+
+def stretches(begin: int, end: int, zone: tzinfo) -> list[Stretch]:
+    """The time from `begin` to `end` cut wherever the zone's clocks are set."""
+    if isinstance(zone, timezone) or begin >= end:
+        return [Stretch(begin, end, offset_at(begin, zone))] if begin < end else []
+    cuts: list[Stretch] = []
+    same = max(begin, min(_FIRST_CHANGE_MS, end - 1))  # the last moment that is known to have this offset
+    at, offset = begin, offset_at(same, zone)
+    while same < min(end, _LAST_CHANGE_MS) - 1:
+        ahead = min(same + _LOOK_EVERY_MS, end - 1)
+        if offset_at(ahead, zone) != offset:
+            ahead = _jump(same, ahead, zone)
+            cuts.append(Stretch(at, ahead, offset))
+            at, offset = ahead, offset_at(ahead, zone)
+        same = ahead
+    return [*cuts, Stretch(at, end, offset)]
+
+
+def _jump(before: int, after: int, zone: tzinfo) -> int:
+    """The first millisecond of another offset than at `before`; `after` has another one."""
+    offset = offset_at(before, zone)
+    while after - before > 1:
+        middle = (before + after) // 2
+        if offset_at(middle, zone) == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def day_name(number: int) -> str:
+    """The name of a local day, numbered from the first of the year 1."""
+    return datetime.fromordinal(number + 1).strftime("%Y-%m-%d").rjust(10, "0")
+
+
+def hour_name(number: int, offset: int) -> str:
+    """The name of a local hour, with its distance from UTC: when clocks are set back, an hour comes twice."""
+    minutes, seconds = divmod(abs(offset) // 1000, 60)
+    away = f"{'-' if offset < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}" + (f":{seconds:02}" if seconds else "")
+    return f"{day_name(number // 24)}T{number % 24:02}:00{away}"
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

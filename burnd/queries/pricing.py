@@ -1,0 +1,74 @@
+"""What a model costs, at which context size, by whose list, or why it has no price."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnd import protocol
+from burnd.pricing import SEARCH_UNITS, Price, PriceTable, Rates, usd, usd_per_million
+from burnd.pricing.names import LOCAL_PROVIDERS
+from burnd.queries.view import Params, Refusal, View
+
+
+class PricingParams(Params, frozen=True, kw_only=True):
+    """A model as a log names it, and who served it where the log says so."""
+
+    model: str
+    provider: str | None = None
+
+
+def show(view: View, params: PricingParams) -> dict[str, Any]:
+    """The price that turns of this model are counted at; `priced` is false when there is none."""
+    if not params.model.strip():
+        raise Refusal("a model's name must not be empty")
+    prices = view.prices
+    price = prices.find(params.model, params.provider)
+    answer = {
+        "version": protocol.VERSION,
+        "model": params.model,
+        "provider": params.provider,
+        "priced": price is not None,
+        "lookedIn": prices.places(params.model, params.provider),
+    }
+    return answer | (_unpriced(prices, params) if price is None else _priced(prices, price))
+
+
+def _priced(prices: PriceTable, price: Price) -> dict[str, Any]:
+    origin = prices.origin(price)
+    return {
+        "found": {
+            "provider": price.provider,
+            "model": price.model,
+            "list": origin.listing,
+            "asOf": origin.as_of,
+            "retiredAfter": price.retired_after,
+        },
+        "tiers": _tiers(price, price.standard),
+        "fast": _tiers(price, price.fast),
+        "searchUsd": float(usd(SEARCH_UNITS)),
+    }
+
+
+def _tiers(price: Price, rates: tuple[Rates, ...]) -> list[dict[str, Any]]:
+    """Dollars per million tokens; each tier holds over so many tokens of context."""
+    sizes = (0, *price.thresholds)
+    return [
+        {"over": over, **{name: float(usd_per_million(rate)) for name, rate in zip(_KINDS, of_tier, strict=True)}}
+        for over, of_tier in zip(sizes, rates, strict=True)
+    ]
+
+
+def _unpriced(prices: PriceTable, params: PricingParams) -> dict[str, Any]:
+    sellers = prices.sellers(params.model)
+    return {"reason": _reason(params, sellers), "soldBy": sellers, "near": prices.near(params.model)}
+
+
+def _reason(params: PricingParams, sellers: list[str]) -> str:
+    if params.provider is None:
+        return "its maker does not sell it, and no provider is named" if sellers else "no list has a model of this name"
+    if params.provider.strip().lower() in LOCAL_PROVIDERS:
+        return "it ran on your own machine"
+    return "neither its provider nor its maker lists it"
+
+
+_KINDS = protocol.USAGE_FIELDS

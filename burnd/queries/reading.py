@@ -1,0 +1,257 @@
+"""Adds up what was selected, from the fewest rows that give it exactly.
+
+Blocks of days, days and quarters of an hour come from `sums`; where sessions, branches, subagents or tags matter, whole
+sessions or their quarters of an hour come from `session_sums`. Only what lies across an edge of the selected time, or
+belongs to a session whose tags change within it, is read from the turns themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from burnd.index.rollup import (
+    BLOCK,
+    BUCKET_MS,
+    BY_ACTIVITY,
+    DAY,
+    GRAINS,
+    QUARTER,
+    SHIFT_MS,
+    WHOLE_SESSION,
+    WITHIN_SESSION,
+    begin_of,
+    bucket_of,
+)
+from burnd.queries.kinds import Kinds
+from burnd.queries.periods import Stretch, stretches
+from burnd.queries.scanning import (
+    NOTHING,
+    SESSION_SUMS,
+    SUMS,
+    TURNS,
+    UNLOGGED,
+    By,
+    Clause,
+    Row,
+    Scan,
+    Table,
+    during,
+    within,
+)
+from burnd.queries.selection import Selection
+from burnd.queries.view import View
+
+
+class Reader:
+    """Reads one selection. `sizes` are contexts that must be told apart beyond what each model's price needs."""
+
+    def __init__(self, view: View, selection: Selection, kinds: Kinds, sizes: tuple[int, ...] = ()) -> None:
+        self._view = view
+        self._chosen = selection
+        self._scan = Scan(view, selection)
+        wanted = [kind for kind in kinds if selection.kinds is None or kind.id in selection.kinds]
+        needed = {kind.id: {*sizes, *(kind.price.thresholds if kind.price else ())} for kind in wanted}
+        # Contexts of these kinds were not told apart where prices now change: their turns are read one by one.
+        coarse = [kind for kind in wanted if not kind.is_unlogged and not needed[kind.id] <= set(kind.sizes)]
+        self._coarse = frozenset(kind.id for kind in coarse)
+        self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
+        self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
+        self.begin, self.end = self._clipped()
+
+    def _clipped(self) -> tuple[int, int]:
+        """The selected time, as far as there is anything."""
+        first, last = (self._view.rows(_BOUND.format(order=order)) for order in ("ASC", "DESC"))
+        if not first:
+            return 0, 0
+        begin, end = begin_of(first[0][0]), begin_of(last[0][0] + 1)
+        chosen = self._chosen
+        return (
+            begin if chosen.begin is None else max(begin, chosen.begin),
+            end if chosen.end is None else min(end, chosen.end),
+        )
+
+    def read(self, by: By) -> list[Row]:
+        """Sums by these keys and by kind, several of them for the same where it was read from several places.
+
+        Beside the kind stands the context size that decides the price where the kind itself does not say it.
+        """
+        if self.begin >= self.end:
+            return []
+        rows: list[Row] = []
+        if self._coarse:
+            rows += self._one_by_one(TURNS, by, self._coarse, self._tier())
+        if self._fine is not None and not self._fine:
+            return rows
+        if self._chosen.is_by_sums and {"place", "activity", "time"}.issuperset(by.keys):
+            return rows + self._from_sums(by)
+        rows += self._from_session_sums(by)
+        for table in (TURNS, UNLOGGED):
+            rows += self._mixed(table, by, self._fine)
+        return rows
+
+    def read_facts(self, table: Table, by: By, beside: str = NOTHING) -> list[Row]:
+        """Counts rows of a table of its own, with one of its columns beside the kind."""
+        if self.begin >= self.end:
+            return []
+        return self._one_by_one(table, by, self._chosen.kinds, beside)
+
+    # Sums over all sessions
+
+    def _from_sums(self, by: By) -> list[Row]:
+        rows: list[Row] = []
+        for stretch in self._stretches(by):
+            (begin, end), edges = _whole_buckets(stretch)
+            if by.unit is None:
+                for grain, first, last in _grains(begin, end):
+                    rows += self._sums(by, grain, first, last)
+            elif by.unit == "hour":
+                rows += self._sums(by, QUARTER, begin, end, stretch.offset)
+            else:
+                rows += self._days(by, begin, end, stretch.offset)
+            rows += self._at_edges(by, edges)
+        return rows
+
+    def _days(self, by: By, begin: int, end: int, offset: int) -> list[Row]:
+        """Local days made of UTC's: what a UTC day has beyond midnight there goes over to the day's neighbour."""
+        length, shift = GRAINS[DAY], offset // BUCKET_MS
+        first, last = -(-begin // length), end // length
+        if first >= last:
+            return self._sums(by, QUARTER, begin, end, offset)
+        rows = self._sums(by, QUARTER, begin, first * length, offset)
+        rows += self._sums(by, QUARTER, last * length, end, offset)
+        rows += self._sums(by, DAY, first, last)
+        if shift:
+            at, width = by.keys.index("time"), len(by.keys) + 2
+            side = f"x.bucket % {length} >= {length - shift}" if shift > 0 else f"x.bucket % {length} < {-shift}"
+            step = 1 if shift > 0 else -1
+            for row in self._sums(by, QUARTER, first * length, last * length, also=side):
+                rows.append((*row[:width], *(-count for count in row[width:])))
+                rows.append((*row[:at], row[at] + step, *row[at + 1 :]))
+        return rows
+
+    def _sums(self, by: By, grain: int, begin: int, end: int, offset: int = 0, also: str = "1") -> list[Row]:
+        if begin >= end:
+            return []
+        chosen = self._chosen
+        terms = [
+            _one_or_all("place", by, chosen.places, "SELECT id FROM places"),
+            _one_or_all("activity", by, chosen.activities, _ACTIVITIES),
+            Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end} AND {also}"),
+            *within("x.class", self._fine),
+        ]
+        table = SUMS._replace(length=GRAINS[grain] * BUCKET_MS)
+        return self._scan.plain(table, by, terms, offset)
+
+    # Sums by session
+
+    def _from_session_sums(self, by: By) -> list[Row]:
+        if by.unit is None:
+            return self._whole_sessions(by)
+        rows: list[Row] = []
+        for stretch in self._stretches(by):
+            (begin, end), edges = _whole_buckets(stretch)
+            if begin < end:
+                when = Clause(f"x.bucket >= {begin} AND x.bucket < {end}")
+                rows += self._session_sums(by, WITHIN_SESSION, [when], stretch.offset)
+            rows += self._at_edges(by, edges)
+        return rows
+
+    def _whole_sessions(self, by: By) -> list[Row]:
+        """Sessions that lie within the selected time as a whole; those across its edges turn by turn."""
+        if self._chosen.begin is None and self._chosen.end is None:
+            return self._session_sums(by, WHOLE_SESSION)
+        (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
+        found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
+        inside = frozenset(session for session, is_inside in found if is_inside)
+        across = frozenset(session for session, is_inside in found if not is_inside)
+        rows = self._session_sums(by, WHOLE_SESSION, sessions=inside)
+        return rows + self._at_edges(by, [Stretch(self.begin, self.end)], across)
+
+    def _session_sums(
+        self, by: By, grain: int, when: Iterable[Clause] = (), offset: int = 0, sessions: frozenset[int] | None = None
+    ) -> list[Row]:
+        when = [*when, *([Clause("x.bucket = 0")] if grain == WHOLE_SESSION else [])]
+        if "activity" in by.keys or self._chosen.activities is not None:
+            grain += BY_ACTIVITY
+        else:
+            when.append(Clause("x.activity = 0"))
+        # Each part of the table's key that is said spares SQLite a sort.
+        terms = [Clause(f"x.grain = {grain}"), *when, *self._scan.terms(SESSION_SUMS, self._fine)]
+        return self._scan.by_session(SESSION_SUMS, by, terms, offset, sessions)
+
+    # Rows one by one
+
+    def _at_edges(self, by: By, edges: list[Stretch], sessions: frozenset[int] | None = None) -> list[Row]:
+        rows: list[Row] = []
+        for edge in edges:
+            for table in (TURNS, UNLOGGED):
+                terms = [during(edge), *within("x.session", sessions), *self._scan.terms(table, self._fine)]
+                rows += self._scan.plain(table, by, terms, edge.offset)
+        return rows
+
+    def _one_by_one(self, table: Table, by: By, kinds: frozenset[int] | None, beside: str) -> list[Row]:
+        rows: list[Row] = []
+        for stretch in self._stretches(by):
+            terms = [during(stretch), *self._scan.terms(table, kinds)]
+            rows += self._scan.plain(table, by, terms, stretch.offset, beside)
+        return rows + self._mixed(table, by, kinds, beside)
+
+    def _mixed(self, table: Table, by: By, kinds: frozenset[int] | None, beside: str = NOTHING) -> list[Row]:
+        rows: list[Row] = []
+        for stretch in self._stretches(by):
+            terms = [during(stretch), *self._scan.terms(table, kinds)]
+            rows += self._scan.mixed(table, by, terms, stretch.offset, beside)
+        return rows
+
+    def _tier(self) -> str:
+        cases = " ".join(f"WHEN {_GROSS} > {size} THEN {size}" for size in reversed(self._cuts))
+        return f"CASE {cases} ELSE 0 END"
+
+    def _stretches(self, by: By) -> list[Stretch]:
+        if by.unit is None:
+            return [Stretch(self.begin, self.end)]
+        return stretches(self.begin, self.end, self._chosen.zone)
+
+
+def _one_or_all(column: str, by: By, chosen: frozenset[int] | None, every: str) -> Clause:
+    """Those that were chosen, each that there is where they are told apart, else the sum over all."""
+    if chosen is not None:
+        return within(f"x.{column}", chosen)[0]
+    return Clause(f"x.{column} IN ({every})" if column in by.keys else f"x.{column} = 0")
+
+
+def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
+    """The buckets that lie within a stretch, and what is left of it at its edges."""
+    begin, end = -(-(stretch.begin + SHIFT_MS) // BUCKET_MS), bucket_of(stretch.end)
+    if begin >= end or stretch.offset % BUCKET_MS:
+        return (0, 0), [stretch]
+    edges = (stretch._replace(end=begin_of(begin)), stretch._replace(begin=begin_of(end)))
+    return (begin, end), [edge for edge in edges if edge.begin < edge.end]
+
+
+def _grains(begin: int, end: int, grains: tuple[int, ...] = (BLOCK, DAY, QUARTER)) -> Iterator[tuple[int, int, int]]:
+    """Buckets as (grain, from, to), in the longest grains that fit."""
+    if begin >= end:
+        return
+    grain, finer = grains[0], grains[1:]
+    length = GRAINS[grain]
+    first, last = -(-begin // length), end // length
+    if first < last:
+        yield grain, first, last
+        yield from _grains(begin, first * length, finer)
+        yield from _grains(last * length, end, finer)
+    else:
+        yield from _grains(begin, end, finer)
+
+
+_GROSS = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
+_BOUND = "SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = 0 ORDER BY bucket {order} LIMIT 1"
+_TOUCHING = (
+    "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
+)
+# Every activity there is, in a handful of steps through the index.
+_ACTIVITIES = (
+    "WITH RECURSIVE a(id) AS (SELECT min(activity) FROM sums WHERE place = 0 UNION ALL "
+    "SELECT (SELECT min(activity) FROM sums WHERE place = 0 AND activity > a.id) FROM a WHERE a.id IS NOT NULL) "
+    "SELECT id FROM a WHERE id <> 0"
+)

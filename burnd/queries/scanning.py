@@ -1,0 +1,215 @@
+"""Adds up rows of one table of the index: which of them are selected, and by what they are grouped, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS
+from burnd.queries.periods import DAY_MS, HOUR_MS, Stretch
+from burnd.queries.selection import Groups, Selection
+from burnd.queries.view import View
+
+Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
+Key = Literal["place", "activity", "branch", "session", "subagent", "group", "time"]
+NOTHING = "NULL"
+
+
+class By(NamedTuple):
+    """What rows are grouped by, besides their kind. `time` is the local day or hour, as `unit` says."""
+
+    keys: tuple[Key, ...] = ()
+    unit: Literal["day", "hour"] | None = None
+
+    @property
+    def unit_ms(self) -> int:
+        return HOUR_MS if self.unit == "hour" else DAY_MS
+
+
+class Table(NamedTuple):
+    """A table: how a column is called in it, its sums, and how its time is told, from the year 1 on."""
+
+    name: str
+    columns: dict[str, str]
+    counted: tuple[str, ...]
+    column: str = "x.ts"
+    length: int = 1  # of what the column counts, in milliseconds
+    first: int = SHIFT_MS
+
+    def clock_by(self, unit: int, offset: int) -> str:
+        """The number of the local day or hour."""
+        if self.length == unit and not offset:
+            return self.column  # so SQLite knows that rows are in its order
+        return f"({self.column} * {self.length} + {self.first + offset}) / {unit}"
+
+
+class Clause(NamedTuple):
+    """A condition, and what is bound in it."""
+
+    sql: str
+    bound: tuple[Any, ...] = ()
+
+
+_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
+_TOKENS = tuple(f"sum(x.{name})" for name in COUNTED[1:7])
+_EVERYTHING = tuple(f"sum(x.{name})" for name in COUNTED)
+_ONE_SHOT = "x.has_edits IS 1 AND coalesce(x.retries, 0) = 0"
+
+SUMS = Table("sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
+SESSION_SUMS = Table("session_sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
+TURNS = Table(
+    "turns",
+    _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
+    (
+        "count(*)",
+        *_TOKENS,
+        "sum(x.searches)",
+        "sum(x.quality = 'partial')",
+        "sum(x.quality = 'empty')",
+        "sum(x.has_edits IS 1)",
+        f"sum({_ONE_SHOT})",
+    ),
+)
+UNLOGGED = Table(
+    "unlogged",
+    _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "subagent": "0"},
+    ("count(*)", *_TOKENS, "0", "0", "0", "0", "0"),
+)
+PROMPTS = Table("prompts", _COLUMNS, ("count(*)",))
+ENDINGS = Table("endings", _COLUMNS, ("count(*)",))
+
+
+def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
+    if chosen is None:
+        return []
+    return [Clause(f"{column} IN (SELECT value FROM json_each(?))", (as_json(chosen),))]
+
+
+def during(stretch: Stretch) -> Clause:
+    return Clause("x.ts >= ? AND x.ts < ?", (stretch.begin, stretch.end))
+
+
+def as_json(values: Any) -> str:
+    return msgspec.json.encode(sorted(values) if isinstance(values, frozenset) else values).decode()
+
+
+class Scan:
+    """Reads rows of tables under one selection."""
+
+    def __init__(self, view: View, chosen: Selection) -> None:
+        self._view = view
+        self._chosen = chosen
+
+    def plain(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
+        """Sums over rows of sessions whose turns are all tagged the same, or over rows of no session."""
+        groups = self._chosen.groups
+        if groups is None:
+            return self._run(f"{table.name} x", table, by, [*terms], offset, beside)
+        # SQLite would look a session's group up in a list; here it is a dictionary.
+        needed: tuple[Key, ...] = ("session", "subagent")
+        wide = by._replace(keys=(*needed, *(key for key in by.keys if key not in ("group", *needed))))
+        rows = self._run(f"{table.name} x", table, wide, [*terms], offset, beside, agents=False)
+        return list(self._in_groups(rows, by, wide, groups))
+
+    def _in_groups(self, rows: Iterable[Row], by: By, wide: By, groups: Groups) -> Iterator[Row]:
+        """Rows by session and subagent as rows by what was asked for."""
+        chosen, mixed, width = self._chosen, groups.mixed, len(wide.keys)
+        places = [wide.keys.index(key) if key != "group" else -1 for key in by.keys]
+        for row in rows:
+            session, subagent = row[:2]
+            group = groups.whole.get(session, groups.rest)
+            is_theirs = chosen.agent_groups is None or group in chosen.agent_groups or subagent in chosen.subagents
+            if group >= 0 and is_theirs and session not in mixed:
+                yield (*(group if place < 0 else row[place] for place in places), *row[width:])
+
+    def by_session(
+        self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, sessions: frozenset[int] | None = None
+    ) -> list[Row]:
+        """Sums over sessions, all or these, whose turns are all tagged the same; from a table ordered by them."""
+        groups = self._chosen.groups
+        if groups is None:
+            return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset)
+        listed = [(session, number) for session, number in self._numbered(groups, sessions) if number >= 0]
+        source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
+        return self._run(source, table, by, [*terms], offset, NOTHING, "m.g", ("session", "g"), listed)
+
+    def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> Iterable[tuple[int, int]]:
+        """Sessions with the group that all of their turns are in."""
+        if groups.rest < 0:
+            return ((s, number) for s, number in groups.whole.items() if sessions is None or s in sessions)
+        found = self._view.rows("SELECT session FROM endings") if sessions is None else ()
+        every = (row[0] for row in found) if sessions is None else sessions
+        mixed = groups.mixed
+        return ((session, groups.whole.get(session, groups.rest)) for session in every if session not in mixed)
+
+    def mixed(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
+        """Sums over rows of sessions whose tags change with time or from turn to turn."""
+        groups = self._chosen.groups
+        if groups is None or not groups.parts:
+            return []
+        turn = table.columns["turn"]
+        others = Clause(f"{turn} NOT IN (SELECT value FROM json_each(?))", (as_json(list(groups.single)),))
+        parts = [part for part in groups.parts if part[-1] >= 0]
+        source = f"m CROSS JOIN {table.name} x ON x.session = m.session AND x.ts >= m.begin AND x.ts < m.end"
+        columns: tuple[str, ...] = ("session", "begin", "end", "g")
+        rows = self._run(source, table, by, [*terms, others], offset, beside, "m.g", columns, parts)
+        single = [(turn, *where) for turn, where in groups.single.items() if where[1] >= 0]
+        source = f"m CROSS JOIN {table.name} x ON x.session = m.session AND {turn} = m.turn"
+        columns = ("turn", "session", "g")
+        return rows + self._run(source, table, by, [*terms], offset, beside, "m.g", columns, single)
+
+    def terms(self, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
+        """The selection's conditions on a table that has sessions, for turns of these kinds; without time."""
+        chosen, columns = self._chosen, table.columns
+        return [
+            *within(columns["class"], kinds),
+            *within(columns["place"], chosen.places),
+            *within(columns["activity"], chosen.activities),
+            *within(columns["branch"], chosen.branches),
+            *within(columns["session"], chosen.sessions),
+        ]
+
+    def _run(
+        self,
+        source: str,
+        table: Table,
+        by: By,
+        terms: list[Clause],
+        offset: int,
+        beside: str = NOTHING,
+        group: str = "0",
+        listed: tuple[str, ...] = (),
+        rows: list[Any] | None = None,
+        *,
+        agents: bool = True,
+    ) -> list[Row]:
+        """Runs a statement; `listed` names the columns of `rows`, which it then knows as the table `m`."""
+        terms += self._agents(table, group) if agents else []
+        special = {"time": table.clock_by(by.unit_ms, offset), "group": group}
+        columns = [*(special.get(key) or table.columns[key] for key in by.keys), "x.class", beside]
+        values = ",".join(f"json_extract(value, '$[{n}]')" for n in range(len(listed)))
+        sql = (
+            (f"WITH m({','.join(listed)}) AS MATERIALIZED (SELECT {values} FROM json_each(?)) " if listed else "")
+            + f"SELECT {','.join((*columns, *table.counted))} FROM {source} "
+            + f"WHERE {' AND '.join(term.sql for term in terms) or '1'} "
+            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns)))}"
+        )
+        bound = [as_json(rows)] if listed else []
+        found = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
+        return _hours(found, by, offset) if by.unit == "hour" else found
+
+    def _agents(self, table: Table, group: str) -> list[Clause]:
+        chosen = self._chosen
+        if chosen.agent_groups is None:
+            return []
+        one = f"{table.columns['subagent']} IN (SELECT value FROM json_each(?))"
+        other = f"{group} IN (SELECT value FROM json_each(?))"
+        return [Clause(f"({one} OR {other})", (as_json(chosen.subagents), as_json(chosen.agent_groups)))]
+
+
+def _hours(rows: list[Row], by: By, offset: int) -> list[Row]:
+    """An hour is known by its number and its distance from UTC: when clocks are set back, one comes twice."""
+    at = by.keys.index("time")
+    return [(*row[:at], (row[at], offset), *row[at + 1 :]) for row in rows]

@@ -1,0 +1,106 @@
+"""Finds sessions by their words: the best message of each, with the messages around it. Bounded, whatever is asked."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from burnd import protocol
+from burnd.queries.candidates import Candidates
+from burnd.queries.sessions import find, of_project, times
+from burnd.queries.view import Params, View
+from burnd.queries.windows import Windows
+from burnd.recall import Recall
+from burnd.search.documents import session_key
+from burnd.search.typed import typed
+from burnd.search.wanted import Only
+
+if TYPE_CHECKING:
+    from burnd.search.lookup import Lookup
+
+USUAL_HITS, MOST_HITS = 10, 20
+MOST_WINDOW: Final = 16
+_WEIGHED: Final = 3  # for each hit that is wanted, so many candidates are weighed together
+
+Role = Literal["user", "assistant", "tool_result"]
+
+
+class SearchParams(Params, frozen=True, kw_only=True):
+    """What to look for, where, and how much around it to show. Numbers out of bounds are brought within them.
+
+    `query` is words; what stands in quotation marks must stand so in the message. One hit for each session, or with
+    `all` every message that matches.
+    """
+
+    query: str
+    project: str | None = None
+    source: str | None = None
+    since: int | str | None = None
+    until: int | str | None = None
+    tz: int | str | None = None
+    role: Role | None = None
+    tool: str | None = None
+    session: str | None = None
+    all: bool = False
+    limit: int = USUAL_HITS
+    before: int = 4
+    after: int = 4
+
+
+def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> dict[str, Any]:
+    """The hits, best first."""
+    asked = typed(params.query)
+    wanted = lookup.understand(asked)
+    only = _narrowed(view, params)
+    answer: dict[str, Any] = {"version": protocol.VERSION, "query": params.query[:1000], "hits": []}
+    if not any(lookup.words(piece) for piece in (*asked.pieces, *asked.phrases)):
+        return answer | {"note": "there is no word in the query to look for"}
+    if wanted.corrected:
+        answer["corrected"] = wanted.corrected
+    limit = min(max(params.limit, 0), MOST_HITS)
+    candidates = Candidates(view, lookup, recall, wanted, only, lot=limit * _WEIGHED, each=params.all)
+    hits = list(islice(candidates.hits(), limit))
+    windows = Windows(view, recall, candidates.spotter, *window(params.before, params.after))
+    answer["hits"] = windows.around(hits)
+    if candidates.gave_up:
+        answer["note"] = "the phrase is made of common words: only the likeliest messages were looked at"
+    return answer
+
+
+def window(before: int, after: int) -> tuple[int, int]:
+    """How many messages to show on each side, so that there are never more than sixteen in all."""
+    most = MOST_WINDOW - 1
+    before, after = min(max(before, 0), most), min(max(after, 0), most)
+    if before + after > most:
+        before = min(before, max(most - after, (most + 1) // 2))
+        after = most - before
+    return before, after
+
+
+def _narrowed(view: View, params: SearchParams) -> Only:
+    """What the parameters leave: sessions by their keys, the rest as it is."""
+    rows: set[int] | None = None
+    if params.session is not None:
+        rows = {find(view, params.session).row}
+    if params.project is not None:
+        of_it = of_project(view, params.project)
+        rows = of_it if rows is None else rows & of_it
+    if params.source is not None:
+        of_it = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}
+        rows = of_it if rows is None else rows & of_it
+    since, until = times(view, params.since, params.until, params.tz)
+    return Only(
+        sessions=_keys(view, rows) if rows is not None else None,
+        since=since,
+        until=until,
+        role=params.role,
+        tool=params.tool.lower() if params.tool else None,
+    )
+
+
+def _keys(view: View, rows: set[int]) -> frozenset[int]:
+    found = view.keyed("SELECT session_id FROM sessions WHERE id IN ({keys})", [(row,) for row in rows])
+    return frozenset(session_key(session_id) for (session_id,) in found)
+
+
+_OF_SOURCE = "SELECT s.id FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ?"

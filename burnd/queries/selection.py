@@ -1,0 +1,69 @@
+"""Which turns a report is about, in the numbers of the index, and how tags divide them into groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from datetime import UTC, tzinfo
+from typing import Any, NamedTuple
+
+from burnd.queries.tags import Stamped, Values
+
+OUT = -1  # the group of turns that are not wanted
+
+
+class Groups(NamedTuple):
+    """Turns divided by their tags: `labels` says what each number stands for.
+
+    A session that is not in `whole` is in group `rest`, unless its turns are in `parts` or `single` (see `Stamped`).
+    """
+
+    labels: tuple[Any, ...]
+    rest: int
+    whole: dict[int, int]
+    parts: list[tuple[int, int, int, int]]
+    single: dict[int, tuple[int, int]]
+
+    @property
+    def mixed(self) -> set[int]:
+        return {session for session, *_ in self.parts}
+
+
+def grouped(stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> Groups:
+    """Groups by what `label` says of the tags; None leaves turns out."""
+    numbers: dict[Hashable, int] = {}
+    known: dict[Values, int] = {}
+
+    def number(values: Values) -> int:
+        if values not in known:
+            said = label(dict(zip(stamped.keys, values, strict=True)))
+            known[values] = OUT if said is None else numbers.setdefault(said, len(numbers))
+        return known[values]
+
+    return Groups(
+        rest=number((None,) * len(stamped.keys)),
+        whole={session: number(values) for session, values in stamped.whole.items()},
+        parts=[(part.session, part.begin, part.end, number(part.values)) for part in stamped.parts],
+        single={turn: (session, number(values)) for turn, (session, values) in stamped.single.items()},
+        labels=tuple(numbers),
+    )
+
+
+class Selection(NamedTuple):
+    """The filters of a report. None is no filter; an empty set lets nothing through."""
+
+    begin: int | None = None
+    end: int | None = None
+    zone: tzinfo = UTC
+    kinds: frozenset[int] | None = None
+    places: frozenset[int] | None = None
+    activities: frozenset[int] | None = None
+    branches: frozenset[int] | None = None
+    sessions: frozenset[int] | None = None
+    groups: Groups | None = None
+    agent_groups: frozenset[int] | None = None  # turns of these groups ...
+    subagents: frozenset[int] = frozenset()  # ... or of these subagents, where either is asked for
+
+    @property
+    def is_by_sums(self) -> bool:
+        """Whether sums over all sessions can answer."""
+        return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)

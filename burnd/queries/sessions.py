@@ -1,0 +1,230 @@
+"""Which sessions there are, and what is known of one: rows of facts, never what was said."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from burnd import protocol
+from burnd.index.rollup import WHOLE_SESSION
+from burnd.index.rows import NO_RAIL
+from burnd.queries import content, naming
+from burnd.queries.kinds import kinds_of
+from burnd.queries.periods import moment, zone_of
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import By
+from burnd.queries.selection import Selection
+from burnd.queries.spent import Spending
+from burnd.queries.tally import Tally
+from burnd.queries.view import Missing, Params, Refusal, View
+from burnd.records.content import LEAF
+from burnd.records.times import to_iso, to_ms
+
+USUAL_SESSIONS, MOST_SESSIONS = 50, 200
+_SHOWN_IN_A_REFUSAL: Final = 4
+_NAMES: Final = (
+    "sessionId",
+    "source",
+    "parentSessionId",
+    "project",
+    "projectKey",
+    "agent",
+    "createdBy",
+    "title",
+    "summary",
+    "createdAt",
+    "updatedAt",
+    "messageCount",
+    "contentMode",
+    "content",
+)
+
+
+class ListParams(Params, frozen=True, kw_only=True):
+    """Which sessions, those written last first. Times are as in reports; `next` is what the page before gave.
+
+    With `costs`, each row also says what the session itself has spent.
+    """
+
+    project: str | None = None
+    source: str | None = None
+    since: int | str | None = None
+    until: int | str | None = None
+    tz: int | str | None = None
+    agent: str | None = None
+    parent: str | None = None
+    limit: int = USUAL_SESSIONS
+    next: str | None = None
+    costs: bool = False
+
+
+class MetaParams(Params, frozen=True, kw_only=True):
+    """A session by its id, or by as much of its beginning as no other session shares."""
+
+    id: str
+
+
+class Known(NamedTuple):
+    """A session, its row in the index, and what is known of it as answers show it."""
+
+    row: int
+    session_id: str
+    facts: dict[str, Any]
+
+
+def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
+    """A page of sessions. Left out are those that only hold summaries of other sessions' lines."""
+    limit = min(max(params.limit, 1), MOST_SESSIONS)
+    conditions, values = _conditions(view, params)
+    if params.next is not None:
+        conditions.append("(coalesce(s.updated_at, 0), s.session_id) < (?, ?)")
+        values += _place(params.next)
+    where = " AND ".join([_IS_A_SESSION, *conditions])
+    order = "ORDER BY coalesce(s.updated_at, 0) DESC, s.session_id DESC LIMIT ?"
+    rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE {where} {order}", [*values, limit + 1])
+    page = [shown(row[1:]) for row in rows[:limit]]
+    if params.costs:
+        spent = _spent(view, [row[0] for row in rows[:limit]])
+        for session, row in zip(page, rows, strict=False):
+            session |= spent.get(row[0], Tally()).answer()
+    answer: dict[str, Any] = {"version": protocol.VERSION, "sessions": page}
+    if len(rows) > limit:
+        last = page[-1]
+        answer["next"] = f"{to_ms(last['updatedAt']) if last['updatedAt'] else 0}.{last['sessionId']}"
+    return answer
+
+
+def meta(view: View, params: MetaParams) -> dict[str, Any]:
+    """All that is known of one session: its rails, what it started, what it has spent with them."""
+    known = find(view, params.id)
+    children = view.rows("SELECT session_id FROM sessions WHERE parent_session_id = ? ORDER BY 1", (known.session_id,))
+    return {
+        "version": protocol.VERSION,
+        **known.facts,
+        "rails": rails(view, known.row),
+        "children": [child for (child,) in children],
+        **Spending(view).of_session(known.session_id).answer(),
+    }
+
+
+def find(view: View, given: str) -> Known:
+    """The session with this id, or the only one whose id begins so. Raises Missing or Refusal."""
+    if (known := exactly(view, given)) is not None:
+        return known
+    if not given:
+        raise Refusal("a session's id must not be empty", "burnctl sessions lists them")
+    # A prefix as a range: LIKE would take an underscore for any character.
+    sql = f"SELECT s.session_id FROM sessions s WHERE {_IS_A_SESSION} AND s.session_id >= ? AND s.session_id < ?"
+    found = view.rows(f"{sql} ORDER BY 1 LIMIT 100", (given, given + "\U0010ffff"))
+    if not found:
+        raise Missing(f"no session is or begins with {given[:80]!r}", "burnctl sessions lists them")
+    if len(found) > 1:
+        some = ", ".join(session_id for (session_id,) in found[:_SHOWN_IN_A_REFUSAL])
+        more = ", ..." if len(found) > _SHOWN_IN_A_REFUSAL else ""
+        raise Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {some}{more}")
+    known = exactly(view, found[0][0])
+    assert known is not None  # noqa: S101 - it was found in the same state of the index
+    return known
+
+
+def exactly(view: View, session_id: str) -> Known | None:
+    """The session with this very id."""
+    rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE s.session_id = ?", (session_id,))
+    return Known(rows[0][0], session_id, shown(rows[0][1:])) if rows else None
+
+
+def of_project(view: View, project: str) -> set[int]:
+    """The rows of the sessions that are of a project, or have a turn that is. Raises Missing or Refusal."""
+    found: set[int] = set()
+    with contextlib.suppress(Missing):
+        # Sessions that have no turn yet, or none at all.
+        known = [(session_id,) for session_id in content.of_project(view, project)]
+        found = {row for (row,) in view.keyed("SELECT id FROM sessions WHERE session_id IN ({keys})", known)}
+    try:
+        places = [(place,) for place in naming.places(view, project)]
+    except Missing:
+        if found:
+            return found
+        raise
+    return found | {row for (row,) in view.keyed(_IN_PLACES, places)}
+
+
+def shown(row: tuple[Any, ...]) -> dict[str, Any]:
+    """A row of `_COLUMNS` as answers show it."""
+    found = dict(zip(_NAMES, row, strict=True))
+    for name in ("createdAt", "updatedAt"):
+        found[name] = to_iso(found[name]) if found[name] is not None else None
+    return found
+
+
+def rails(view: View, session: int) -> list[dict[str, Any]]:
+    """The conversations of a session, the main one first, with how many messages are kept of each."""
+    found = view.rows(
+        "SELECT rail, max(msg_idx) + 1 FROM messages WHERE session = ? AND rail <> ? GROUP BY rail", (session, NO_RAIL)
+    )
+    found.sort(key=lambda row: (row[0] != "main", row[0]))
+    return [{"railId": rail, "messages": count} for rail, count in found]
+
+
+def times(
+    view: View, since: int | str | None, until: int | str | None, tz: int | str | None
+) -> tuple[int | None, int | None]:
+    """From when and until when, in milliseconds since 1970. Raises Refusal."""
+    zone = zone_of(tz)
+    begin = moment(since, view.now, zone) if since is not None else None
+    end = moment(until, view.now, zone, is_end=True) if until is not None else None
+    return begin, end
+
+
+def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
+    since, until = times(view, params.since, params.until, params.tz)
+    parent = find(view, params.parent).session_id if params.parent is not None else None
+    wanted = (
+        ("s.source = (SELECT id FROM names WHERE name = ?)", params.source),
+        ("s.updated_at >= ?", since),
+        ("s.created_at < ?", until),
+        ("s.agent = ?", params.agent),
+        ("s.parent_session_id = ?", parent),
+    )
+    conditions = [sql for sql, value in wanted if value is not None]
+    if params.project is not None:
+        conditions.append(f"s.id IN ({','.join(map(str, sorted(of_project(view, params.project))))})")
+    return conditions, [value for _, value in wanted if value is not None]
+
+
+def _spent(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
+    """What each of these sessions itself has spent."""
+    kinds = kinds_of(view)
+    told: dict[int, Tally] = {}
+    for session, kind, tier, *counts in Reader(view, Selection(sessions=frozenset(sessions)), kinds).read(
+        By(keys=("session",))
+    ):
+        if not kinds[kind].is_unlogged:
+            told.setdefault(session, Tally()).add(kinds[kind], tier, counts)
+    return told
+
+
+def _place(token: str) -> list[Any]:
+    """Where the page before ended. Raises Refusal."""
+    at, dot, session_id = token.partition(".")
+    if not dot or not at.removeprefix("-").isdecimal() or len(at) > 16:
+        raise Refusal("next is not what a page of sessions gave", "leave it out to begin with the first page")
+    return [int(at), session_id]
+
+
+_COLUMNS = """
+s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_by,
+coalesce(nullif(s.title, ''), s.harness_title), coalesce(nullif(s.summary, ''), s.harness_summary),
+s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count), s.content_mode,
+CASE WHEN s.kept_count > 0 THEN 'yes' WHEN s.pruned_up_to IS NOT NULL THEN 'pruned' ELSE 'no' END
+FROM sessions s LEFT JOIN names n ON n.id = s.source
+LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+"""
+_IS_A_SESSION = f"""
+(s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL
+ OR EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)
+ OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
+ OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id AND substr(m.message_id, 1, {len(LEAF)}) <> '{LEAF}'))
+"""
+_IN_PLACES = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND place IN ({{keys}})"

@@ -1,0 +1,46 @@
+"""What was spent in a stretch of time or by a session: turns, tokens and exact cost."""
+
+from __future__ import annotations
+
+from burnd.queries.kinds import kinds_of
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import By
+from burnd.queries.selection import Selection
+from burnd.queries.tally import Tally
+from burnd.queries.view import View
+
+
+class Spending:
+    """Sums over turns, of one source or of all. What a harness claims beyond its turns is not among them."""
+
+    def __init__(self, view: View, source: str | None = None) -> None:
+        self._view = view
+        self._every = kinds_of(view)
+        self.kinds = frozenset(
+            kind.id
+            for kind in self._every
+            if not kind.is_unlogged and source in (None, kind.source)
+        )
+
+    def within(self, begin: int, end: int) -> Tally:
+        """From this time on, up to but not including that one."""
+        return self._sum(Selection(begin=begin, end=end, kinds=self.kinds))
+
+    def of_session(self, session_id: str) -> Tally:
+        """A session with its subagents and the sessions it started."""
+        family = frozenset(row[0] for row in self._view.rows(_FAMILY, (session_id,)))
+        return self._sum(Selection(sessions=family, kinds=self.kinds))
+
+    def _sum(self, selection: Selection) -> Tally:
+        tally = Tally()
+        for kind, tier, *counts in Reader(self._view, selection, self._every).read(By()):
+            tally.add(self._every[kind], tier, counts)
+        return tally
+
+
+_FAMILY = """
+WITH RECURSIVE family(id, session_id) AS (
+  SELECT id, session_id FROM sessions WHERE session_id = ?
+  UNION SELECT s.id, s.session_id FROM family f JOIN sessions s ON s.parent_session_id = f.session_id
+) SELECT id FROM family
+"""

@@ -1,0 +1,38 @@
+"""The few numbers of a status line, in one quick answer: a session, today, the running window, crossed budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from burnd import protocol
+from burnd.budget import period_of, standings
+from burnd.queries.limits import running_window
+from burnd.queries.spent import Spending
+from burnd.queries.view import Params, View
+
+
+class StatuslineParams(Params, frozen=True, kw_only=True):
+    """The session whose line it is; without one its cost is left out."""
+
+    session: str | None = None
+    source: str = "claude-code"
+
+
+def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
+    """What a line under a prompt has room for."""
+    today = period_of("daily", view.now)
+    spending = Spending(view)
+    own = None if params.session is None else spending.of_session(params.session)
+    window = running_window(view, params.source, "5h")
+    return {
+        "version": protocol.VERSION,
+        "session": None if own is None or not own.turns else {"turns": own.turns, "costUsd": own.cost_usd},
+        "today": {"costUsd": spending.within(today.begin, today.end).cost_usd},
+        "window": None if window is None else {key: window[key] for key in _SHOWN},
+        "crossed": [found.period.name for found in standings(view, budgets or {}) if found.crossed],
+    }
+
+
+_SHOWN = ("from", "to", "basis", "turns", "costUsd", "secondsLeft", "quota")

@@ -1,0 +1,157 @@
+"""How much was spent, on what: totals, and rows by model, day, project, session, tag or whatever else is asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+from burnd import protocol
+from burnd.index.rollup import COUNTED
+from burnd.queries import agents, dimensions
+from burnd.queries.dimensions import Dimension
+from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.quality import Quality, qualities
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import Row
+from burnd.queries.tally import Tally, usage
+from burnd.queries.view import Refusal, View
+from burnd.records.times import to_iso
+
+MOST_ROWS = 10_000
+_EMPTIES = COUNTED.index("empties")
+
+
+class SummaryParams(Filters, frozen=True, kw_only=True):
+    """What to add up, and by what. `series` adds the cost of each day, `limit` keeps the first so many rows."""
+
+    by: str = "model"
+    quality: bool = False
+    tree: bool = False
+    series: bool = False
+    limit: int = MOST_ROWS
+
+
+class Added(NamedTuple):
+    """What rows of the index come to."""
+
+    total: Tally
+    unlogged: Tally
+    by_key: dict[Hashable, Tally]
+    unpriced: list[str]
+    unlogged_models: list[str]
+
+
+def summary(view: View, params: SummaryParams) -> dict[str, Any]:
+    """The answer of the method `summary`."""
+    dimensions.check(params.by)
+    if params.tree and params.by != "agent":
+        raise Refusal("only agents form a tree", "use by agent with tree")
+    if not 0 < params.limit <= MOST_ROWS:
+        raise Refusal(f"limit is from 1 to {MOST_ROWS}")
+    chosen = choose(view, params, dimensions.tag_keys(params.by))
+    dimension = dimensions.dimension(view, params.by, chosen.selection)
+    reader = Reader(view, chosen.selection, chosen.kinds)
+    added = add_up(reader.read(dimension.by), chosen, dimension)
+    quality = qualities(view, reader, chosen, dimension) if params.quality else None
+    branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
+    order = [branch.key for branch in branches] or _ordered(added, dimension, params.limit)
+    answer: dict[str, Any] = {
+        "version": protocol.VERSION,
+        "filters": chosen.said,
+        "totals": added.total.answer(),
+        "unpricedModels": added.unpriced,
+        "unlogged": _unlogged(added),
+        "by": params.by,
+        "rows": _rows(added, dimension, quality, order),
+        "moreRows": len(added.by_key) - len(order),
+        "newest": _newest(view),
+    }
+    if quality is not None:
+        answer["quality"] = quality.total.answer()
+    if params.tree:
+        answer["rows"] = [row | branch.answer() for row, branch in zip(answer["rows"], branches, strict=False)]
+    if params.series:
+        answer["series"] = _series(view, reader, chosen)
+    return answer
+
+
+def add_up(rows: Iterable[Row], chosen: Chosen, dimension: Dimension) -> Added:
+    """Sums by the dimension's labels. What no turn accounts for is kept apart from what turns say."""
+    width = len(dimension.by.keys)
+    by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
+    unlogged = Tally()
+    unpriced, unlogged_models = set(), set()
+    for row in rows:
+        kind = chosen.kinds[row[width]]
+        tier, counts = row[width + 1], row[width + 2 :]
+        if kind.is_unlogged:
+            unlogged.add(kind, tier, counts)
+            unlogged_models.add(kind.model)
+            continue
+        by_key[dimension.label(row[:width], kind)].add(kind, tier, counts)
+        if kind.price is None and counts[0] > counts[_EMPTIES]:
+            unpriced.add(kind.model)
+    # Local days are made of UTC's by moving turns over, which may leave a day with none.
+    kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
+    total = Tally()
+    for tally in kept.values():
+        total.merge(tally)
+    return Added(total, unlogged, kept, sorted(unpriced), sorted(unlogged_models))
+
+
+def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
+    """Which rows are shown: by time the newest, else the dearest."""
+    if dimension.is_time:
+        return sorted(added.by_key, key=_by_time)[-limit:]
+    return sorted(added.by_key, key=lambda key: _by_cost(key, added.by_key[key]))[:limit]
+
+
+def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: list[Any]) -> list[dict[str, Any]]:
+    whole = added.total.units
+    rows = []
+    for key, named in zip(keys, dimension.named(keys), strict=True):
+        tally = added.by_key[key]
+        share = tally.units / whole if whole and tally.cost_usd is not None else None
+        row = {**named, **tally.answer(), "share": share}
+        if quality is not None:
+            row["quality"] = quality.of(key).answer()
+        rows.append(row)
+    return rows
+
+
+def _by_time(key: Any) -> Any:
+    """An hour that comes twice comes first with the larger distance from UTC."""
+    return (key[0], -key[1]) if isinstance(key, tuple) else key
+
+
+def _by_cost(key: Hashable, tally: Tally) -> tuple[Any, ...]:
+    return (-tally.units, -tally.turns, -tally.empty, key is None, str(key))
+
+
+def _unlogged(added: Added) -> dict[str, Any] | None:
+    """What harnesses say they used beyond their logs; not in the totals."""
+    if added.unlogged.is_nothing:
+        return None
+    return {
+        "usage": usage(added.unlogged.tokens),
+        "costUsd": added.unlogged.cost_usd,
+        "models": added.unlogged_models,
+    }
+
+
+def _series(view: View, reader: Reader, chosen: Chosen) -> list[dict[str, Any]]:
+    """Turns and cost by day, for small charts."""
+    days = dimensions.dimension(view, "day", chosen.selection)
+    by_day: dict[Any, Tally] = add_up(reader.read(days.by), chosen, days).by_key
+    order = sorted(by_day)
+    return [
+        {**named, "turns": by_day[key].turns, "costUsd": by_day[key].cost_usd}
+        for key, named in zip(order, days.named(order), strict=True)
+    ]
+
+
+def _newest(view: View) -> str | None:
+    """When the newest turn of all was, whatever the filters."""
+    found = view.rows("SELECT max(ts) FROM turns")
+    return to_iso(found[0][0]) if found[0][0] is not None else None

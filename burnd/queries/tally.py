@@ -1,0 +1,96 @@
+"""Sums as reports show them: turns, tokens by kind, exact cost, how much came from the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import add
+from typing import Any
+
+from burnd import protocol
+from burnd.pricing import SEARCH_UNITS, usd
+from burnd.queries.kinds import Kind
+
+
+class Tally:
+    """A growing sum over turns. `units` counts what has a price, 10^-15 USD each."""
+
+    __slots__ = ("edits", "empty", "one_shots", "open", "partial", "tokens", "turns", "units", "unpriced")
+
+    def __init__(self) -> None:
+        self.turns = self.open = self.partial = self.empty = self.unpriced = 0
+        self.tokens = [0] * 6
+        self.units = self.edits = self.one_shots = 0
+
+    def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
+        """Takes in turns of one kind, as `reading` counts them."""
+        n, i, o, r, read, five, hour, searches, partials, empties, edits, one_shots = counts
+        tokens = self.tokens
+        tokens[0] += i
+        tokens[1] += o
+        tokens[2] += r
+        tokens[3] += read
+        tokens[4] += five
+        tokens[5] += hour
+        rates = kind.own_rates if tier is None else kind.rates(tier)
+        if rates is not None:
+            a, b, c, d, e, f = rates
+            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * SEARCH_UNITS
+        if kind.is_unlogged:
+            return
+        turns = n - empties
+        self.turns += turns
+        self.partial += partials
+        self.empty += empties
+        self.edits += edits
+        self.one_shots += one_shots
+        if kind.is_open:
+            self.open += turns
+        if rates is None:
+            self.unpriced += turns
+
+    def merge(self, other: Tally) -> None:
+        self.turns += other.turns
+        self.open += other.open
+        self.partial += other.partial
+        self.empty += other.empty
+        self.unpriced += other.unpriced
+        self.units += other.units
+        self.edits += other.edits
+        self.one_shots += other.one_shots
+        self.tokens = [*map(add, self.tokens, other.tokens)]
+
+    @property
+    def priced(self) -> int:
+        return self.turns - self.unpriced
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None where nothing has a price."""
+        return float(usd(self.units)) if self.priced or self.units else None
+
+    @property
+    def cache_hit_rate(self) -> float | None:
+        """The share of the context that came from the cache; None where there was no context."""
+        fresh, _, _, read, five, hour = self.tokens
+        context = fresh + read + five + hour
+        return read / context if context else None
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.turns or self.empty or any(self.tokens))
+
+    def answer(self) -> dict[str, Any]:
+        return {
+            "turns": self.turns,
+            "openTurns": self.open,
+            "partialTurns": self.partial,
+            "unpricedTurns": self.unpriced,
+            "emptyTurns": self.empty,
+            "usage": usage(self.tokens),
+            "costUsd": self.cost_usd,
+            "cacheHitRate": self.cache_hit_rate,
+        }
+
+
+def usage(tokens: Sequence[int]) -> dict[str, int]:
+    return dict(zip(protocol.USAGE_FIELDS, tokens, strict=True))

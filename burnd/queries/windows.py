@@ -1,0 +1,148 @@
+"""The messages around a hit: what each says in a few lines, none of them twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from burnd.queries.messages import Line, lines_of
+from burnd.queries.sessions import Known
+from burnd.queries.view import View
+from burnd.recall import Reading, Recall
+from burnd.records import Content
+from burnd.records.codec import clean
+from burnd.search.documents import Names, strings
+from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, passage
+
+_TELLING: Final = ("text", "summary", "tool_use", "tool_result", "thinking", "file")
+_LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
+_ENOUGH: Final = 2 * SNIPPET_BYTES
+_META: Final = ("title", "createdAt", "updatedAt", "messageCount", "source", "project")
+GONE: Final = "content not retained"
+
+
+class Hit(NamedTuple):
+    """A message that was found, by its number along its rail; without one, it is the session's title that matched."""
+
+    known: Known
+    score: float
+    rail: str | None = None
+    msg_idx: int | None = None
+
+
+class Windows:
+    """Draws windows, so many messages before and after each hit. A message is in one window only: the best hit's."""
+
+    def __init__(self, view: View, recall: Recall, spotter: Spotter, before: int, after: int) -> None:
+        self._view, self._recall, self._spotter = view, recall, spotter
+        self._before, self._after = before, after
+        self._shown: set[tuple[int, str, int]] = set()
+
+    def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
+        self._shown = {
+            (hit.known.row, hit.rail, hit.msg_idx) for hit in hits if hit.rail is not None and hit.msg_idx is not None
+        }
+        return [self._drawn(hit) for hit in hits]
+
+    def _drawn(self, hit: Hit) -> dict[str, Any]:
+        facts = hit.known.facts
+        drawn: dict[str, Any] = {
+            "sessionId": hit.known.session_id,
+            "railId": hit.rail,
+            "msgIdx": hit.msg_idx,
+            "score": hit.score,
+            "meta": {name: facts[name] for name in _META},
+        }
+        if hit.rail is None or hit.msg_idx is None:
+            return drawn | self._title(hit, facts)
+        first = max(hit.msg_idx - self._before, 0)
+        lines = lines_of(self._view, hit.known.row, hit.rail, first, hit.msg_idx + self._after + 1)
+        drawn["window"] = self._items(hit.known, hit.rail, lines, hit.msg_idx)
+        return drawn
+
+    def _title(self, hit: Hit, facts: dict[str, Any]) -> dict[str, Any]:
+        """What matched of a title or summary, and how the session begins."""
+        text = "\n".join(filter(None, (facts["title"], facts["summary"])))
+        found = passage(text, self._spotter.spots(text))
+        rows = self._view.rows(_FIRST, (hit.known.row,))
+        rail = rows[0][0] if rows else None
+        lines = lines_of(self._view, hit.known.row, rail, 0, self._after + 1) if rail is not None else []
+        window = self._items(hit.known, str(rail), lines, None)
+        return {
+            "railId": rail,
+            "msgIdx": window[0]["msgIdx"] if window else None,
+            "matchedTitle": {"snippet": found.text, "highlights": found.highlights, "truncated": found.truncated},
+            "window": window,
+        }
+
+    def _items(self, known: Known, rail: str, lines: Sequence[Line], matched: int | None) -> list[dict[str, Any]]:
+        """A window's messages, as far as no other window has them."""
+        items = []
+        names = Names()
+        with self._recall.opened(known.session_id) as reading:
+            for msg_idx, group in groupby(lines, key=lambda line: line.msg_idx):
+                place = (known.row, rail, msg_idx)
+                if msg_idx == matched:
+                    items.append(self._match(reading, list(group), names))
+                elif place not in self._shown:
+                    self._shown.add(place)
+                    items.append(_neighbour(reading, list(group), names))
+        return items
+
+    def _match(self, reading: Reading, own: Sequence[Line], names: Names) -> dict[str, Any]:
+        records = [record for line in own if (record := reading.record(line.position, line.length)) is not None]
+        names.learn(records)
+        about, found = self._best(records)
+        return _item(own[0], about, found, names) | {"match": True, "highlights": found.highlights}
+
+    def _best(self, records: Sequence[Content]) -> tuple[Content | None, Passage]:
+        """The record with most of what was looked for, and the passage where that is."""
+        best: tuple[Content | None, Passage] = (None, Passage(""))
+        most = -1
+        for record in _by_telling(records):
+            text = told(record)
+            spots = self._spotter.spots(text)
+            different = len({folded(text[begin:end]) for begin, end in spots})
+            if different > most:
+                best, most = (record, passage(text, spots)), different
+        return best
+
+
+def _neighbour(reading: Reading, own: Sequence[Line], names: Names) -> dict[str, Any]:
+    telling = _telling(own) if len(own) > 1 else own
+    read = (reading.record(line.position, line.length, _ENOUGH) for line in telling)
+    records = [record for record in read if record is not None]
+    names.learn(records)
+    opening = passage("\n".join(filter(None, map(told, records))), ())
+    return _item(own[0], records[0] if records else None, opening, names)
+
+
+def _item(line: Line, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "role": about.role if about is not None else line.role,
+        "msgIdx": line.msg_idx,
+        "snippet": found.text if about is not None else GONE,
+        "truncated": found.truncated,
+    }
+    if about is not None and (name := names.of(about)):
+        item["toolName"] = name
+    return item
+
+
+def told(record: Content) -> str:
+    """What a record says, as one text; the name of a tool stands beside it."""
+    texts = list(strings(record))
+    return clean("\n".join(texts[1:] if record.tool_use is not None else texts))
+
+
+def _telling(lines: Sequence[Line]) -> list[Line]:
+    """The records that say most about a message in a few lines."""
+    return sorted(lines, key=lambda line: _TELLING.index(line.kind) if line.kind in _TELLING else 9)[:_LINES_SHOWN]
+
+
+def _by_telling(records: Sequence[Content]) -> list[Content]:
+    return sorted(records, key=lambda record: _TELLING.index(record.kind) if record.kind in _TELLING else 9)
+
+
+_FIRST = "SELECT rail FROM messages WHERE session = ? AND rail <> '' ORDER BY rail <> 'main', rail LIMIT 1"

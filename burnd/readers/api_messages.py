@@ -1,0 +1,223 @@
+"""What a program that calls models itself says of a message: content to keep, and the turn that it was. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from burnd.classify.keywords import prompt_words
+from burnd.readers.claude_content import CALLS
+from burnd.readers.claude_lines import Piece
+from burnd.readers.claude_tools import arguments_of, result_of
+from burnd.readers.claude_usage import Bill
+from burnd.readers.holding import Holding, turn_of
+from burnd.readers.weights import size
+from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
+from burnd.records.base import camel
+from burnd.records.content import Kind, Role
+
+MAIN: Final = "main"
+_NULL: Final = msgspec.Raw(b"null")
+_ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "tool": "tool_result", "system": "system"}
+_pieces: msgspec.json.Decoder[str | list[Piece]] = msgspec.json.Decoder(str | list[Piece])
+
+
+class NotContent(ValueError):
+    """Raised when a message's content is neither a text nor a list of blocks."""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
+    """One message as it is handed over. An answer with a `model` is a turn, with what its `usage` says.
+
+    `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result.
+    """
+
+    id: str
+    role: Literal["user", "assistant", "tool", "system"] = "assistant"
+    ts: str | None = None
+    rail: str = MAIN
+    content: msgspec.Raw = _NULL
+    model: str | None = None
+    provider: str | None = None
+    usage: dict[str, Any] | None = None
+    stop_reason: str | None = None
+
+    @property
+    def is_turn(self) -> bool:
+        return self.role == "assistant" and self.model is not None
+
+
+class Came(NamedTuple):
+    """What came back from a call."""
+
+    call_id: str
+    hash: str
+    failed: bool
+
+
+class Read(NamedTuple):
+    """A message read: its records, what it puts before the model or what it made, its calls and what came back."""
+
+    given: Given
+    ts: str
+    content: list[Content]
+    blocks: tuple[Block, ...]
+    calls: tuple[ToolCall, ...] = ()
+    files: tuple[str, ...] = ()
+    came: tuple[Came, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+def read(session_id: str, given: Given, ts: str) -> Read:
+    """A message taken apart. Raises NotContent."""
+    pieces = _opened(given)
+    records = [_record(session_id, given, ts, b, piece) for b, piece in enumerate(pieces)]
+    content = [record for record in records if record is not None]
+    blocks = tuple(block for piece in pieces if (block := _block(given.role, piece)) is not None)
+    asked = [arguments_of(piece) for piece in pieces if piece.type in CALLS]
+    answered = [(piece, result_of(piece.tool_use_id, piece.content)) for piece in pieces if piece.type == "tool_result"]
+    text = "\n".join(piece.text for piece in pieces if piece.text)
+    return Read(
+        given,
+        ts,
+        content,
+        blocks,
+        calls=tuple(one.call for one in asked),
+        files=tuple(dict.fromkeys(one.file for one in asked if one.file)),
+        came=tuple(Came(piece.tool_use_id or "", found.hash, bool(piece.is_error)) for piece, found in answered),
+        words=prompt_words(text) if given.role == "user" else (),
+    )
+
+
+class Setting(NamedTuple):
+    """Where a turn stands: its session and project, its number along its rail, and what led to it."""
+
+    session_id: str
+    source: str
+    turn_index: int
+    project: str | None = None
+    project_key: str | None = None
+    entered: tuple[Block, ...] = ()
+    prompt_id: str | None = None
+    words: tuple[str, ...] = ()
+
+
+def turn(read: Read, bill: Bill, setting: Setting) -> Turn:
+    """The turn that an answer was."""
+    given = read.given
+    holding = Holding(
+        message_id=given.id,
+        session_id=setting.session_id,
+        rail_id=given.rail,
+        turn_index=setting.turn_index,
+        ts=read.ts,
+        source=setting.source,
+        settled=True,
+        rank=0,
+        usage=bill.usage,
+        model=given.model or "",
+        stop_reason=given.stop_reason,
+        speed=bill.speed,
+        server_tools=bill.server_tools,
+        final=True,
+        calls=read.calls,
+        entered=setting.entered,
+        made=read.blocks,
+        files=read.files,
+        project=setting.project,
+        prompt_id=setting.prompt_id,
+        prompt_words=setting.words,
+    )
+    made = turn_of(holding)
+    return msgspec.structs.replace(made, basis=None, provider=given.provider, project_key=setting.project_key)
+
+
+def answered(turn: Turn, came: Sequence[Came]) -> Turn:
+    """The turn with what its calls brought back; the same turn when it was known already."""
+    found = {one.call_id: one for one in came}
+    calls = tuple(
+        msgspec.structs.replace(call, result_hash=found[call.id].hash, is_error=found[call.id].failed)
+        if call.id in found
+        else call
+        for call in turn.tool_calls
+    )
+    return turn if calls == turn.tool_calls else msgspec.structs.replace(turn, tool_calls=calls)
+
+
+def answered_before(calls: Sequence[ToolCall], old: Turn) -> tuple[ToolCall, ...]:
+    """The calls of a turn that is said again, with what is known of them from before."""
+    known = {call.id: call for call in old.tool_calls}
+    return tuple(
+        msgspec.structs.replace(call, result_hash=known[call.id].result_hash, is_error=known[call.id].is_error)
+        if call.id in known
+        else call
+        for call in calls
+    )
+
+
+def _opened(given: Given) -> list[Piece]:
+    data = bytes(given.content)
+    if data == b"null":
+        return []
+    try:
+        content = _pieces.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        reason = str(error)[:200]
+        raise NotContent(f"content is a text or a list of blocks: {reason}") from None
+    if isinstance(content, str):
+        return [Piece(type="text", text=content)] if content else []
+    return content
+
+
+def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Content | None:
+    kind, role = _kind_of(piece), _ROLES[given.role]
+    if kind is None:
+        return None
+    use = result = text = None
+    if kind == "tool_use":
+        use = ToolUse(id=piece.id or "", name=piece.name or "", input=piece.input or _NULL)
+    elif kind == "tool_result":
+        role, call_id = "tool_result", piece.tool_use_id or ""
+        result = ToolResult(tool_use_id=call_id, content=piece.content or _NULL, is_error=piece.is_error)
+    else:
+        text = piece.thinking or piece.text
+    return Content(
+        session_id=session_id,
+        rail_id=given.rail,
+        message_id=given.id,
+        n=0,
+        b=b,
+        ts=ts,
+        role=role,
+        kind=kind,
+        text=text,
+        tool_use=use,
+        tool_result=result,
+    )
+
+
+def _kind_of(piece: Piece) -> Kind | None:
+    """None for a block that nothing is kept of."""
+    if piece.type in CALLS:
+        return "tool_use"
+    if piece.type == "tool_result":
+        return "tool_result"
+    if piece.thinking:
+        return "thinking"
+    return "text" if piece.text else None
+
+
+def _block(role: str, piece: Piece) -> Block | None:
+    """A block by its kind and size, as turns keep it."""
+    if piece.type in CALLS:
+        return Block(kind="call", bytes=len(piece.input), call_id=piece.id)
+    if piece.type == "tool_result":
+        return Block(kind="result", bytes=len(piece.content), call_id=piece.tool_use_id)
+    if piece.thinking:
+        return Block(kind="thinking", bytes=size(piece.thinking))
+    if piece.text:
+        kind = {"assistant": "text", "user": "prompt", "tool": "result"}.get(role, "reminder")
+        return Block(kind=kind, bytes=size(piece.text))
+    return None

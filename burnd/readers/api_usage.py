@@ -1,0 +1,97 @@
+"""What a provider's own usage object says was billed: disjoint counts, from Anthropic's, OpenAI's and Gemini's forms.
+
+Anthropic counts input beside what came from and went to the cache. OpenAI and Gemini count what came from the cache
+within the input; OpenAI counts reasoning within the output, Gemini beside it. Gemini's Python SDK writes the same
+names in snake case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from burnd.readers.claude_lines import UsageLine
+from burnd.readers.claude_usage import Bill, bill_of, count
+from burnd.records import Usage
+
+ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
+API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
+
+
+class NotUsage(ValueError):
+    """Raised when an object is not a usage object of the provider it is said to be of; says what is wrong."""
+
+
+def bill(source: ApiSource, usage: Mapping[str, Any]) -> Bill:
+    """The usage object as one bill. Raises NotUsage."""
+    if source == "anthropic-api":
+        return _anthropic(usage)
+    return Bill(_openai(usage) if source == "openai-api" else _gemini(usage))
+
+
+def source_of(usage: Mapping[str, Any]) -> ApiSource | None:
+    """Whose usage object this is, told by the names in it; None where it could be anybody's."""
+    if "promptTokenCount" in usage or "prompt_token_count" in usage:
+        return "gemini-api"
+    if usage.keys() & {"prompt_tokens", "input_tokens_details", "total_tokens"}:
+        return "openai-api"
+    return "anthropic-api" if "input_tokens" in usage else None
+
+
+def _anthropic(usage: Mapping[str, Any]) -> Bill:
+    try:
+        line = msgspec.convert(usage, UsageLine)
+    except msgspec.ValidationError as error:
+        raise NotUsage(f"the usage object is not one of Anthropic's: {error}") from None
+    if line.input_tokens is None and line.output_tokens is None:
+        raise NotUsage("Anthropic's usage object has input_tokens and output_tokens")
+    return bill_of(line)
+
+
+def _openai(usage: Mapping[str, Any]) -> Usage:
+    """Both of its forms: `prompt_tokens` of chat completions and `input_tokens` of responses."""
+    given = _number(usage, "prompt_tokens", "input_tokens")
+    made = _number(usage, "completion_tokens", "output_tokens")
+    if given is None and made is None:
+        raise NotUsage(
+            "OpenAI's usage object has prompt_tokens and completion_tokens, or input_tokens and output_tokens"
+        )
+    cached = _number(_details(usage, "prompt_tokens_details", "input_tokens_details"), "cached_tokens")
+    reasoning = _number(_details(usage, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
+    return _net(count(given), count(made), count(cached), count(reasoning))
+
+
+def _gemini(usage: Mapping[str, Any]) -> Usage:
+    """What a tool put into the prompt is counted beside the prompt, and billed as input too."""
+    given = _number(usage, "promptTokenCount", "prompt_token_count")
+    made = _number(usage, "candidatesTokenCount", "candidates_token_count")
+    if given is None and made is None:
+        raise NotUsage("Gemini's usage object has promptTokenCount and candidatesTokenCount")
+    cached = count(_number(usage, "cachedContentTokenCount", "cached_content_token_count"))
+    thoughts = count(_number(usage, "thoughtsTokenCount", "thoughts_token_count"))
+    by_tools = count(_number(usage, "toolUsePromptTokenCount", "tool_use_prompt_token_count"))
+    return _net(count(given) + by_tools, count(made) + thoughts, cached, thoughts)
+
+
+def _net(given: int, made: int, cached: int, reasoning: int) -> Usage:
+    cached, reasoning = min(cached, given), min(reasoning, made)
+    return Usage(input=given - cached, output=made - reasoning, reasoning=reasoning, cache_read=cached)
+
+
+def _number(usage: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these counts that is there. Raises NotUsage when it is no number."""
+    for name in names:
+        value = usage.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise NotUsage(f"{name} is a whole number, not {str(value)[:40]!r}")
+        return value
+    return None
+
+
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    found = next((usage[name] for name in names if isinstance(usage.get(name), Mapping)), None)
+    return found if found is not None else {}

@@ -1,0 +1,193 @@
+"""The rows of opencode's database as they are handed over, and the shapes of the JSON in their `data`."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
+
+Number = int | float | None
+
+
+class PartRow(NamedTuple):
+    """A row of `part`; its message's rows are handed over in the order of their ids, as opencode reads them."""
+
+    id: str
+    updated: int
+    data: bytes
+
+
+class MessageRow(NamedTuple):
+    """A row of `message` with all its parts."""
+
+    id: str
+    created: int
+    updated: int
+    data: bytes
+    parts: tuple[PartRow, ...] = ()
+
+
+class SessionRow(NamedTuple):
+    """What a row of `session` tells; what an older schema has no column for is None."""
+
+    id: str
+    created: int
+    parent: str | None = None
+    directory: str | None = None
+    title: str | None = None
+    version: str | None = None
+    agent: str | None = None
+
+
+class CacheTokens(msgspec.Struct):
+    """Tokens read from and written to the provider's cache."""
+
+    read: Number = None
+    write: Number = None
+
+
+class Tokens(msgspec.Struct):
+    """What a step used. Early releases do not write `total`."""
+
+    total: Number = None
+    input: Number = None
+    output: Number = None
+    reasoning: Number = None
+    cache: CacheTokens | None = None
+
+
+class Times(msgspec.Struct):
+    """Milliseconds since 1970; which of them are there depends on whose times they are."""
+
+    created: Number = None
+    completed: Number = None
+    start: Number = None
+    end: Number = None
+
+
+class FailureData(msgspec.Struct, rename="camel"):
+    """Of an error only its number is read: the rest may quote what a provider sent."""
+
+    status_code: int | None = None
+
+
+class Failure(msgspec.Struct):
+    """Why a step ended without an answer."""
+
+    name: str | None = None
+    data: FailureData | None = None
+
+
+class Path(msgspec.Struct):
+    """Where a step worked."""
+
+    cwd: str | None = None
+
+
+class MessageData(msgspec.Struct):
+    """`message.data` of either role. `summary` is an object on user rows and true on a compaction's answer."""
+
+    role: str | None = None
+    time: Times | None = None
+    agent: str | None = None
+    parent: str | None = msgspec.field(default=None, name="parentID")
+    model: str | None = msgspec.field(default=None, name="modelID")
+    provider: str | None = msgspec.field(default=None, name="providerID")
+    path: Path | None = None
+    tokens: Tokens | None = None
+    finish: str | None = None
+    error: Failure | None = None
+    summary: msgspec.Raw = msgspec.Raw(b"")
+
+
+class ToolMetadata(msgspec.Struct, rename="camel"):
+    """What a tool says of its own run, as far as it matters; much of the rest repeats its output."""
+
+    exit: int | None = None
+    session_id: str | None = None
+    output_path: str | None = None
+
+
+class Attachment(msgspec.Struct):
+    """A file part, on its own or within a tool's answer."""
+
+    mime: str | None = None
+    filename: str | None = None
+    url: str | None = None
+
+
+class ToolState(msgspec.Struct):
+    """How far a call has come: pending, running, completed or error."""
+
+    status: str | None = None
+    input: msgspec.Raw = msgspec.Raw(b"")
+    output: str | None = None
+    error: str | None = None
+    metadata: ToolMetadata | None = None
+    time: Times | None = None
+    attachments: list[Attachment] | None = None
+
+
+class PartData(msgspec.Struct):
+    """`part.data` of every type; a field means what it means for that type."""
+
+    type: str | None = None
+    text: str | None = None
+    synthetic: bool | None = None
+    ignored: bool | None = None
+    metadata: msgspec.Raw = msgspec.Raw(b"")
+    tool: str | None = None
+    call_id: str | None = msgspec.field(default=None, name="callID")
+    state: ToolState | None = None
+    tokens: Tokens | None = None
+    hash: str | None = None
+    files: list[str] | None = None
+    mime: str | None = None
+    filename: str | None = None
+    url: str | None = None
+    auto: bool | None = None
+    prompt: str | None = None
+    time: Times | None = None
+    error: Failure | None = None
+
+
+class Part(NamedTuple):
+    """A part that could be read, and its row's id."""
+
+    id: str
+    data: PartData
+
+
+class Opened(NamedTuple):
+    """A message's JSON, with the parts that could be read; `rejected` counts those that could not."""
+
+    data: MessageData
+    parts: list[Part]
+    rejected: int
+
+
+_messages: Final = SafeDecoder(MessageData)
+_parts: Final = SafeDecoder(PartData)
+
+
+def opened(row: MessageRow) -> Opened | Rejected:
+    """What is in a message's row and its parts; Rejected where the message itself cannot be read."""
+    message = _messages.decode(row.data)
+    if isinstance(message, Rejected):
+        return message
+    data = message.value if isinstance(message, Repaired) else message
+    parts, rejected = [], 0
+    for part in row.parts:
+        found = _parts.decode(part.data)
+        if isinstance(found, Rejected):
+            rejected += 1
+        else:
+            parts.append(Part(part.id, found.value if isinstance(found, Repaired) else found))
+    return Opened(data, parts, rejected)
+
+
+def milliseconds(value: Number) -> int | None:
+    """A time of the row's JSON as whole milliseconds."""
+    return int(value) if value is not None and 0 <= value < 1 << 53 else None

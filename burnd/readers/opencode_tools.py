@@ -1,0 +1,142 @@
+"""Calls in opencode's `tool` parts: what they worked on, what came back, whom they started."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.classify.tools import kind
+from burnd.readers.opencode_rows import Attachment, Opened, PartData, ToolMetadata, ToolState
+from burnd.readers.safe_json import Unpacked, unpack
+from burnd.readers.targets import first_word, host_of, text_target, verb_of
+from burnd.readers.weights import args_hash, decoded_size, short_hash, size
+from burnd.records import Block, ToolCall
+
+TASK: Final = "task"
+INVALID: Final = "invalid"
+_NAMED_BY: Final = {
+    "read": "filePath",
+    "edit": "filePath",
+    "write": "filePath",
+    "multiedit": "filePath",
+    "lsp": "filePath",
+    "grep": "path",
+    "glob": "path",
+    "list": "path",
+    TASK: "subagent_type",
+    INVALID: "tool",
+}
+_FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
+_PATCHES: Final = frozenset({"patch", "apply_patch"})
+_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_MOST_PATCHED: Final = 100
+_ANSWERED: Final = {"completed", "error"}
+
+
+class Call(NamedTuple):
+    """A call as the ledger keeps it, the files it names, its sizes, and the session it started.
+
+    `input` are its arguments as JSON that any reader can open, `answer` what came back, if anything did.
+    """
+
+    call: ToolCall
+    made: Block
+    came_back: tuple[Block, ...]
+    files: tuple[str, ...]
+    child: str | None
+    input: msgspec.Raw
+    answer: str | None
+
+
+def calls_in(opened: Opened) -> dict[int, Call]:
+    """The calls of a message by the number of their part."""
+    return {n: call_of(part) for n, (_, part) in enumerate(opened.parts) if part.type == "tool"}
+
+
+def call_of(part: PartData) -> Call:
+    """The call in a `tool` part. While it runs it has no answer; a command that failed is `completed` all the same."""
+    name, call_id = part.tool or "", part.call_id or ""
+    state = part.state or ToolState()
+    value, opened = unpack(state.input) if state.input else Unpacked(None, state.input)
+    given: dict[str, Any] = value if isinstance(value, dict) else {}
+    files = _files_of(name, given)
+    answer = _answer_of(state)
+    call = ToolCall(
+        id=call_id,
+        name=name,
+        target=_target_of(name, given, files),
+        args_hash=args_hash(state.input, value) if state.input else None,
+        result_hash=short_hash(answer.encode()) if answer is not None else None,
+        is_error=_has_failed(name, state) if answer is not None else None,
+    )
+    return Call(
+        call,
+        made=Block(kind="call", bytes=len(state.input), call_id=call_id),
+        came_back=_came_back(call_id, answer, state),
+        files=files,
+        child=state.metadata.session_id if name == TASK and state.metadata is not None else None,
+        input=opened,
+        answer=answer,
+    )
+
+
+def attached_block(file: Attachment, call_id: str | None = None) -> Block | None:
+    """A file's weight, where its bytes are in the row; what is only named is shown to the model as text."""
+    data = inline_data(file)
+    if data is None:
+        return None
+    what = "image" if (file.mime or "").startswith("image/") else "file"
+    return Block(kind=what, bytes=decoded_size(data), call_id=call_id)
+
+
+def inline_data(file: Attachment) -> str | None:
+    """The base64 of a `data:` address."""
+    url = file.url or ""
+    head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
+    return data if comma and head.endswith(";base64") else None
+
+
+def _answer_of(state: ToolState) -> str | None:
+    if state.status not in _ANSWERED:
+        return None
+    return (state.error if state.status == "error" else state.output) or ""
+
+
+def _has_failed(name: str, state: ToolState) -> bool:
+    """An error, a call of a tool that does not exist, or a command that ended with an exit code other than zero."""
+    if state.status == "error" or name == INVALID:
+        return True
+    code = (state.metadata or ToolMetadata()).exit
+    return kind(name) == "shell" and code is not None and code != 0
+
+
+def _came_back(call_id: str, answer: str | None, state: ToolState) -> tuple[Block, ...]:
+    if answer is None:
+        return ()
+    files = [block for file in state.attachments or () if (block := attached_block(file, call_id)) is not None]
+    return (Block(kind="result", bytes=size(answer), call_id=call_id), *files)
+
+
+def _target_of(name: str, given: dict[str, Any], files: tuple[str, ...]) -> str | None:
+    """A path, a command's verb, a host, an agent's type or a skill's name; what was searched for is content."""
+    if kind(name) == "shell":
+        return verb_of(given.get("command"))
+    if name == "webfetch":
+        return host_of(given.get("url"))
+    if name == "skill":
+        return first_word(given.get("name"))
+    if name in _PATCHES:
+        return files[0] if len(files) == 1 else None
+    key = _NAMED_BY.get(name)
+    return text_target(given.get(key)) if key else None
+
+
+def _files_of(name: str, given: dict[str, Any]) -> tuple[str, ...]:
+    if name in _PATCHES:
+        text = given.get("patchText") or given.get("patch")
+        found = _PATCHED_FILE.findall(text) if isinstance(text, str) else []
+        return tuple(dict.fromkeys(target for path in found[:_MOST_PATCHED] if (target := text_target(path))))
+    path = text_target(given.get("filePath")) if name in _FILE_TOOLS else None
+    return (path,) if path is not None else ()

@@ -1,0 +1,43 @@
+"""What a step of opencode's was billed: disjoint counts, whichever release wrote them down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from burnd.readers.opencode_rows import CacheTokens, Number, Tokens
+from burnd.records import Usage
+
+_MOST: Final = 1 << 40
+
+
+def usage_of(message: Tokens | None, steps: Sequence[Tokens]) -> Usage:
+    """The tokens of a message and of its `step-finish` parts as one bill.
+
+    A message has one step in practice. One of several steps says only what the last of them used, so these are
+    added up; one whose row was not brought up to date before the end says nothing, and its step does.
+    """
+    stated = net_usage(message) if message is not None else Usage()
+    summed = Usage()
+    for step in steps:
+        summed += net_usage(step)
+    return max(stated, summed, key=total)
+
+
+def net_usage(tokens: Tokens) -> Usage:
+    """Output without reasoning: before 1.3.16 it was counted within, which the stated total gives away."""
+    cache = tokens.cache or CacheTokens()
+    given, output, reasoning = count(tokens.input), count(tokens.output), count(tokens.reasoning)
+    read, written = count(cache.read), count(cache.write)
+    if reasoning and tokens.total is not None and count(tokens.total) == given + output + read + written:
+        output = max(0, output - reasoning)
+    return Usage(input=given, output=output, reasoning=reasoning, cache_read=read, cache_create_5m=written)
+
+
+def count(tokens: Number) -> int:
+    """A count that can be added up; a number no model can have billed counts as none."""
+    return int(tokens) if tokens is not None and 0 <= tokens < _MOST else 0
+
+
+def total(usage: Usage) -> int:
+    return usage.context + usage.output + usage.reasoning

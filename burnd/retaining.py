@@ -1,0 +1,69 @@
+"""Retention on a timer: old content goes at start and every hour, unless the clock cannot be trusted to say how old."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import msgspec
+import structlog
+
+from burnd.config import Settings
+from burnd.errors import NotNow
+from burnd.index.store import CursorChange
+from burnd.ledger.retention import ClockReading, ClockTrust
+from burnd.pipeline import Batch, Pipeline, wall_ms
+
+log = structlog.get_logger()
+EVERY_S = 3600
+_SUSPECT = "the clock ran ahead of real time, so nothing is deleted by its word"
+
+
+class Retaining:
+    """Prunes by the settings. What it cannot do it says in `notices`."""
+
+    def __init__(self, pipeline: Pipeline, settings: Settings, notices: dict[str, str]) -> None:
+        self._pipeline = pipeline
+        self._keep_ms = settings.retention_ms
+        self._notices = notices
+
+    async def run(self) -> None:
+        if self._keep_ms is None:
+            return
+        while True:
+            try:
+                await self._prune(self._keep_ms)
+            except NotNow as error:
+                log.warning("retention.waiting", reason=str(error))
+            await anyio.sleep(EVERY_S)
+
+    async def _prune(self, keep_ms: int) -> None:
+        trust = await self._trust_after(read_clocks())
+        if trust.suspect is not None:
+            log.error("retention.refused", reason="the clock ran ahead of real time")
+            self._notices[_SUSPECT] = "mend the clock; one that runs evenly for a day is believed again"
+            return
+        self._notices.pop(_SUSPECT, None)
+        pruned = await self._pipeline.prune_content(keep_ms)
+        if pruned.files:
+            log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
+
+    async def _trust_after(self, now: ClockReading) -> ClockTrust:
+        """What to believe of the clock, remembered across restarts of the daemon."""
+        saved = await self._pipeline.index.cursor("retention", "clock")
+        trust = msgspec.json.decode(saved, type=ClockTrust).next(now) if saved else ClockTrust(now)
+        await self._pipeline.commit(Batch(cursors=[CursorChange("retention", "clock", msgspec.json.encode(trust))]))
+        return trust
+
+
+def read_clocks() -> ClockReading:
+    boot = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return ClockReading(wall_ms(), time.clock_gettime_ns(boot) // 1_000_000, _boot_id())
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""

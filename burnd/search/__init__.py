@@ -1,0 +1,1 @@
+"""Search: finds a conversation again by its words. The way of the data to the ledger knows nothing of it."""

@@ -1,0 +1,175 @@
+"""What is searched: a document for each message, its words by who said them, and one for a session's title. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.records import Content
+from burnd.records.codec import hash_of
+from burnd.records.times import to_ms
+
+USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
+# A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
+# a word in a short answer is worth more than one in a long dump.
+WEIGHTS: Final = {SUMMARY: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
+MESSAGE_FIELDS: Final = (USER, TOOL, REST)
+TITLE_FIELDS: Final = (TITLE, SUMMARY)
+
+LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
+# A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
+_WHO: Final = "You are "
+_SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
+
+
+class Place(NamedTuple):
+    """Where a message stands; an empty message id means the session's title and summary."""
+
+    session_id: str
+    rail: str
+    message_id: str
+
+    def written(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def read_place(data: bytes) -> Place:
+    return _places.decode(data)
+
+
+@lru_cache(maxsize=1024)
+def session_key(session_id: str) -> int:
+    """A number for a session, the same in every process and whatever row it has in the index."""
+    return hash_of(session_id.encode())
+
+
+_places = msgspec.json.Decoder(Place)
+
+
+class Document(NamedTuple):
+    """What is to be found of one message or title: texts by field, and what it can be filtered by."""
+
+    place: Place
+    ts: int
+    texts: Mapping[str, Sequence[str]]
+    roles: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
+
+
+class Names:
+    """Which tool a call was of, so that its result can be found by it."""
+
+    def __init__(self, calls: Iterable[tuple[str, str]] = ()) -> None:
+        self._of = dict(calls)
+
+    def learn(self, records: Iterable[Content]) -> None:
+        for record in records:
+            if record.tool_use is not None:
+                self._of[record.tool_use.id] = record.tool_use.name
+
+    def of(self, record: Content) -> str | None:
+        if record.tool_use is not None:
+            return record.tool_use.name
+        return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
+
+
+def message_documents(place: Place, records: Sequence[Content], names: Names) -> list[Document]:
+    """The documents of a message: one, or several where it is very long, or none where nothing can be found."""
+    names.learn(records)
+    texts: dict[str, list[str]] = {}
+    for record in records:
+        if (field := _field(record)) is not None:
+            texts.setdefault(field, []).extend(strings(record))
+    if not any(texts.values()):
+        return []
+    ts = to_ms(min(record.ts for record in records))
+    roles = frozenset(record.role for record in records)
+    tools = frozenset(name.lower() for record in records if (name := names.of(record)))
+    return [Document(place, ts, part, roles, tools) for part in _parts(texts)]
+
+
+def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
+    texts = {field: [text] for field, text in ((TITLE, title), (SUMMARY, summary)) if text}
+    return Document(title_place(session_id), ts, texts) if texts else None
+
+
+def title_place(session_id: str) -> Place:
+    return Place(session_id, "", "")
+
+
+def _field(record: Content) -> str | None:
+    if record.role == "system" and isinstance(record.text, str) and _is_system_prompt(record.text):
+        return None
+    if record.tool_use is not None:
+        return TOOL
+    return USER if record.role == "user" and record.kind == "text" else REST
+
+
+def _is_system_prompt(text: str) -> bool:
+    if text.startswith(_WHO) or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD]):
+        return True
+    return text.startswith("[{") and '"input_schema"' in text
+
+
+def strings(record: Content) -> Iterator[str]:
+    """Every text in a record that a person could look for."""
+    if isinstance(record.text, str):
+        yield record.text
+    if record.tool_use is not None:
+        yield record.tool_use.name
+        yield from _in_json(record.tool_use.input)
+    if record.tool_result is not None:
+        yield from _in_json(record.tool_result.content)
+    if record.file is not None and record.file.name:
+        yield record.file.name
+
+
+def _in_json(raw: msgspec.Raw) -> Iterator[str]:
+    """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
+    data = bytes(raw)
+    if data.startswith(b'{"blob"') and b'"lost"' in data:
+        return
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        yield data.decode("utf-8", "replace")
+    else:
+        yield from _leaves(value)
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            yield item
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+        elif isinstance(item, list):
+            waiting.extend(reversed(item))
+        elif item is not None and not isinstance(item, bool):
+            yield str(item)
+
+
+def _parts(texts: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Sequence[str]]]:
+    """The texts in pieces that are not too long for one document, cut between words where there are any."""
+    if sum(len(text) for some in texts.values() for text in some) <= LONGEST:
+        yield texts
+        return
+    for field, some in texts.items():
+        for text in some:
+            begin = 0
+            while begin < len(text):
+                end = _cut(text, begin, begin + LONGEST)
+                yield {field: [text[begin:end]]}
+                begin = end
+
+
+def _cut(text: str, begin: int, end: int) -> int:
+    if end >= len(text):
+        return len(text)
+    space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
+    return space if space > begin else end

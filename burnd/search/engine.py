@@ -1,0 +1,145 @@
+"""One folder of tantivy's: its fields, what is put in, taken out and committed. All of tantivy that writes is here."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import tantivy
+
+from burnd.ledger import files
+from burnd.records.codec import hash_of
+from burnd.search.documents import MESSAGE_FIELDS, TITLE_FIELDS, Document, Place, session_key
+from burnd.search.words import LONGEST_WORD, spelled_out
+
+LAYOUT: Final = 1  # goes up when fields or words change: an index of another layout is made anew
+# What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
+# taken while a backlog is read, since every commit gives it back.
+HEAP: Final = 60_000_000
+_WORDS: Final = "words"
+
+
+class Unusable(Exception):
+    """Raised when the files of an index cannot be read or written; `str` says why."""
+
+
+def analyzer() -> tantivy.TextAnalyzer:
+    """Runs of letters and digits, accents and case folded: what every text and every query goes through."""
+    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(
+        tantivy.Filter.remove_long(LONGEST_WORD + 1)
+    )
+    return folded.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
+
+
+def _schema() -> tantivy.Schema:
+    """Positions are left out: they would double the size, and phrases can be checked against the content."""
+    builder = tantivy.SchemaBuilder()
+    for field in (*MESSAGE_FIELDS, *TITLE_FIELDS):
+        builder.add_text_field(field, tokenizer_name=_WORDS, index_option="freq")
+    for field in ("role", "called"):
+        builder.add_text_field(field, tokenizer_name="raw", index_option="basic")
+    builder.add_integer_field("session", indexed=True, fast=True)
+    builder.add_integer_field("message", indexed=True)
+    builder.add_integer_field("ts", fast=True)
+    builder.add_bytes_field("place", stored=True)
+    return builder.build()
+
+
+class Engine:
+    """An index in a folder, made when there is none. Writing is for one thread at a time; finding for any."""
+
+    def __init__(self, folder: Path) -> None:
+        files.make_folder(folder)
+        self.folder = folder
+        self.schema = _schema()
+        self.analyzer = analyzer()
+        with in_our_words():
+            self._index = tantivy.Index(self.schema, str(folder))
+            self._index.register_tokenizer(_WORDS, self.analyzer)
+            self.searcher = self._index.searcher()
+        self._writer: tantivy.IndexWriter | None = None
+
+    def add(self, document: Document) -> None:
+        """Adds a document; one of the same message must have been taken out before."""
+        made = tantivy.Document()
+        for field, texts in document.texts.items():
+            plain, parts = spelled_out("\n".join(texts))
+            made.add_text(field, plain)
+            if parts:
+                made.add_text(field, parts)
+        for role in document.roles:
+            made.add_text("role", role)
+        for tool in document.tools:
+            made.add_text("called", tool)
+        written = document.place.written()
+        made.add_integer("session", session_key(document.place.session_id))
+        made.add_integer("message", hash_of(written))
+        made.add_integer("ts", document.ts)
+        made.add_bytes("place", written)
+        with in_our_words():
+            self._open_writer().add_document(made)
+
+    def remove(self, place: Place) -> None:
+        with in_our_words():
+            self._open_writer().delete_documents_by_term("message", hash_of(place.written()))
+
+    def remove_session(self, session_id: str) -> None:
+        with in_our_words():
+            self._open_writer().delete_documents_by_term("session", session_key(session_id))
+
+    def commit(self) -> int:
+        """Makes everything so far durable and findable; returns the commit's number."""
+        with in_our_words():
+            number = self._open_writer().commit()
+            self._index.reload()
+            self.searcher = self._index.searcher()
+        self._make_private()
+        return number
+
+    def number(self) -> int:
+        """The number of the last commit; 0 where there was none."""
+        with in_our_words():
+            return int(self._open_writer().commit_opstamp)
+
+    def rest(self) -> None:
+        """Lets go of the writer's memory and threads; what was not committed is forgotten."""
+        self._writer = None
+
+    def size(self) -> int:
+        return sum(entry.stat().st_size for entry in self._files())
+
+    def _open_writer(self) -> tantivy.IndexWriter:
+        if self._writer is None:
+            self._writer = self._index.writer(HEAP, 1)
+        return self._writer
+
+    def _make_private(self) -> None:
+        for entry in self._files():
+            if entry.stat().st_mode & 0o177:
+                with contextlib.suppress(FileNotFoundError):
+                    os.chmod(entry.path, 0o600)
+
+    def _files(self) -> Iterator[os.DirEntry[str]]:
+        """The files as they are now; merging may take some away at any time."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    entry.stat()
+                    yield entry
+
+
+@contextlib.contextmanager
+def in_our_words() -> Iterator[None]:
+    """tantivy raises ValueError for what is wrong with its files, RuntimeError for a writer that is gone, and panics.
+
+    A panic of Rust is no Exception in Python, so that nobody takes it for one of theirs: it is told by its name.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
+            raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
+        raise

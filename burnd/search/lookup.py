@@ -1,0 +1,220 @@
+"""From what a person typed to the messages that match it best: terms, put together by hand, never parsed."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import tantivy
+from tantivy import Occur, Query
+
+from burnd.search.documents import MESSAGE_FIELDS, REST, TITLE_FIELDS, USER, WEIGHTS, Place, read_place
+from burnd.search.engine import Engine, in_our_words
+from burnd.search.typed import Typed
+from burnd.search.wanted import Match, Only, Term, Wanted
+from burnd.search.words import camel_parts, spaced
+
+MOST_WORDS: Final = 24
+_LOOKED_UP: Final = 400  # of a long query, the rarest of its first words are taken
+_PART_WEIGHT, _CORRECTED_WEIGHT = 0.3, 0.7
+_CORRECTED: Final = 3  # words of one query, at most
+_CORRECTIONS: Final = 3  # for one word
+_SHORTEST_CORRECTED: Final = 4
+_PAGES: Final = (100, 400, 1600, 3200)
+_MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
+_MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
+
+
+class Lookup:
+    """One look at an index: everything asked through it sees the same state."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._analyzer = engine.analyzer
+        self._schema = engine.schema
+        self._searcher = engine.searcher
+
+    def understand(self, typed: Typed) -> Wanted:
+        """Which words to look for. Unknown ones are corrected, where a known word is one slip away."""
+        fields = (*MESSAGE_FIELDS, *TITLE_FIELDS)
+        terms: dict[str, Term] = {}
+        corrected: dict[str, list[str]] = {}
+        for word, weight in islice(self._words(typed), _LOOKED_UP):
+            term = self._term(word, weight, fields)
+            if term.uses:
+                terms.setdefault(word, term)
+            elif len(corrected) < _CORRECTED and weight == 1.0:
+                better = self._corrections(word, fields)
+                corrected |= {word: [term.word for term in better]} if better else {}
+                for other in better:
+                    terms.setdefault(other.word, other)
+        musts = tuple(dict.fromkeys(word for phrase in typed.phrases for word in self.words(phrase)))
+        chosen = self._chosen(list(terms.values()), musts)
+        shown = tuple(_as_typed(term.word) for term in chosen)
+        return Wanted(chosen, musts, shown, typed.phrases, corrected)
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text as the index has them, whole ones only."""
+        return list(self._analyzer.analyze(spaced(text)))
+
+    def messages(self, wanted: Wanted, only: Only) -> Iterator[Match]:
+        """The messages that match, best first, up to several thousand."""
+        query = self._query(wanted, only, MESSAGE_FIELDS)
+        for page, _ in self._pages(query) if query is not None else ():
+            yield from _allowed(page, only)
+
+    def sessions(self, wanted: Wanted, only: Only) -> Iterator[Match]:
+        """The best message of each session that has one, best first."""
+        query = self._query(wanted, only, MESSAGE_FIELDS)
+        seen: set[int] = set()
+        is_all = query is None
+        for page, is_all in self._pages(query) if query is not None else ():  # noqa: B007 - the last one is asked
+            for match in _allowed(page, only):
+                if match.session not in seen:
+                    seen.add(match.session)
+                    yield match
+        if query is not None and not is_all:
+            # A few long sessions had all the best places: what is there beside them?
+            known = Query.term_set_query(self._schema, "session", sorted(seen))
+            others = self._page(_all_of([query], but=known), _PAGES[0], 0)
+            yield from {match.session: match for match in reversed(_allowed(others, only))}.values()
+
+    def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
+        """The sessions whose title or summary matches, best first."""
+        if only.role is not None or only.tool is not None:
+            return []
+        query = self._query(wanted, only, TITLE_FIELDS)
+        return _allowed(self._page(query, limit, 0), only) if query is not None else []
+
+    def place(self, match: Match) -> Place:
+        with in_our_words():
+            (written,) = self._searcher.doc(match.address).get_all("place")
+        return read_place(bytes(written))
+
+    def _words(self, typed: Typed) -> Iterator[tuple[str, float]]:
+        """Every word with its weight; the parts of a camelCase word count less than the whole, if that is known."""
+        for piece in (*typed.pieces, *typed.phrases):
+            whole = self.words(piece)
+            yield from ((word, 1.0) for word in whole)
+            if parts := self._analyzer.analyze(camel_parts(piece)):
+                known = all(self._term(word, 1.0, MESSAGE_FIELDS).uses for word in whole)
+                yield from ((part, _PART_WEIGHT if known else 1.0) for part in parts)
+
+    def _term(self, word: str, weight: float, fields: Sequence[str]) -> Term:
+        counts = {field: self._searcher.doc_freq(field, word) for field in fields}
+        return Term(word, weight, {field: count for field, count in counts.items() if count})
+
+    def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
+        """Known words that one slip of the fingers makes this one: most used first."""
+        if len(word) < _SHORTEST_CORRECTED or not word.isascii() or word.isdigit():
+            return []
+        near, known = slips(word), list[str]()
+        for field in (REST, USER):  # nearly every word there is stands in one of these
+            if known := [other for other in near if self._searcher.doc_freq(field, other)]:
+                break
+        found = [self._term(other, _CORRECTED_WEIGHT, fields) for other in known]
+        return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
+
+    def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
+        """The words worth looking for: the rarest, and not those that stand in every other message."""
+        rarest = sorted(terms, key=lambda term: term.uses)[:MOST_WORDS]
+        total = self._searcher.num_docs
+        if total < _MANY_DOCUMENTS:
+            return tuple(rarest)
+        telling = [term for term in rarest if term.uses * _COMMON_SHARE < total or term.word in musts]
+        return tuple(telling if len(telling) > 1 else rarest)
+
+    def _query(self, wanted: Wanted, only: Only, fields: Sequence[str]) -> Query | None:
+        """Any of the words, all of those in phrases, within what it is narrowed to."""
+        any_of = [
+            (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * term.weight))
+            for term in wanted.terms
+            for field in fields
+            if field in term.counts
+        ]
+        if not any_of:
+            return None
+        # Kept flat, and alone where nothing narrows it: so tantivy passes over most of what cannot win.
+        query = Query.boolean_query(any_of)
+        needed = [self._anywhere(word, fields) for word in wanted.musts] + self._narrowed(only, fields)
+        return _all_of([query, *needed]) if needed else query
+
+    def _anywhere(self, word: str, fields: Sequence[str]) -> Query:
+        return _silent(Query.boolean_query([(Occur.Should, self._weighed(field, word, 1.0)) for field in fields]))
+
+    def _weighed(self, field: str, word: str, weight: float) -> Query:
+        return Query.boost_query(Query.term_query(self._schema, field, word, "freq"), weight)
+
+    def _narrowed(self, only: Only, fields: Sequence[str]) -> list[Query]:
+        needed = []
+        if only.sessions is not None and len(only.sessions) <= _MOST_FILTERED:
+            needed.append(Query.term_set_query(self._schema, "session", sorted(only.sessions)))
+        if (only.since is not None or only.until is not None) and fields is MESSAGE_FIELDS:
+            last = only.until - 1 if only.until is not None else None
+            needed.append(Query.range_query(self._schema, "ts", tantivy.FieldType.Integer, only.since, last))
+        for field, value in (("role", only.role), ("called", only.tool)):
+            if value is not None:
+                needed.append(Query.term_query(self._schema, field, value, "basic"))
+        return [_silent(query) for query in needed]
+
+    def _pages(self, query: Query) -> Iterator[tuple[list[Match], bool]]:
+        """Pages of matches, larger and larger, each with whether it is the last there is."""
+        offset = 0
+        for size in _PAGES:
+            page = self._page(query, size, offset)
+            is_all = len(page) < size
+            yield page, is_all
+            if is_all:
+                return
+            offset += size
+
+    def _page(self, query: Query, limit: int, offset: int) -> list[Match]:
+        with in_our_words():
+            hits = self._searcher.search(query, limit, count=False, offset=offset).hits
+            if not hits:
+                return []
+            addresses = [address for _, address in hits]
+            sessions = self._searcher.fast_field_values("session", addresses)
+            times = self._searcher.fast_field_values("ts", addresses)
+        return [
+            Match(score, int(session or 0), int(ts or 0), address)
+            for (score, address), session, ts in zip(hits, sessions, times, strict=True)
+        ]
+
+
+def _allowed(matches: list[Match], only: Only) -> list[Match]:
+    """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
+    allowed = only.sessions
+    return matches if allowed is None else [match for match in matches if match.session in allowed]
+
+
+def slips(word: str) -> set[str]:
+    """Every text from which one slip makes this word: a letter left out, added, mistaken, or two swapped."""
+    alphabet = string.ascii_lowercase if word.isalpha() else string.ascii_lowercase + string.digits
+    halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    shorter = {a + b[1:] for a, b in halves if b}
+    swapped = {a + b[1] + b[0] + b[2:] for a, b in halves if len(b) > 1}
+    other = {a + c + b[1:] for a, b in halves if b for c in alphabet}
+    longer = {a + c + b for a, b in halves for c in alphabet}
+    return (shorter | swapped | other | longer) - {word}
+
+
+def _all_of(queries: Sequence[Query], but: Query | None = None) -> Query:
+    clauses = [(Occur.Must, query) for query in queries]
+    return Query.boolean_query([*clauses, (Occur.MustNot, but)] if but is not None else clauses)
+
+
+def _silent(query: Query) -> Query:
+    """A condition that adds nothing to the score."""
+    return Query.const_score_query(query, 0.0)
+
+
+def _as_typed(word: str) -> str:
+    """The word as it stands in a text: an emoji goes by a name in the index."""
+    if word.startswith("emoji"):
+        try:
+            return chr(int(word.removeprefix("emoji"), 16))
+        except (ValueError, OverflowError):
+            return word
+    return word

@@ -1,0 +1,158 @@
+"""Where words stand in a text, and the passage around them that is worth showing. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from burnd.search.words import EMOJI, UNSPACED
+
+SNIPPET_BYTES: Final = 1024
+_MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
+_CUT: Final = "\u2026"
+_PIECE: Final = re.compile(f"[{UNSPACED}]+|[{EMOJI}]|(?:(?![{UNSPACED}])[^\\W_])+")
+_NOTHING: Final = re.compile("(?!)")
+Spot = tuple[int, int]
+
+
+class Passage(NamedTuple):
+    """As much of a text as is shown, what of it to highlight (in characters), and whether something was left out."""
+
+    text: str
+    highlights: tuple[Spot, ...] = ()
+    truncated: bool = False
+
+
+def folded(text: str) -> str:
+    """The text in small letters without accents, character for character."""
+    return text.lower() if text.isascii() else text.translate(_folding)
+
+
+class _Folding(dict[int, str]):
+    """Remembers each character's plain form: one character for one, so that places stay what they were."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        plain = unicodedata.normalize("NFKD", char)[0].lower()
+        self[code] = plain if len(plain) == 1 else char
+        return self[code]
+
+
+_folding = _Folding()
+
+
+def pieces(text: str) -> list[str]:
+    """The words of a phrase as they stand in it, folded; a run of an unspaced script is one."""
+    return _PIECE.findall(folded(text))
+
+
+class Spotter:
+    """Finds words and phrases in texts. Words are whole words or parts of camelCase ones; phrases are in a row."""
+
+    def __init__(self, words: Sequence[str], phrases: Sequence[str] = ()) -> None:
+        self._phrases = [_phrase(pieces(phrase)) for phrase in phrases]
+        self._words = [re.compile(re.escape(word)) for word in dict.fromkeys(words) if word]
+
+    def has_phrases(self, text: str) -> bool:
+        """Whether every phrase stands in the text."""
+        plain = folded(text)
+        return all(phrase.search(plain) for phrase in self._phrases)
+
+    def spots(self, text: str) -> list[Spot]:
+        """Where words and phrases stand, in order, none within another."""
+        plain = folded(text)
+        found = [match.span() for phrase in self._phrases for match in _first(phrase, plain)]
+        for word in self._words:
+            found += [spot for match in _first(word, plain) if _stands_alone(text, *(spot := match.span()))]
+        apart: list[Spot] = []
+        for begin, end in sorted(found, key=lambda spot: (spot[0], -spot[1])):
+            if not apart or begin >= apart[-1][1]:
+                apart.append((begin, end))
+        return apart
+
+
+def _first(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
+    return [match for match, _ in zip(pattern.finditer(text), range(_MOST_SPOTS), strict=False)]
+
+
+def _phrase(words: Sequence[str]) -> re.Pattern[str]:
+    """The words in this order, with nothing but punctuation and space between them."""
+    if not words:
+        return _NOTHING
+    bound = [f"{_edge(word[0], '<!')}{re.escape(word)}{_edge(word[-1], '!')}" for word in words]
+    return re.compile(r"[\W_]*".join(bound))
+
+
+def _edge(char: str, side: str) -> str:
+    """Nothing of the same word may stand beside it; scripts without spaces have no such edge."""
+    return f"(?{side}[^\\W_])" if not re.match(f"[{UNSPACED}{EMOJI}]", char) else ""
+
+
+def _stands_alone(text: str, begin: int, end: int) -> bool:
+    return _is_edge(text, begin) and _is_edge(text, end)
+
+
+def _is_edge(text: str, place: int) -> bool:
+    """Whether a word, or a part of a camelCase word, begins or ends here."""
+    if place <= 0 or place >= len(text):
+        return True
+    before, after = text[place - 1], text[place]
+    if not (before.isalnum() and after.isalnum()):
+        return True
+    if not before.isupper() and after.isupper():
+        return True
+    if before.isupper() and after.isupper() and text[place + 1 : place + 2].islower():
+        return True
+    return bool(re.match(f"[{UNSPACED}]", before) or re.match(f"[{UNSPACED}]", after))
+
+
+def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Passage:
+    """The part of a text with the most different spots, the rare ones above all, in at most `limit` bytes of UTF-8."""
+    whole = text.strip()
+    shift = text.find(whole) if whole else 0
+    if len(whole.encode()) <= limit:
+        return Passage(whole, _within(spots, shift, shift + len(whole), 0))
+    begin = _begin(text, spots, limit)
+    room = limit - (len(_CUT.encode()) if begin > 0 else 0)
+    shown = _fitting(text[begin : begin + limit], room)
+    if begin + len(shown) < len(text.rstrip()):
+        shown = _fitting(shown, room - len(_CUT.encode()))
+    end = begin + len(shown)
+    lead = _CUT if begin > 0 else ""
+    tail = _CUT if end < len(text.rstrip()) else ""
+    return Passage(lead + shown + tail, _within(spots, begin, end, len(lead)), truncated=True)
+
+
+def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
+    """Where to begin so that the richest passage is shown, with some of what comes before it."""
+    if not spots:
+        return len(text) - len(text.lstrip())
+    starts = [begin for begin, _ in spots]
+    words = [folded(text[begin:end]) for begin, end in spots]
+    often = Counter(words)
+    reach = limit * 2 // 3
+    best, most = 0, 0.0
+    for i, start in enumerate(starts):
+        until = bisect_left(starts, start + reach)
+        worth = sum(1 + 1 / often[word] for word in set(words[i:until]))
+        if worth > most:
+            best, most = i, worth
+    lead = max(starts[best] - limit // 5, 0)
+    if lead == 0:
+        return 0
+    space = re.compile(r"\s").search(text, lead, starts[best])
+    return space.end() if space is not None else lead
+
+
+def _within(spots: Sequence[Spot], begin: int, end: int, shift: int) -> tuple[Spot, ...]:
+    return tuple((a - begin + shift, b - begin + shift) for a, b in spots if a >= begin and b <= end)
+
+
+def _fitting(text: str, limit: int) -> str:
+    """The longest beginning that has at most so many bytes."""
+    data = text.encode("utf-8", "replace")
+    return text if len(data) <= limit else data[:limit].decode("utf-8", "ignore")

@@ -1,0 +1,202 @@
+"""How far an index has come with each session, against how far the content has: what is left to be taken in.
+
+A session's content only ever grows at its end, is pruned whole, or is replaced by hand. So three numbers say what an
+index holds of it: the bytes of the sidecar it covers, which prune it has seen, and a hash of the title it knows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.index.rows import NO_RAIL
+from burnd.records.codec import hash_of
+from burnd.search.documents import Place
+
+STATES: Final = "search"  # the cursors that hold a Progress for each session
+CURRENT: Final = "search-index"  # the cursor that says which folder is in use
+_AT_ONCE: Final = 500
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True):
+    """What an index holds of a session."""
+
+    covered: int = 0
+    pruned: int = 0
+    title: int = 0
+
+
+class Current(msgspec.Struct, frozen=True, kw_only=True):
+    """Which folder is in use, the number of its last commit, and whether pruned words may still be in its files."""
+
+    folder: str
+    commit: int
+    stained: bool = False
+
+
+NOTHING: Final = Progress()
+
+
+class Standing(NamedTuple):
+    """A session as it is now."""
+
+    session_id: str
+    row: int
+    bytes: int
+    pruned: int
+    title: str | None
+    summary: str | None
+    updated_at: int
+
+    @property
+    def aim(self) -> Progress:
+        """What an index should hold of it."""
+        return Progress(self.bytes, self.pruned, _title_hash(self.title, self.summary))
+
+
+class MessageRow(NamedTuple):
+    """Where one record of a message stands in the sidecar."""
+
+    place: Place
+    n: int
+    b: int
+    position: int
+    length: int
+
+
+class Message(NamedTuple):
+    """A message that has something new: all its records, the newest of each, in their order."""
+
+    place: Place
+    rows: Sequence[MessageRow]
+    grown: bool  # an index that covers what was before holds it already
+
+
+class Plan(NamedTuple):
+    """What is to be done for one session, or as much of it as is done at once."""
+
+    standing: Standing
+    before: Progress
+    anew: bool  # whatever the index holds of it goes first
+    messages: Sequence[Message]
+    after: Progress
+    calls: Sequence[tuple[str, str]]
+
+
+def states(db: sqlite3.Connection) -> dict[str, Progress]:
+    rows = db.execute("SELECT key, value FROM cursors WHERE source = ?", (STATES,))
+    return {key: _progress.decode(value) for key, value in rows}
+
+
+def current(db: sqlite3.Connection) -> Current | None:
+    row = db.execute("SELECT value FROM cursors WHERE source = ? AND key = ''", (CURRENT,)).fetchone()
+    return _current.decode(row[0]) if row else None
+
+
+def due(db: sqlite3.Connection, known: Mapping[str, Progress]) -> list[str]:
+    """Every session that an index with this progress has something to do for, those written last first."""
+    found = {standing.session_id: standing for standing in _standings(db, "")}
+    late = [s for s in found.values() if s.aim != known.get(s.session_id, NOTHING)]
+    late.sort(key=lambda standing: -standing.updated_at)
+    return [s.session_id for s in late] + [session_id for session_id in known if session_id not in found]
+
+
+def plans(
+    db: sqlite3.Connection,
+    session_ids: Sequence[str],
+    known: Mapping[str, Progress],
+    most: int,
+    needs_calls: Callable[[str], bool],
+) -> tuple[list[Plan], int]:
+    """What is to be done for these sessions, about so many messages of it, and how many sessions that finishes."""
+    made: list[Plan] = []
+    left = most
+    for finished, session_id in enumerate(session_ids):
+        if left <= 0:
+            return made, finished
+        standing = _standing(db, session_id)
+        before = known.get(session_id, NOTHING)
+        if standing.aim == before:
+            continue
+        plan = _plan(db, standing, before, left, needs_calls)
+        made.append(plan)
+        left -= len(plan.messages)
+        if plan.after != standing.aim:
+            return made, finished
+    return made, len(session_ids)
+
+
+def _plan(
+    db: sqlite3.Connection, standing: Standing, before: Progress, most: int, needs_calls: Callable[[str], bool]
+) -> Plan:
+    aim = standing.aim
+    anew = before.pruned != aim.pruned or before.covered > aim.covered
+    start = 0 if anew else before.covered
+    messages = _messages(db, standing, start) if start < aim.covered else []
+    some, rest = messages[:most], messages[most:]
+    covered = min(_first_new(message, start) for message in rest) if rest else aim.covered
+    calls = _calls(db, standing.row) if some and needs_calls(standing.session_id) else []
+    return Plan(standing, before, anew, some, Progress(covered, aim.pruned, aim.title), calls)
+
+
+def _first_new(message: Message, start: int) -> int:
+    return min(row.position for row in message.rows if row.position >= start)
+
+
+def _messages(db: sqlite3.Connection, standing: Standing, start: int) -> list[Message]:
+    """The messages with a record from that position on, in the order of their first new one."""
+    rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, standing.bytes)).fetchall()
+    made = [MessageRow(Place(standing.session_id, rail, id_), n, b, at, size) for rail, id_, n, b, at, size in rows]
+    made.sort(key=attrgetter("place"))
+    messages = []
+    for place, group in groupby(made, key=attrgetter("place")):
+        every = sorted(group, key=attrgetter("position"))
+        newest = {(row.n, row.b): row for row in every}
+        in_order = sorted(newest.values(), key=lambda row: (row.n, row.b))
+        messages.append(Message(place, in_order, every[0].position < start))
+    messages = [message for message in messages if any(row.position >= start for row in message.rows)]
+    return sorted(messages, key=lambda message: _first_new(message, start))
+
+
+_ROW = "SELECT rail, message_id, n, b, position, length FROM messages"
+_ALL_ROWS = f"{_ROW} WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3"
+_GROWN_ROWS = (
+    f"{_ROW} WHERE session = ?1 AND rail != '{NO_RAIL}' AND position < ?3 AND message_id IN "
+    "(SELECT message_id FROM messages WHERE session = ?1 AND position >= ?2 AND position < ?3)"
+)
+
+
+def _calls(db: sqlite3.Connection, session: int) -> list[tuple[str, str]]:
+    """Which tool each call of a session was of."""
+    return db.execute(
+        "SELECT c.call_id, n.name FROM turns t JOIN tool_calls c ON c.turn = t.id JOIN names n ON n.id = c.name "
+        "WHERE t.session = ?",
+        (session,),
+    ).fetchall()
+
+
+def _standing(db: sqlite3.Connection, session_id: str) -> Standing:
+    found = _standings(db, "WHERE session_id = ?", (session_id,))
+    return found[0] if found else Standing(session_id, 0, 0, 0, None, None, 0)
+
+
+def _standings(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...] = ()) -> list[Standing]:
+    rows = db.execute(
+        "SELECT session_id, id, content_bytes, coalesce(pruned_up_to, 0), coalesce(nullif(title, ''), harness_title), "
+        f"coalesce(nullif(summary, ''), harness_summary), coalesce(updated_at, 0) FROM sessions {where}",
+        parameters,
+    )
+    return [Standing(*row) for row in rows]
+
+
+def _title_hash(title: str | None, summary: str | None) -> int:
+    return hash_of(msgspec.json.encode((title, summary))) if title or summary else 0
+
+
+_progress = msgspec.msgpack.Decoder(Progress)
+_current = msgspec.msgpack.Decoder(Current)

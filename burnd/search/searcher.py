@@ -1,0 +1,282 @@
+"""Keeps the search index in step with the content, in the background: the one task that writes to it.
+
+What is taken in is decided by looking, not by being told: a session whose content, prune or title is not what the
+index holds of it is due. So a crash, a lost commit and a missing index all heal the same way. Being told which session
+has just changed only makes it quick.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from burnd.errors import IndexDamaged, NotNow
+from burnd.index.asking import TookTooLong
+from burnd.index.store import Change, CursorChange
+from burnd.pipeline import Batch, Pipeline
+from burnd.recall import Recall
+from burnd.records import Prune, Session
+from burnd.records.times import to_ms
+from burnd.search import progress
+from burnd.search.progress import CURRENT, STATES, Current
+from burnd.search.warm import Warm
+
+if TYPE_CHECKING:
+    from burnd.search.engine import Engine
+    from burnd.search.folders import Folders
+    from burnd.search.shelf import Shelf
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+AT_ONCE: Final = 400  # messages between two looks at what else there is to do
+SOON_S: Final = 0.3  # how long a message waits for others to be committed with it
+SHARE: Final = 10  # while a backlog is taken in, committing takes one part of so many of the time
+FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
+IDLE_S, LOOK_S = 15.0, 60.0
+FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
+
+
+class SearchStatus(NamedTuple):
+    """How search is doing: a word, how many sessions wait to be taken in, and a sentence where one is due."""
+
+    state: str  # starting, ready, catching-up, rebuilding, unavailable
+    pending: int = 0
+    detail: str = ""
+
+
+class Searcher:
+    """Runs beside the pipeline, which tells it what landed. Everything it holds can be made again from content."""
+
+    def __init__(self, pipeline: Pipeline, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.recall = Recall(pipeline.home.content)
+        self.problem = "search is starting"  # why there is nothing to search in; empty when all is well
+        self.is_missing = False  # there is no search on this platform
+        self._pipeline = pipeline
+        self._clock = clock
+        self._thread = anyio.CapacityLimiter(1)
+        self._bell = anyio.Event()
+        self._calm = anyio.Event()
+        self._touched: dict[str, None] = {}
+        self._warm = Warm()
+        self._serving: Shelf | None = None
+        self._growing: Shelf | None = None  # takes the other's place when it is whole
+        self._waiting_since: float | None = None
+        self._committed_at = self._commit_took = 0.0
+        self._hurry = False
+        self._damaged = False
+        self._generation = pipeline.generation
+
+    async def run(self) -> None:
+        """Works until cancelled. What goes wrong in the search index stays in it: it is opened again or made anew."""
+        try:
+            from burnd.search.engine import Unusable  # noqa: PLC0415 - there is no tantivy on some platforms
+        except ImportError:
+            self.problem, self.is_missing = "search needs the package `tantivy`, which is not installed", True
+            log.warning("search.unavailable", reason="tantivy is not installed")
+            await anyio.sleep_forever()
+            return
+        failures = 0
+        while True:
+            begun = self._clock()
+            try:
+                await self._serve()
+            except (Unusable, IndexDamaged, NotNow, TookTooLong, OSError) as error:
+                failures = failures + 1 if self._clock() - begun < LAST_RETRY_S else 1
+                self._damaged = self._damaged or (isinstance(error, Unusable) and failures > 1)
+                self.problem = "search is being set right again"
+                log.warning("search.failed", error=type(error).__name__, failures=failures)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await self._let_go()
+            await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
+
+    def landed(self, change: Change) -> None:
+        """Called by the pipeline after every batch: which sessions to look at, and their text while it is at hand."""
+        told = {item.record.session_id for item in change.placed}
+        told |= {e.session_id for item, _ in change.logged if isinstance(e := item.entry, Session | Prune)}
+        if not told:
+            return
+        self._touched.update(dict.fromkeys(told))
+        if self._serving is not None:
+            self._warm.keep(change.placed, change.blobs)
+        if change.placed and self._pipeline.now() - to_ms(change.placed[-1].record.ts) < FRESH_MS:
+            self._hurry = True
+        self._disturb()
+
+    def status(self) -> SearchStatus:
+        waiting, shelf = len(self._touched), self._serving
+        if shelf is None:
+            return SearchStatus("starting" if "starting" in self.problem else "unavailable", waiting, self.problem)
+        waiting += len(shelf.due)
+        if self._growing is not None:
+            return SearchStatus("rebuilding", waiting, "pruned words are being taken out of its files")
+        return SearchStatus("catching-up" if shelf.due else "ready", waiting)
+
+    @property
+    def engine(self) -> Engine | None:
+        """What to search in, when there is something to search in."""
+        return self._serving.engine if self._serving is not None else None
+
+    def damaged(self) -> None:
+        """Called by who found that the index cannot be searched: it is made anew."""
+        self._damaged = True
+        self._disturb()
+
+    async def calm(self) -> None:
+        """Returns when everything that has landed is findable, and nothing that was pruned is left in any file."""
+        await self._calm.wait()
+
+    def _disturb(self) -> None:
+        """There is something to do."""
+        if self._calm.is_set():
+            self._calm = anyio.Event()
+        self._bell.set()
+
+    async def _serve(self) -> None:
+        """From opening the index until it turns out to be damaged."""
+        from burnd.search.folders import Folders  # noqa: PLC0415 - needs tantivy
+
+        folders = Folders(self._pipeline.home.search)
+        recorded, states = await self._ask(lambda db: (progress.current(db), progress.states(db)))
+        self._generation = self._pipeline.generation
+        shelf = await self._in_thread(lambda: folders.open(None if self._damaged else recorded, states))
+        self._damaged = False
+        await self._look(shelf)
+        self._serving, self.problem = shelf, ""
+        log.info("search.ready", due=len(shelf.due))
+        while not self._damaged:
+            await self._step(folders, self._serving)
+
+    async def _step(self, folders: Folders, shelf: Shelf) -> None:
+        """One piece of work, what is new before what is old; with nothing to do, rests."""
+        if self._generation != self._pipeline.generation:
+            await self._follow_new_index(shelf)
+        if self._touched:
+            await self._take_touched(shelf)
+        elif shelf.due:
+            await self._take(shelf, shelf.due)
+        elif self._growing is not None:
+            await self._grow(folders, shelf, self._growing)
+        elif shelf.stained and not shelf.moved:
+            self._growing = await self._in_thread(folders.fresh)
+            await self._look(self._growing)
+        else:
+            await self._rest(shelf)
+        if shelf is self._serving and shelf.moved and self._commit_at(shelf) <= self._clock():
+            await self._commit(shelf)
+
+    async def _look(self, shelf: Shelf) -> None:
+        """Finds every session that the index is behind with."""
+        shelf.due = await self._ask(lambda db: progress.due(db, shelf.progress))
+
+    async def _take_touched(self, shelf: Shelf) -> None:
+        some, self._touched = list(self._touched), {}
+        if self._growing is not None:
+            self._growing.due += some
+        await self._take(shelf, some)
+        self._touched = dict.fromkeys(some) | self._touched
+
+    async def _take(self, shelf: Shelf, session_ids: list[str]) -> None:
+        """Takes in as much as is done at once; the sessions that are finished leave the list."""
+        some = session_ids[:AT_ONCE]
+        plans, finished = await self._ask(
+            lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls)
+        )
+        warm = self._warm if shelf is self._serving else None
+        await self._in_thread(lambda: shelf.take_all(plans, self.recall, warm))
+        del session_ids[:finished]
+        if shelf is self._serving and shelf.moved and self._waiting_since is None:
+            self._waiting_since = self._clock()
+
+    async def _grow(self, folders: Folders, shelf: Shelf, growing: Shelf) -> None:
+        """Fills the index that will take the other's place; when it lacks nothing, it does."""
+        if growing.due:
+            await self._take(growing, growing.due)
+            return
+        await self._look(growing)
+        if growing.due or self._touched:
+            return
+        current = await self._in_thread(growing.commit)
+        growing.moved |= growing.progress.keys() | shelf.progress.keys()
+        await self._remember(growing, current)
+        self._serving, self._growing, self._waiting_since = growing, None, None
+        await self._in_thread(shelf.engine.rest)
+        await self._in_thread(lambda: folders.keep_only(growing.name))
+        log.info("search.rebuilt")
+
+    def _commit_at(self, shelf: Shelf) -> float:
+        """When what was taken in is to be made findable: soon, but without committing most of the time."""
+        soon = (self._waiting_since or 0.0) + SOON_S
+        if self._hurry or not (self._touched or shelf.due):
+            return soon
+        return max(soon, self._committed_at + SHARE * self._commit_took)
+
+    async def _commit(self, shelf: Shelf) -> None:
+        begun = self._clock()
+        self._hurry, self._waiting_since = False, None
+        current = await self._in_thread(shelf.commit)
+        self._committed_at = self._clock()
+        self._commit_took = self._committed_at - begun
+        await self._remember(shelf, current)
+
+    async def _remember(self, shelf: Shelf, current: Current) -> None:
+        """Says in the index database what the commit holds: until then a next start would take it in again."""
+        moved, shelf.moved = shelf.moved, set()
+        cursors = [CursorChange(CURRENT, "", msgspec.msgpack.encode(current))]
+        for session_id in moved:
+            state = shelf.progress.get(session_id)
+            cursors.append(CursorChange(STATES, session_id, msgspec.msgpack.encode(state) if state else None))
+        try:
+            await self._pipeline.commit(Batch(cursors=cursors))
+        except BaseException:
+            shelf.moved |= moved
+            raise
+
+    async def _follow_new_index(self, shelf: Shelf) -> None:
+        """The index database was made anew, and may have lost what it said of search: it is said again."""
+        self._generation = self._pipeline.generation
+        shelf.moved |= shelf.progress.keys()
+        self._waiting_since = self._waiting_since or self._clock()
+        await self._look(shelf)
+        if self._growing is not None:
+            await self._look(self._growing)
+
+    async def _rest(self, shelf: Shelf) -> None:
+        """Sleeps until something lands or a commit is due; after a while, lets go of the writer's memory."""
+        if shelf.moved:
+            await self._rings_within(max(self._commit_at(shelf) - self._clock(), 0.0))
+            return
+        if not self._bell.is_set():
+            self._calm.set()
+        if not await self._rings_within(IDLE_S):
+            self._warm.clear()
+            await self._in_thread(shelf.engine.rest)
+            await self._rings_within(LOOK_S)
+
+    async def _rings_within(self, seconds: float) -> bool:
+        with anyio.move_on_after(seconds):
+            await self._bell.wait()
+        rung = self._bell.is_set()
+        self._bell = anyio.Event()
+        return rung
+
+    async def _let_go(self) -> None:
+        for shelf in (self._serving, self._growing):
+            if shelf is not None:
+                await self._in_thread(shelf.engine.rest)
+        self._serving = self._growing = self._waiting_since = None
+        self.recall.close()
+
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._pipeline.index.ask(question, within=LAST_RETRY_S)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)

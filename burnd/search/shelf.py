@@ -1,0 +1,105 @@
+"""One index and how far it has come: takes in what a plan says, and knows what a commit would make durable."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from burnd.recall import Reading, Recall
+from burnd.records import Content
+from burnd.search.documents import Names, message_documents, title_document, title_place
+from burnd.search.engine import Engine
+from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
+from burnd.search.warm import Warm
+
+_SESSIONS_REMEMBERED: Final = 64
+
+
+class Shelf:
+    """An index being filled. Its methods block, and are called by one thread at a time."""
+
+    def __init__(
+        self, engine: Engine, progress: Mapping[str, Progress], *, ahead: bool = False, stained: bool = False
+    ) -> None:
+        self.engine = engine
+        self.progress = dict(progress)  # with what is not committed yet
+        self.stained = stained  # words that were pruned may still be in its files
+        self.due: list[str] = []  # sessions to look at
+        self.moved: set[str] = set()  # sessions whose progress is not durable yet
+        self._ahead = ahead  # the last commit holds more than was said of it: adding must take out first
+        self._names: OrderedDict[str, Names] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return self.engine.folder.name
+
+    def needs_calls(self, session_id: str) -> bool:
+        """Whether the session's calls are to be looked up: which tool each was of."""
+        return session_id not in self._names
+
+    def take_all(self, plans: Sequence[Plan], recall: Recall, warm: Warm | None) -> None:
+        for plan in plans:
+            self._take(plan, recall, warm)
+
+    def _take(self, plan: Plan, recall: Recall, warm: Warm | None) -> None:
+        """Does what a plan says. What cannot be read any more was pruned meanwhile, and a next plan will say so."""
+        session_id = plan.standing.session_id
+        if plan.anew:
+            self.engine.remove_session(session_id)
+            self.stained = self.stained or plan.before.covered > 0 or plan.before.title != 0
+        if plan.anew or plan.before.title != plan.after.title:
+            self._retitle(plan)
+        names = self._names_of(plan)
+        with recall.opened(session_id) as reading:
+            for message in plan.messages:
+                self._add(message, _read(message, reading, warm), names)
+        self._note(session_id, plan.after)
+
+    def commit(self) -> Current:
+        """Makes what was taken in findable and durable."""
+        number = self.engine.commit()
+        self._ahead = False
+        return Current(folder=self.name, commit=number, stained=self.stained)
+
+    def _note(self, session_id: str, after: Progress) -> None:
+        self.moved.add(session_id)
+        if after == NOTHING:
+            self.progress.pop(session_id, None)
+        else:
+            self.progress[session_id] = after
+
+    def _retitle(self, plan: Plan) -> None:
+        standing = plan.standing
+        self.engine.remove(title_place(standing.session_id))
+        document = title_document(standing.session_id, standing.title, standing.summary, standing.updated_at)
+        if document is not None:
+            self.engine.add(document)
+
+    def _add(self, message: Message, records: Sequence[Content], names: Names) -> None:
+        if message.grown or self._ahead:
+            self.engine.remove(message.place)
+        for document in message_documents(message.place, records, names):
+            self.engine.add(document)
+
+    def _names_of(self, plan: Plan) -> Names:
+        session_id = plan.standing.session_id
+        names = self._names.get(session_id)
+        if names is None:
+            names = self._names[session_id] = Names(plan.calls)
+            while len(self._names) > _SESSIONS_REMEMBERED:
+                self._names.popitem(last=False)
+        self._names.move_to_end(session_id)
+        return names
+
+
+def _read(message: Message, reading: Reading, warm: Warm | None) -> list[Content]:
+    """A message's records: those at hand, and the others from content."""
+    records = []
+    for row in message.rows:
+        record = warm.take(message.place.session_id, row.position) if warm is not None else None
+        if record is None:
+            record = reading.record(row.position, row.length)
+        if record is not None:
+            records.append(record)
+    return records

@@ -1,0 +1,46 @@
+"""What is looked for and what matches it, in words that need no search engine to be understood."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Term(NamedTuple):
+    """A word to look for, what a match is worth, and in which fields it stands at all."""
+
+    word: str
+    weight: float
+    counts: dict[str, int]
+
+    @property
+    def uses(self) -> int:
+        return sum(self.counts.values())
+
+
+class Wanted(NamedTuple):
+    """A query understood: its words, the words that must all be there, how to spot them, what was corrected."""
+
+    terms: tuple[Term, ...]
+    musts: tuple[str, ...]
+    shown: tuple[str, ...]
+    phrases: tuple[str, ...]
+    corrected: dict[str, list[str]]
+
+
+class Only(NamedTuple):
+    """What the matches are narrowed to; None narrows nothing."""
+
+    sessions: frozenset[int] | None = None
+    since: int | None = None
+    until: int | None = None
+    role: str | None = None
+    tool: str | None = None
+
+
+class Match(NamedTuple):
+    """A message that matches; where it stands is read when it is wanted."""
+
+    score: float
+    session: int
+    ts: int
+    address: Any  # the engine's own

@@ -1,0 +1,62 @@
+"""What a method of the socket is: its parameters, what it does, and how long it may take."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from burnd.queries.view import Params, View
+from burnd.server.service import Service
+
+DEADLINE_S = 10.0
+LONG_S = 600.0  # for what may have to read or write everything there is
+Result = Mapping[str, Any]
+
+
+class NoParams(Params, frozen=True):
+    """Nothing can be said."""
+
+
+class Caller(Protocol):
+    """The client that asked, for methods that say more than one thing."""
+
+    async def answer(self, result: Result) -> None:
+        """Answers now, before the method is done; what it returns is then not sent."""
+        ...
+
+    async def notify(self, method: str, params: Result) -> None: ...
+
+    async def progress(self, done: int, total: int) -> None:
+        """Tells how far the request has come, in whatever unit."""
+        ...
+
+
+@dataclass(frozen=True)
+class Method:
+    """Answered once. What `call` raises becomes an error; `within` is None where only the client's leaving ends it."""
+
+    params: type[Params]
+    call: Callable[[Service, Any], Awaitable[Result]]
+    within: float | None = DEADLINE_S
+
+
+@dataclass(frozen=True)
+class Telling:
+    """Like Method, for what goes on for long: it is given its caller, to tell how far it has come."""
+
+    params: type[Params]
+    call: Callable[[Service, Any, Caller], Awaitable[Result]]
+    within: float | None = LONG_S
+
+
+AnyMethod = Method | Telling
+
+
+def query(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
+    """A method that is a question to the index: `function` runs in a worker thread, in one state of it."""
+
+    async def call(service: Service, given: Any) -> Result:
+        return await service.ask(lambda view: function(view, given))
+
+    return Method(params, call)

@@ -1,0 +1,197 @@
+"""Content over the socket: reading some of it, and making it go, by its age or because somebody must forget it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from burnd.finding import Finding
+from burnd.forgetting import outdated, would_free
+from burnd.ledger.content import ContentStore
+from burnd.ledger.retention import DAY_MS, Pruned
+from burnd.queries.content import Page, family, of_project, page, summaries
+from burnd.queries.view import Params, Refusal
+from burnd.records import Content
+from burnd.server.method import LONG_S, AnyMethod, Caller, Method, Result, Telling
+from burnd.server.service import Service, Work
+
+MOST_RECORDS = 500
+LARGEST_RECORD = 1 << 20
+_PAGE_BYTES = 4 << 20
+_LISTED = 1000
+_SEARCH_S = 30.0
+_TOLD_EVERY_S = 0.25
+
+
+class ReadParams(Params, frozen=True):
+    """A session, or one message of it; `offset` counts records along its rails."""
+
+    session: str
+    message: str | None = None
+    offset: int = 0
+    limit: int = 50
+
+
+async def read(service: Service, params: ReadParams) -> Result:
+    """A page of what was said, in its original text; very long pieces are cut, and say so."""
+    if params.offset < 0 or not 1 <= params.limit <= MOST_RECORDS:
+        raise Refusal(f"offset is at least 0, limit from 1 to {MOST_RECORDS}")
+    found = await service.ask(lambda view: page(view, params.session, params.message, params.offset, params.limit))
+    records = await service.read_content(lambda store: _read_page(store, params.session, found))
+    end = params.offset + len(records)
+    return {
+        "sessionId": params.session,
+        "kept": found.kept,
+        "total": found.total,
+        "records": records,
+        "next": end if end < found.total and records else None,
+    }
+
+
+def _read_page(store: ContentStore, session_id: str, found: Page) -> list[msgspec.Raw]:
+    """As many of the records as make a page, as JSON; blocking. A sidecar that was pruned meanwhile has none."""
+    records: list[msgspec.Raw] = []
+    size = 0
+    try:
+        for record in store.read_at(session_id, found.places) if found.places else ():
+            shown = _shown(record)
+            size += len(shown)
+            if records and size > _PAGE_BYTES:
+                break
+            records.append(msgspec.Raw(shown))
+    except (FileNotFoundError, ValueError):
+        return records
+    return records
+
+
+def _shown(record: Content) -> bytes:
+    whole = msgspec.json.encode(record)
+    return whole if len(whole) <= LARGEST_RECORD else msgspec.json.encode(_cut(msgspec.json.decode(whole), len(whole)))
+
+
+def _cut(shown: dict[str, Any], size: int) -> dict[str, Any]:
+    """With only the beginning of what it says: of text the text, of anything else its JSON as text."""
+    for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
+        if name in owner:
+            value = owner[name]
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            owner[name] = text.encode()[:LARGEST_RECORD].decode("utf-8", "ignore")
+    return shown | {"truncated": True, "bytes": size}
+
+
+_BODIES = (("toolUse", "input"), ("toolResult", "content"), ("file", "data"))
+
+
+class PruneParams(Params, frozen=True):
+    """How old content may be; what the settings say, unless it is said here. A dry run only tells."""
+
+    older_than_days: float | None = None
+    dry_run: bool = False
+
+
+async def prune(service: Service, params: PruneParams) -> Result:
+    """Deletes the content of sessions whose newest record is older than that. Usage stays for ever."""
+    older_than_ms = _age(service, params.older_than_days)
+    pipeline = service.pipeline
+    if params.dry_run:
+        pruned = await anyio.to_thread.run_sync(_would_prune, service, older_than_ms)
+    else:
+        pruned = await pipeline.prune_content(older_than_ms)
+    return {"dryRun": params.dry_run, "files": pruned.files, "bytes": pruned.bytes}
+
+
+def _age(service: Service, days: float | None) -> int:
+    if days is None:
+        if (kept_ms := service.settings.retention_ms) is None:
+            raise Refusal("content is kept for ever here", "say olderThanDays")
+        return kept_ms
+    if not 0 <= days < 1e6:
+        raise Refusal("olderThanDays is a number of days, 0 or more")
+    return int(days * DAY_MS)
+
+
+def _would_prune(service: Service, older_than_ms: int) -> Pruned:
+    sidecars = ContentStore(service.home.content).sidecars
+    return would_free(service.home, outdated(sidecars, older_than_ms, service.now()))
+
+
+class ForgetParams(Params, frozen=True):
+    """Whose content is to go: one session's with its children, a project's, or of whoever has a text in it."""
+
+    session: str | None = None
+    project: str | None = None
+    match: str | None = None
+    dry_run: bool = False
+
+
+async def forget(service: Service, params: ForgetParams, caller: Caller) -> Result:
+    """Erases content at once, everywhere, or tells what would go; the search for a text tells how far it has come."""
+    pipeline = service.pipeline
+    session_ids = sorted(await _meant(service, params, caller))
+    size = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
+    listed = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
+    clean = None
+    if not params.dry_run:
+        size = await pipeline.forget(session_ids)
+        clean = await _has_left_search(service) if session_ids else True
+    return {
+        "dryRun": params.dry_run,
+        "files": size.files,
+        "bytes": size.bytes,
+        "count": len(session_ids),
+        "clean": clean,
+        "sessions": listed,
+    }
+
+
+async def _has_left_search(service: Service) -> bool:
+    """Whether the words are out of the search index as well; a very large one is written anew in the background."""
+    if service.searcher.problem:
+        return not await anyio.Path(service.home.search).exists()
+    with anyio.move_on_after(_SEARCH_S):
+        await service.searcher.calm()
+        return True
+    return False
+
+
+async def _meant(service: Service, params: ForgetParams, caller: Caller) -> set[str]:
+    said = [name for name in ("session", "project", "match") if getattr(params, name) is not None]
+    if len(said) != 1:
+        raise Refusal("say one of session, project and match")
+    if not getattr(params, said[0]):
+        raise Refusal(f"{said[0]} must not be empty")
+    if params.session is not None:
+        return await service.ask(lambda view: family(view, str(params.session)))
+    if params.project is not None:
+        return await service.ask(lambda view: of_project(view, str(params.project)))
+    return await _with_text(service, str(params.match), caller)
+
+
+async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
+    work = Work("looking")
+    finding = Finding(service.home, text, work.tell)
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_tell, work, caller)
+            # Not waited for when the client goes: it notices by itself, at the next file.
+            found = await anyio.to_thread.run_sync(finding.run, abandon_on_cancel=True)
+            tasks.cancel_scope.cancel()
+    finally:
+        finding.stop()
+    return found
+
+
+async def _tell(work: Work, caller: Caller) -> None:
+    while True:
+        await anyio.sleep(_TOLD_EVERY_S)
+        await caller.progress(work.done, work.total)
+
+
+METHODS: dict[str, AnyMethod] = {
+    "content.read": Method(ReadParams, read),
+    "content.prune": Method(PruneParams, prune, within=LONG_S),
+    "content.forget": Telling(ForgetParams, forget, within=None),
+}

@@ -1,0 +1,100 @@
+"""The daemon itself: its settings, recording everything at once, making the index anew, and the end."""
+
+from __future__ import annotations
+
+import anyio
+
+from burnd import config
+from burnd.pipeline import Pipeline
+from burnd.queries.view import Params, Refusal
+from burnd.reclassify import reclassify
+from burnd.server.method import LONG_S, AnyMethod, Caller, Method, NoParams, Result, Telling
+from burnd.server.service import Service
+from burnd.sources.running import Kept
+
+_TOLD_EVERY_S = 0.25
+
+
+class FlushParams(Params, frozen=True):
+    """Which session's open turns are to be settled; all of them unless one is named."""
+
+    session: str | None = None
+
+
+async def flush(service: Service, params: FlushParams) -> Result:
+    """Returns when everything that is readable now is recorded by every source that runs."""
+    await service.spool.take_in()
+    flushed: dict[str, bool] = {}
+
+    async def flush_one(kept: Kept) -> None:
+        flushed[kept.name] = await kept.flush(params.session)
+
+    async with anyio.create_task_group() as tasks:
+        for kept in service.sources.values():
+            tasks.start_soon(flush_one, kept)
+    return {"sources": [{"name": name, "flushed": flushed[name]} for name in service.sources]}
+
+
+class RebuildParams(Params, frozen=True):
+    """What is to be made anew: the index, or the labels of turns (with `force` also of those that have them)."""
+
+    index: bool = False
+    reclassify: bool = False
+    force: bool = False
+
+
+async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Result:
+    """Tells how far it has come; the old index answers until the new one is whole."""
+    if params.index == params.reclassify:
+        raise Refusal("say what to rebuild: index, or reclassify", 'for example {"index": true}')
+    pipeline = service.pipeline
+    if pipeline.rebuilding is not None:
+        raise Refusal("a rebuild is under way already", "status says how far it is")
+    changed = 0
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell, pipeline, caller)
+        if params.index:
+            await pipeline.rebuild_index()
+        else:
+            changed = (await reclassify(pipeline, force=params.force)).turns
+        tasks.cancel_scope.cancel()
+    return {"rebuilt": "index" if params.index else "labels", "turns": changed}
+
+
+async def _tell(pipeline: Pipeline, caller: Caller) -> None:
+    while True:
+        await anyio.sleep(_TOLD_EVERY_S)
+        if pipeline.rebuilding is not None:
+            await caller.progress(*pipeline.rebuilding)
+
+
+async def show_config(service: Service, _params: NoParams) -> Result:
+    """The settings this daemon was started with."""
+    settings = service.settings
+    return {
+        "path": str(service.home.config),
+        "settings": [
+            {
+                "key": key.name,
+                "value": settings.values[key.name],
+                "default": key.default,
+                "env": key.env or None,
+                "fromEnv": key.name in settings.from_env,
+                "says": key.says,
+            }
+            for key in config.KEYS
+        ],
+    }
+
+
+async def shutdown(service: Service, _params: NoParams) -> Result:
+    service.stop()
+    return {"stopping": True}
+
+
+METHODS: dict[str, AnyMethod] = {
+    "flush": Method(FlushParams, flush, within=LONG_S),
+    "rebuild": Telling(RebuildParams, rebuild, within=None),
+    "config.show": Method(NoParams, show_config),
+    "shutdown": Method(NoParams, shutdown),
+}

@@ -1,0 +1,88 @@
+"""Sessions over the socket: listed, read, searched, and written by programs that call models themselves."""
+
+from __future__ import annotations
+
+from burnd import api_sessions
+from burnd.api_sessions import AppendParams, NewParams, SetParams
+from burnd.errors import NotNow
+from burnd.queries.messages import MessagesParams, messages
+from burnd.queries.search import SearchParams, search
+from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
+from burnd.queries.view import Refusal
+from burnd.search.searcher import Searcher
+from burnd.server.method import AnyMethod, Method, Result, query
+from burnd.server.service import Service
+
+
+async def find(service: Service, params: SearchParams) -> Result:
+    """Hits, and a note wherever there may be fewer of them than one would think."""
+    searcher = service.searcher
+    engine = searcher.engine
+    if engine is None:
+        raise _not_searchable(searcher)
+    from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy
+    from burnd.search.lookup import Lookup  # noqa: PLC0415
+
+    try:
+        answer = await service.ask(lambda view: search(view, Lookup(engine), searcher.recall, params))
+    except Unusable:
+        searcher.damaged()
+        raise _not_searchable(searcher) from None
+    notes = [answer["note"]] if "note" in answer else []
+    notes += _notes(service, searcher)
+    return answer | ({"note": "; ".join(notes)} if notes else {})
+
+
+def _not_searchable(searcher: Searcher) -> Exception:
+    if searcher.is_missing:
+        return Refusal(searcher.problem, "install it with: pip install tantivy")
+    return NotNow(searcher.problem or "search is being set right again", "", "try again in a moment")
+
+
+def _notes(service: Service, searcher: Searcher) -> list[str]:
+    notes = []
+    mode = service.pipeline.keeping.mode
+    if mode != "full":
+        notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
+    status = searcher.status()
+    if status.state == "catching-up":
+        notes.append(f"{status.pending:,} sessions are still being taken in, those written last first")
+    return notes
+
+
+async def read(service: Service, params: MessagesParams) -> Result:
+    recall = service.searcher.recall
+    return await service.ask(lambda view: messages(view, recall, params))
+
+
+async def new(service: Service, params: NewParams) -> Result:
+    """The session is durable when it returns."""
+    return await _facts(service, await api_sessions.new(service.pipeline, params))
+
+
+async def set_words(service: Service, params: SetParams) -> Result:
+    return await _facts(service, await api_sessions.set_words(service.pipeline, service.ask, params))
+
+
+async def append(service: Service, params: AppendParams) -> Result:
+    """Durable when it returns. One at a time: each numbers its turns after those that are there."""
+    async with service.appending:
+        told = await api_sessions.append(service.pipeline, service.ask, service.searcher.recall, params)
+    facts = await _facts(service, params.id)
+    return {**told, "messageCount": facts["messageCount"], "updatedAt": facts["updatedAt"]}
+
+
+async def _facts(service: Service, session_id: str) -> Result:
+    known = await service.ask(lambda view: exactly(view, session_id))
+    return known.facts if known is not None else {"sessionId": session_id}
+
+
+METHODS: dict[str, AnyMethod] = {
+    "sessions.list": query(ListParams, list_sessions),
+    "sessions.meta": query(MetaParams, meta),
+    "sessions.messages": Method(MessagesParams, read),
+    "sessions.search": Method(SearchParams, find),
+    "sessions.new": Method(NewParams, new),
+    "sessions.append": Method(AppendParams, append),
+    "sessions.set": Method(SetParams, set_words),
+}

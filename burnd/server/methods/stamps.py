@@ -1,0 +1,209 @@
+"""Stamps, and what else a spawner says: sessions announced, and the spool taken in."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from burnd.announcing import Announcement, announce
+from burnd.claims import claimed_by
+from burnd.pipeline import Batch
+from burnd.queries.view import Params, Refusal, View
+from burnd.records import Selector, Stamp, TimeRange
+from burnd.records.session import ContentMode
+from burnd.records.times import canonical, to_iso, to_ms
+from burnd.server.method import AnyMethod, Method, Result, query
+from burnd.server.service import Service
+from burnd.sources.registry import SOURCES
+
+MOST_LISTED = 1000
+
+
+class RangeParams(Params, frozen=True):
+    """From this time on, up to but not including that one."""
+
+    from_ts: str
+    to_ts: str
+
+
+class SelectorParams(Params, frozen=True):
+    """One message, a whole session, or a session within a time range."""
+
+    session_id: str | None = None
+    message_id: str | None = None
+    range: RangeParams | None = None
+
+
+class OneStamp(Params, frozen=True):
+    """Keys and values, all of them text, for the turns that are selected. The time is now unless it is said."""
+
+    selector: SelectorParams
+    enrichment: dict[str, str]
+    ts: str | None = None
+
+
+class StampParams(Params, frozen=True):
+    """One stamp, or many in `stamps`: either all of them are taken or none."""
+
+    selector: SelectorParams | None = None
+    enrichment: dict[str, str] | None = None
+    ts: str | None = None
+    stamps: list[OneStamp] | None = None
+
+
+async def stamp(service: Service, params: StampParams) -> Result:
+    """Durable when it returns."""
+    given = _given(params)
+    now = to_iso(service.now())
+    stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(given)]
+    new = await service.pipeline.commit(Batch(entries=list(stamps)))
+    return {"stamped": len(stamps), "new": new}
+
+
+def _given(params: StampParams) -> list[OneStamp]:
+    single = (params.selector, params.enrichment, params.ts)
+    if params.stamps is not None:
+        if any(part is not None for part in single):
+            raise Refusal("stamps stand alone: selector, enrichment and ts belong into each of them")
+        return params.stamps
+    if params.selector is None or params.enrichment is None:
+        raise Refusal("a stamp has a selector and an enrichment", 'or give many as {"stamps": [...]}')
+    return [OneStamp(selector=params.selector, enrichment=params.enrichment, ts=params.ts)]
+
+
+def _as_stamp(given: OneStamp, now: str, number: int | None) -> Stamp:
+    said, span = given.selector, given.selector.range
+    selector = Selector(
+        session_id=said.session_id,
+        message_id=said.message_id,
+        range=TimeRange(from_ts=span.from_ts, to_ts=span.to_ts) if span else None,
+    )
+    made = Stamp(ts=given.ts or now, selector=selector, enrichment=given.enrichment)
+    if (problem := made.problem()) is not None:
+        which = "" if number is None else f"stamp {number}: "
+        raise Refusal(which + problem, "nothing was stamped" if number is not None else "")
+    return _canonical(made)
+
+
+def _canonical(made: Stamp) -> Stamp:
+    """With all times in the ledger's own form, so that the same stamp is the same line."""
+    span = made.selector.range
+    within = TimeRange(from_ts=canonical(span.from_ts), to_ts=canonical(span.to_ts)) if span else None
+    selector = msgspec.structs.replace(made.selector, range=within)
+    return msgspec.structs.replace(made, ts=canonical(made.ts), selector=selector)
+
+
+class ListParams(Params, frozen=True):
+    """Which stamps: of a session, of a message, with a key (and value), said in [since, until); a page of them."""
+
+    session: str | None = None
+    message: str | None = None
+    key: str | None = None
+    value: str | None = None
+    since: str | None = None
+    until: str | None = None
+    limit: int = 100
+    after: int = -1
+
+
+def list_stamps(view: View, params: ListParams) -> Result:
+    """In the order in which they were said; `next` is what to give as `after` for the next page."""
+    if not 1 <= params.limit <= MOST_LISTED:
+        raise Refusal(f"limit is from 1 to {MOST_LISTED}")
+    since, until = _bound(params.since, "since"), _bound(params.until, "until")
+    asked = (params.after, params.session, params.message, since, until)
+    stamps: list[dict[str, Any]] = []
+    last = 0
+    for row in view.db.execute(_STAMPS, asked):
+        found = _shown(row)
+        if not _has(found["enrichment"], params):
+            continue
+        if len(stamps) == params.limit:
+            return {"stamps": stamps, "next": last}
+        stamps.append(found)
+        last = row[0]
+    return {"stamps": stamps, "next": None}
+
+
+def _bound(text: str | None, name: str) -> int | None:
+    try:
+        return None if text is None else to_ms(text)
+    except ValueError:
+        raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
+
+
+def _has(enrichment: dict[str, str], params: ListParams) -> bool:
+    if params.key is None:
+        return params.value is None or params.value in enrichment.values()
+    return params.key in enrichment and params.value in (None, enrichment[params.key])
+
+
+def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
+    _, ts, session_id, message_id, from_ts, to_ts, enrichment = row
+    selector: dict[str, Any] = {"messageId": message_id} if session_id is None else {"sessionId": session_id}
+    if from_ts is not None:
+        selector["range"] = {"fromTs": to_iso(from_ts), "toTs": to_iso(to_ts)}
+    return {"ts": to_iso(ts), "selector": selector, "enrichment": msgspec.json.decode(enrichment)}
+
+
+_STAMPS = """
+SELECT position, ts, session_id, message_id, from_ts, to_ts, enrichment FROM stamps
+WHERE position > ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR message_id = ?3)
+  AND (?4 IS NULL OR ts >= ?4) AND (?5 IS NULL OR ts < ?5)
+ORDER BY position
+"""
+
+
+class AnnounceParams(Params, frozen=True):
+    """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs."""
+
+    session_id: str
+    source: str = "claude-code"
+    content_mode: ContentMode | None = None
+    roots: tuple[str, ...] = ()
+
+
+async def announce_session(service: Service, params: AnnounceParams) -> Result:
+    """Holds from the moment it returns."""
+    if not params.session_id:
+        raise Refusal("a session's id must not be empty")
+    if params.source not in SOURCES:
+        raise Refusal(f"{params.source!r} is no source", "known are " + ", ".join(sorted(SOURCES)))
+    if not all(map(os.path.isabs, params.roots)):
+        raise Refusal("roots are absolute paths")
+    said = Announcement(
+        params.session_id, params.source, service.now(), params.content_mode, tuple(dict.fromkeys(params.roots))
+    )
+    await announce(service.pipeline, said)
+    service.add_roots(said.source, list(said.roots))
+    return {"sessionId": params.session_id, "contentMode": service.pipeline.keeping.mode_of(params.session_id)}
+
+
+class SpoolParams(Params, frozen=True):
+    """A claim, by its file's name without the ending, to be told which session it took."""
+
+    claim: str | None = None
+
+
+async def take_spool(service: Service, params: SpoolParams) -> Result:
+    """Takes in what clients left while the daemon was away, now rather than within seconds."""
+    taken = await service.spool.take_in()
+    claims: list[dict[str, str | None]] = [
+        {"claim": name, "sessionId": session_id} for name, session_id in taken.claimed.items()
+    ]
+    claims += [{"claim": name, "sessionId": None} for name in taken.pending]
+    if params.claim is not None:
+        session_id = await claimed_by(service.pipeline.index, params.claim)
+        claims = [{"claim": params.claim, "sessionId": session_id}]
+    counts = {"stamps": taken.stamps, "announcements": taken.announcements, "bad": taken.bad}
+    return {**counts, "claims": claims}
+
+
+METHODS: dict[str, AnyMethod] = {
+    "stamp": Method(StampParams, stamp),
+    "stamps.list": query(ListParams, list_stamps),
+    "announce": Method(AnnounceParams, announce_session),
+    "spool": Method(SpoolParams, take_spool),
+}

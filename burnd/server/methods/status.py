@@ -1,0 +1,211 @@
+"""`status`: how the daemon and its sources are, how much there is, and what is not as it should be, with its remedy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+
+from burnd import __version__, protocol
+from burnd.budget import standings
+from burnd.errors import IndexDamaged
+from burnd.index.asking import TookTooLong
+from burnd.queries import status as counting
+from burnd.records.times import to_iso
+from burnd.server.method import AnyMethod, Method, NoParams, Result
+from burnd.server.service import Service
+from burnd.sources.base import Progress, Status
+from burnd.sources.running import Kept
+
+_COUNTING_S = 1.0
+
+
+async def status(service: Service, _params: NoParams) -> Result:
+    """Answers at once, also while the daemon starts, reads old logs or rebuilds its index."""
+    counts = await _counts(service)
+    states = [(kept, kept.status()) for kept in service.sources.values()]
+    return {
+        "daemon": _daemon(service),
+        "sources": [_source(kept, state) for kept, state in states],
+        "backfill": _backfill([state.progress for _, state in states if state.progress is not None]),
+        "ledger": _ledger(service, counts),
+        "content": _content(service, counts),
+        "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
+        "spool": _spool(service),
+        "disk": _disk(service),
+        "prices": _prices(service),
+        "budget": await _budget(service),
+        "degraded": [{"what": what, "remedy": remedy} for what, remedy in _degraded(service, states, counts)],
+    }
+
+
+async def _counts(service: Service) -> counting.Counts:
+    """How much there is; as it was last known when the index is too busy to say."""
+    if service.is_open:
+        with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
+            service.counts = await service.ask(counting.count)
+    return service.counts
+
+
+async def _budget(service: Service) -> list[dict[str, Any]]:
+    """Every budget that is set, with what was spent of it; none of them when the index is too busy to say."""
+    budgets = service.settings.budgets
+    if budgets and service.is_open:
+        with anyio.move_on_after(_COUNTING_S), contextlib.suppress(TookTooLong, IndexDamaged):
+            return [standing.answer() for standing in await service.ask(lambda view: standings(view, budgets))]
+    return []
+
+
+def _daemon(service: Service) -> dict[str, Any]:
+    visitors = service.visitors
+    return {
+        "version": __version__,
+        "protocol": protocol.VERSION,
+        "pid": service.pid,
+        "state": _daemon_state(service),
+        "startedAt": to_iso(service.started_ms),
+        "uptimeMs": max(0, service.now() - service.started_ms),
+        "home": str(service.home.root),
+        "socket": service.socket,
+        "clients": visitors.present,
+        "requests": visitors.served,
+        "clientsTurnedAway": visitors.turned_away,
+        "clientsRefused": visitors.refused,
+    }
+
+
+def _daemon_state(service: Service) -> str:
+    if service.stopping.is_set():
+        return "stopping"
+    return "ready" if service.is_open else "starting"
+
+
+def _source(kept: Kept, state: Status) -> dict[str, Any]:
+    return {
+        "name": kept.name,
+        "state": state.state,
+        "detail": state.detail,
+        "files": state.files,
+        "pending": state.pending,
+        "lagMs": round(state.lag * 1000),
+        "restarts": kept.restarts,
+        "lastFailure": kept.last_failure or None,
+        "counts": dict(state.counts),
+    }
+
+
+def _backfill(progress: list[Progress]) -> dict[str, Any] | None:
+    if not progress:
+        return None
+    return {
+        "done": sum(one.done for one in progress),
+        "total": sum(one.total for one in progress),
+        "bytesPerSecond": round(sum(one.per_second for one in progress)),
+    }
+
+
+def _ledger(service: Service, counts: counting.Counts) -> dict[str, Any]:
+    lines = [skipped._asdict() for skipped in counts.skipped]
+    return {
+        "bytes": _size(str(service.home.ledger)),
+        "turns": counts.turns,
+        "openTurns": counts.open_turns,
+        "sessions": counts.sessions,
+        "stamps": counts.stamps,
+        "skipped": {"count": counts.skipped_lines, "lines": lines},
+        "refusedRecords": service.pipeline.refused if service.is_open else 0,
+    }
+
+
+def _content(service: Service, counts: counting.Counts) -> dict[str, Any]:
+    blobs = _database_size(str(service.home.blobs))
+    return {
+        "mode": service.settings.content_mode,
+        "bytes": counts.sidecar_bytes + blobs,
+        "sidecars": counts.sidecars,
+        "blobBytes": blobs,
+    }
+
+
+def _index_state(service: Service) -> str:
+    if not service.is_open:
+        return str(service.work)
+    rebuilding = service.pipeline.rebuilding
+    if rebuilding is None:
+        return "ready"
+    done, total = rebuilding
+    return f"rebuilding {100 * done // total if total else 0} %"
+
+
+def _spool(service: Service) -> dict[str, Any]:
+    if not service.is_open:
+        return {"claims": 0, "bad": 0, "blocked": None}
+    spool = service.spool
+    return {"claims": spool.pending, "bad": spool.bad, "blocked": spool.blocked or None}
+
+
+def _disk(service: Service) -> dict[str, Any]:
+    if not service.is_open:
+        return {"free": None, "reserve": None}
+    free, reserve = service.pipeline.room()
+    return {"free": free, "reserve": reserve}
+
+
+def _prices(service: Service) -> dict[str, Any]:
+    as_of = service.prices.table.as_of
+    return {"asOf": as_of, "userFile": service.prices.user_file is not None, "problem": service.prices.problem or None}
+
+
+def _degraded(
+    service: Service, states: list[tuple[Kept, Status]], counts: counting.Counts
+) -> Iterator[tuple[str, str]]:
+    """What is not as it should be, and what a person can do about it."""
+    for kept, state in states:
+        if state.remedy or state.state == "degraded":
+            yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
+    if service.is_open:
+        yield from _degraded_storage(service)
+    if counts.skipped_lines:
+        yield (
+            f"{counts.skipped_lines:,} lines of the ledger cannot be used",
+            "restore them from a backup if they were damaged; they are passed over",
+        )
+    if service.prices.problem:
+        yield service.prices.problem, "mend or remove the file; the last good prices are in use"
+    yield from service.notices.items()
+
+
+def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
+    pipeline, spool = service.pipeline, service.spool
+    free, reserve = pipeline.room()
+    if free < reserve:
+        yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
+    if pipeline.refused:
+        yield f"{pipeline.refused:,} records could not have been read back and were not written", "please report it"
+    if pipeline.content.set_aside:
+        yield (
+            "the file of large content was damaged and was set aside",
+            "restore content/blobs.db from a backup while the daemon is stopped",
+        )
+    if spool.blocked:
+        yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
+    if spool.bad:
+        yield f"{spool.bad:,} files of the spool could not be used", f"look at {spool.folder / 'bad'}, then delete them"
+
+
+def _database_size(path: str) -> int:
+    """With its write-ahead log, where what came last still is."""
+    return _size(path) + _size(f"{path}-wal")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+METHODS: dict[str, AnyMethod] = {"status": Method(NoParams, status)}

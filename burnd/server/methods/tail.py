@@ -1,0 +1,78 @@
+"""`tail`: turns as they land, streamed to a client until it goes away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from burnd import protocol
+from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.queries.view import Params
+from burnd.records import Turn
+from burnd.server.feed import Landed, Notice
+from burnd.server.method import AnyMethod, Caller, Result, Telling
+from burnd.server.service import Service
+
+
+class TailParams(Params, frozen=True):
+    """Which turns; all of them unless something is said. A project is a folder, one below it, or a git remote's key."""
+
+    session: str | None = None
+    project: str | None = None
+    source: str | None = None
+
+    def wants(self, turn: Turn) -> bool:
+        if self.session not in (None, turn.session_id) or self.source not in (None, turn.source):
+            return False
+        return self.project is None or is_of_project(turn.project, turn.project_key, self.project)
+
+
+def is_of_project(folder: str | None, key: str | None, wanted: str) -> bool:
+    """Whether a session in `folder`, whose remote has `key`, is of the wanted project."""
+    if wanted == key:
+        return True
+    wanted = wanted.rstrip("/") or "/"
+    return folder is not None and (folder == wanted or folder.startswith(wanted.rstrip("/") + "/"))
+
+
+async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
+    """Answers at once, then notifies of each turn, and of a budget that is crossed. Who reads too slowly is told how
+    many went by unseen."""
+    _ = service.pipeline  # nothing lands before it is open
+    with service.feed.following(params.wants) as follower:
+        await caller.answer({"following": True})
+        while True:
+            landed, missed = await follower.take()
+            prices = service.prices.table
+            for item in landed:
+                await caller.notify("tail", shown(item, prices, missed))
+                missed = 0
+
+
+def shown(landed: Landed | Notice, prices: PriceTable, missed: int) -> dict[str, Any]:
+    if isinstance(landed, Notice):
+        return {"version": protocol.VERSION, "missed": missed, **landed.what}
+    turn = landed.turn
+    return {
+        "version": protocol.VERSION,
+        "open": landed.open,
+        "missed": missed,
+        "costUsd": _cost(turn, prices),
+        "turn": msgspec.to_builtins(turn),
+    }
+
+
+def _cost(turn: Turn, prices: PriceTable) -> float | None:
+    """At API prices; None when the model has none."""
+    price = prices.find(turn.model, turn.provider)
+    if price is None:
+        return None
+    usage, tools = turn.usage, turn.server_tools
+    tokens = Tokens(
+        usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
+    )
+    return float(usd(turn_cost(price, tokens, fast=turn.speed == "fast", searches=tools.search if tools else 0)))
+
+
+METHODS: dict[str, AnyMethod] = {"tail": Telling(TailParams, tail, within=None)}

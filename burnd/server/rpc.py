@@ -1,0 +1,154 @@
+"""JSON-RPC 2.0 as bytes: requests taken apart, answers, errors and notifications put together. It knows no method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from burnd import protocol
+
+_MOST_SHOWN = 300
+NO_ID = msgspec.Raw(b"null")
+NO_PARAMS = msgspec.Raw(b"{}")
+_ABSENT = msgspec.Raw(b"")
+_encoder = msgspec.json.Encoder()
+
+
+class Fault(Exception):
+    """What a client is told instead of an answer: a code, a sentence, and what would help."""
+
+    def __init__(self, code: int, message: str, hint: str = "") -> None:
+        self.code, self.message, self.hint = code, message, hint
+        super().__init__(message)
+
+
+class _Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    jsonrpc: str
+    method: str
+    id: msgspec.Raw = _ABSENT
+    params: msgspec.Raw = NO_PARAMS
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request. `id` is echoed as it was written; None makes it a notification, which gets no answer."""
+
+    method: str
+    params: msgspec.Raw
+    id: msgspec.Raw | None
+
+
+class BadRequest(Fault):
+    """A line that is no request; `id` is the one to answer to, as far as it could be told."""
+
+    def __init__(self, code: int, message: str, hint: str = "", id_: msgspec.Raw = NO_ID) -> None:
+        super().__init__(code, message, hint)
+        self.id = id_
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_ids = msgspec.json.Decoder(str | int | float | None)
+_only_id = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def parse(line: bytes) -> Request:
+    """The request in a line. Raises BadRequest."""
+    try:
+        line.decode("utf-8")
+        envelope = _envelopes.decode(line)
+    except UnicodeDecodeError:
+        raise BadRequest(protocol.NOT_JSON, "the request is not UTF-8") from None
+    except RecursionError:
+        raise BadRequest(protocol.NOT_JSON, "the request is nested too deeply") from None
+    except msgspec.ValidationError as error:
+        raise _not_a_request(line, str(error)) from None
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadRequest(protocol.NOT_JSON, f"the request is not JSON: {_short(error)}") from None
+    id_ = _checked_id(envelope.id)
+    if envelope.jsonrpc != "2.0":
+        raise BadRequest(protocol.NOT_A_REQUEST, 'jsonrpc must be "2.0"', id_=id_ or NO_ID)
+    return Request(envelope.method, envelope.params, id_)
+
+
+def _not_a_request(line: bytes, reason: str) -> BadRequest:
+    if line.lstrip()[:1] == b"[":
+        hint = "send the requests one after another, each on a line of its own"
+        return BadRequest(protocol.NOT_A_REQUEST, "batches are not taken", hint)
+    return BadRequest(protocol.NOT_A_REQUEST, f"not a request: {_short(reason)}", id_=_id_in(line))
+
+
+def _id_in(line: bytes) -> msgspec.Raw:
+    """The id of something that is no request otherwise, so that its sender knows which one was meant."""
+    try:
+        return _checked_id(_only_id.decode(line).get("id", _ABSENT)) or NO_ID
+    except (msgspec.MsgspecError, ValueError, RecursionError, Fault):
+        return NO_ID
+
+
+def _checked_id(raw: msgspec.Raw) -> msgspec.Raw | None:
+    if not bytes(raw):
+        return None
+    try:
+        _ids.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        raise BadRequest(protocol.NOT_A_REQUEST, "an id is a string, a number or null") from None
+    return raw
+
+
+def decoded(raw: msgspec.Raw, params: type[Any]) -> Any:
+    """A request's parameters as their type. Raises Fault."""
+    if bytes(raw).lstrip()[:1] != b"{":
+        raise Fault(protocol.BAD_PARAMS, "params is an object: parameters are given by name")
+    try:
+        return msgspec.json.decode(raw, type=params)
+    except RecursionError:
+        raise Fault(protocol.BAD_PARAMS, "params is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise Fault(protocol.BAD_PARAMS, _short(error)) from None
+
+
+def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
+    """A line with the result and the protocol's version in it. Raises Fault when that is more than a client takes."""
+    line = _line({"jsonrpc": "2.0", "id": id_, "result": {"version": protocol.VERSION, **result}})
+    if len(line) > protocol.ANSWER_BYTES:
+        most = protocol.ANSWER_BYTES >> 20
+        raise Fault(
+            protocol.TOO_LARGE,
+            f"the answer has {len(line):,} bytes, more than the {most} MiB one may have",
+            "ask for less: narrow the filters, or take it in pages with a smaller limit",
+        )
+    return line
+
+
+def error(id_: msgspec.Raw, fault: Fault) -> bytes:
+    data = {"name": protocol.NAMES[fault.code], "hint": fault.hint, "version": protocol.VERSION}
+    told = {"code": fault.code, "message": fault.message, "data": data}
+    return _line({"jsonrpc": "2.0", "id": id_, "error": told})
+
+
+def notification(method: str, params: Mapping[str, Any]) -> bytes:
+    return _line({"jsonrpc": "2.0", "method": method, "params": params})
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        return _encoder.encode(_mended(message)) + b"\n"
+
+
+def _mended(value: Any) -> Any:
+    """The same with every text as UTF-8 can hold it: names of files may be any bytes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(item) for item in value]
+    return value
+
+
+def _short(reason: object) -> str:
+    text = str(reason)
+    return text if len(text) <= _MOST_SHOWN else text[:_MOST_SHOWN] + "..."

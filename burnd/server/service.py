@@ -1,0 +1,168 @@
+"""What the methods of the socket may use: the pipeline, the sources, prices, content, and the way to stop it all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from burnd.config import Settings
+from burnd.errors import IndexDamaged, NotNow
+from burnd.ledger.content import ContentStore
+from burnd.paths import Home
+from burnd.pipeline import Clock, Pipeline, wall_ms
+from burnd.queries.status import Counts
+from burnd.queries.view import View
+from burnd.quota import Quotas
+from burnd.search.searcher import Searcher
+from burnd.server.feed import Feed
+from burnd.server.prices import Prices
+from burnd.sources.running import Kept
+from burnd.spool import Spool
+
+T = TypeVar("T")
+CONTENT_READERS = 2
+
+
+class Work(msgspec.Struct):
+    """Something long that is being done to the index, and how far it has come."""
+
+    what: str
+    done: int = 0
+    total: int = 0
+
+    def tell(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+    def __str__(self) -> str:
+        return f"{self.what} {100 * self.done // self.total} %" if self.total else self.what
+
+
+class Visitors(msgspec.Struct):
+    """Who came to the socket."""
+
+    present: int = 0
+    answering: int = 0  # requests under way
+    served: int = 0  # requests answered so far
+    turned_away: int = 0  # there were too many at once
+    refused: int = 0  # they were not us
+
+
+class Service:
+    """The running daemon as its clients see it. Before the pipeline is open, it says so and answers what it can."""
+
+    def __init__(
+        self, home: Home, settings: Settings, *, socket: str, environ: Mapping[str, str], now: Clock = wall_ms
+    ) -> None:
+        self.home = home
+        self.settings = settings
+        self.socket = socket
+        self.environ = environ
+        self.now = now
+        self.started_ms = now()
+        self.pid = os.getpid()
+        self.stopping = anyio.Event()
+        self.damaged = anyio.Event()  # a question found the index damaged
+        self.work = Work("opening")  # until it is open
+        self.visitors = Visitors()
+        self.counts = Counts()  # as last known
+        self.notices: dict[str, str] = {}  # what is not as it should be, with what to do about it
+        self.feed = Feed()
+        self.sources: dict[str, Kept] = {}
+        self.roots: dict[str, list[str]] = {}  # that clients told of, by source
+        self._prices = Prices(home.prices)
+        self._pipeline: Pipeline | None = None
+        self._spool: Spool | None = None
+        self._quotas: Quotas | None = None
+        self._searcher: Searcher | None = None
+        self.appending = anyio.Lock()  # who adds messages to sessions, one after the other
+        self._readers = anyio.CapacityLimiter(CONTENT_READERS)
+
+    def open(self, pipeline: Pipeline, spool: Spool) -> None:
+        """From now on everything can be asked."""
+        self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
+        self._searcher = Searcher(pipeline)
+        pipeline.listeners += [self.feed.landed, self._searcher.landed]
+        spool.on_roots = self.add_roots
+
+    def opening(self, done: int, total: int) -> None:
+        """How far the index has come that must be made anew, or caught up, before anything can be asked."""
+        self.work = Work("rebuilding", done, total)
+
+    def waiting(self, why: str) -> None:
+        self.work = Work(f"waiting: {why}")
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._pipeline is not None
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """Raises NotNow while the daemon is starting."""
+        if self._pipeline is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._pipeline
+
+    @property
+    def spool(self) -> Spool:
+        if self._spool is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._spool
+
+    @property
+    def quotas(self) -> Quotas:
+        if self._quotas is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._quotas
+
+    @property
+    def searcher(self) -> Searcher:
+        if self._searcher is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._searcher
+
+    @property
+    def prices(self) -> Prices:
+        return self._prices
+
+    async def ask(self, question: Callable[[View], T]) -> T:
+        """Puts a question to one state of the index, in a worker thread; interrupted when nobody waits for it."""
+        prices, now = self._prices.table, self.now()
+        index = self.pipeline.index
+        try:
+            return await index.ask(lambda db: question(View(db, prices, now)))
+        except IndexDamaged:
+            if not index.closed:
+                self.damaged.set()
+            raise
+
+    async def read_content(self, work: Callable[[ContentStore], T]) -> T:
+        """Reads content in a worker thread, on a store opened for it: the pipeline's is for its own thread only.
+
+        Not kept: what it remembers of packs would be wrong after the next prune.
+        """
+        return await anyio.to_thread.run_sync(partial(_read, self.home.content, work), limiter=self._readers)
+
+    def add_roots(self, source: str, folders: list[str]) -> None:
+        """Lets a source read below these folders as well, now and whenever it is started again."""
+        known = self.roots.setdefault(source, [])
+        new = [folder for folder in folders if folder not in known]
+        known += new
+        kept = self.sources.get(source)
+        if new and kept is not None:
+            kept.add_roots(new)
+
+
+def _read(folder: Path, work: Callable[[ContentStore], T]) -> T:
+    with contextlib.closing(ContentStore(folder)) as store:
+        return work(store)

@@ -1,0 +1,149 @@
+"""One client's socket as lines: in, with a limit on their size and time; out, with a limit on how long one waits."""
+
+from __future__ import annotations
+
+import socket
+from typing import NamedTuple
+
+import anyio
+import anyio.lowlevel
+
+from burnd import protocol
+
+CHUNK = 64 << 10
+_LOOK_EVERY_S = 0.25
+
+
+class Patience(NamedTuple):
+    """How long a client may take, in seconds."""
+
+    idle: float = 60.0  # from one request to the next
+    deliver: float = 5.0  # from a request's first byte to its newline
+    take: float = 10.0  # to take an answer
+
+
+class Gone(Exception):
+    """Raised when the client closed its end or took too long to read: there is nobody left to tell."""
+
+
+class TooLarge(Exception):
+    """Raised when a line goes on beyond its limit."""
+
+
+class TooSlow(Exception):
+    """Raised when a line was begun but not finished in time."""
+
+
+class Stream:
+    """Reads only when asked to, so a client that sends faster than it is answered fills its own buffer, not ours.
+
+    `large` lets few requests at a time go beyond the usual limit: what all clients together make us hold is bounded.
+    """
+
+    def __init__(self, connection: socket.socket, patience: Patience, large: anyio.CapacityLimiter) -> None:
+        connection.setblocking(False)
+        self._socket = connection
+        self._patience = patience
+        self._large = large
+        self._buffer = bytearray()
+        self._ended = False
+        self._sending = anyio.Lock()
+        self._is_cut = False
+
+    async def line(self) -> bytes | None:
+        """The next line that is not blank, without its newline; None when the client has no more."""
+        while True:
+            if not self._buffer and not await self._await_more():
+                return None
+            line = await self._whole_line()
+            if line.strip():
+                return line
+            del self._buffer[: len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))]
+            await anyio.lowlevel.checkpoint()  # a client that sends nothing but newlines is not the only one
+
+    async def send(self, data: bytes) -> None:
+        """Hands over everything. Raises Gone when the client does not take it."""
+        async with self._sending:
+            if self._is_cut:
+                raise Gone  # half a line is out, and nothing after it could be understood
+            self._is_cut = True
+            with anyio.move_on_after(self._patience.take):
+                await self._send(memoryview(data))
+                self._is_cut = False
+                return
+        raise Gone
+
+    async def _send(self, view: memoryview) -> None:
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except (BlockingIOError, InterruptedError):
+                await anyio.wait_writable(self._socket)
+            except OSError as error:
+                raise Gone from error
+
+    async def gone(self) -> None:
+        """Returns when the client has closed its end. What it sent meanwhile stays unread.
+
+        One that only said that it will not write any more, as `socat` does, still waits for its answer: sending
+        nothing tells the two apart.
+        """
+        await anyio.wait_readable(self._socket)
+        while True:
+            try:
+                self._socket.send(b"")
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                return
+            await anyio.sleep(_LOOK_EVERY_S)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    async def _await_more(self) -> bool:
+        with anyio.move_on_after(self._patience.idle):
+            return await self._fill()
+        return False
+
+    async def _whole_line(self) -> bytes:
+        with anyio.move_on_after(self._patience.deliver):
+            if (line := await self._up_to(protocol.REQUEST_BYTES)) is not None:
+                return line
+            if b'"sessions.append"' in self._buffer[:1024]:
+                async with self._large:
+                    if (line := await self._up_to(protocol.APPEND_BYTES)) is not None:
+                        return line
+            raise TooLarge
+        raise TooSlow
+
+    async def _up_to(self, limit: int) -> bytes | None:
+        """The line at hand, as soon as it is whole; None when it is longer than that."""
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
+            if searched > limit:
+                return None
+            if self._ended or not await self._fill():
+                end = len(self._buffer)  # a last line without its newline is a line
+                break
+        if end > limit:
+            return None
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+    async def _fill(self) -> bool:
+        """More bytes, or False when there are no more."""
+        while not self._ended:
+            try:
+                data = self._socket.recv(CHUNK)
+            except (BlockingIOError, InterruptedError):
+                await anyio.wait_readable(self._socket)
+                continue
+            except OSError as error:
+                raise Gone from error
+            self._buffer += data
+            self._ended = not data
+            return bool(data)
+        return False

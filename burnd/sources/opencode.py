@@ -1,0 +1,348 @@
+"""opencode as a source: finds its databases, polls them without disturbing it, and settles what has gone quiet."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from burnd.errors import NotNow
+from burnd.index.store import CursorChange, FileChange
+from burnd.pipeline import Batch, Pipeline
+from burnd.projects import ProjectKeys
+from burnd.readers.opencode_session import SOURCE
+from burnd.records import Turn
+from burnd.records.codec import decode
+from burnd.sources.base import Progress, State, Status
+from burnd.sources.opencode_attended import Attended, Backfill, Pace
+from burnd.sources.opencode_cursor import loaded, source_key
+from burnd.sources.opencode_db import Disturbed, Signature
+from burnd.sources.opencode_follower import Follower, Piece
+from burnd.sources.opencode_places import present_databases
+from burnd.sources.opencode_schema import Unsupported
+from burnd.sources.opencode_trouble import trouble_named, trouble_of
+from burnd.sources.opencode_wanted import Wanted
+from burnd.sources.transcripts import path_key
+from burnd.steps import Told
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
+_TURN_S = 0.5
+
+
+class OpenCode:
+    """One task looks at every database in turn. What is recorded goes through the pipeline, one batch at a time."""
+
+    name = SOURCE
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        folder: str,
+        named: Sequence[str] = (),
+        wanted: Wanted | None = None,
+        *,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._pipeline = pipeline
+        self._folder = folder
+        self._named = named
+        self._wanted = wanted or Wanted()
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._attended: dict[str, Attended] = {}
+        self._discovered_at = float("-inf")
+        self._generation = pipeline.generation
+        self._projects = ProjectKeys()
+        self._keys: dict[str, str | None] = {}
+        self._flushes: list[tuple[str | None, anyio.Event]] = []
+        self._bell = anyio.Event()
+        self._thread = anyio.CapacityLimiter(1)
+        self._blocked = ""
+        self._told_state: tuple[str, str] = ("", "")
+        self.rewound = 0
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        try:
+            while True:
+                await self.attend()
+                await self._rest()
+        finally:
+            for one in self._attended.values():
+                one.follower.db.rest()
+
+    async def flush(self, session_id: str | None = None) -> None:
+        """Returns when everything that is readable now is recorded, and what was open is settled."""
+        done = anyio.Event()
+        self._flushes.append((session_id, done))
+        self._bell.set()
+        await done.wait()
+
+    async def attend(self) -> None:
+        """One round: what is new is taken in, what has gone quiet is settled, and who asked for it is answered."""
+        if self._generation != self._pipeline.generation:
+            await self._begin_anew()
+        flushes, self._flushes = self._flushes, []
+        if flushes or self._clock() - self._discovered_at >= self._pace.discover:
+            await self._discover()
+        for one in list(self._attended.values()):
+            await self._attend(one, forced=bool(flushes))
+            await self._settle(one, [session_id for session_id, _ in flushes])
+        self._tell_state()
+        for _, done in flushes:
+            done.set()
+
+    def status(self) -> Status:
+        state, detail, remedy = self._condition()
+        followers = [one.follower for one in self._attended.values()]
+        noticed = [one.noticed_at for one in self._attended.values() if one.noticed_at is not None]
+        counts: Counter[str] = sum((follower.counts for follower in followers), Counter())
+        return Status(
+            self.name,
+            state,
+            detail,
+            files=len(followers),
+            pending=sum(follower.waiting + len(follower.shown) for follower in followers),
+            lag=self._clock() - min(noticed) if noticed else 0.0,
+            progress=self._progress(),
+            counts=dict(counts),
+            remedy=remedy,
+        )
+
+    def _condition(self) -> tuple[State, str, str]:
+        """How it goes: a word, a sentence, and what to do about it. The worst of several databases counts."""
+        if self._blocked:
+            return "waiting", self._blocked, "free some space; nothing is lost meanwhile"
+        if not self._attended:
+            return "absent", f"no database in {self._folder}", ""
+        worst = max(
+            ((one.follower.db.path, found) for one in self._attended.values() if (found := one.wrong()) is not None),
+            key=lambda item: item[1].state == "degraded",
+            default=None,
+        )
+        if worst is not None:
+            path, trouble = worst
+            return trouble.state, f"{path}: {trouble.detail}", trouble.remedy
+        return "polling", "polling " + ", ".join(one.follower.db.path for one in self._attended.values()), ""
+
+    def _progress(self) -> Progress | None:
+        fills = [one.backfill for one in self._attended.values() if one.follower.waiting and one.backfill.total]
+        if not fills:
+            return None
+        done, total = sum(fill.done for fill in fills), sum(fill.total for fill in fills)
+        seconds = max(0.001, self._clock() - min(fill.since for fill in fills))
+        return Progress(min(done, total), total, done / seconds)
+
+    async def _discover(self) -> None:
+        """Finds databases that have come, and lets go of those that are gone. That there is none is normal."""
+        self._discovered_at = self._clock()
+        paths = await self._in_thread(lambda: present_databases(self._folder, self._named))
+        gone = [path for path in self._attended if path not in paths]
+        for path in gone:
+            self._attended.pop(path).follower.db.rest()
+        first = not self._attended
+        for path in paths:
+            if path not in self._attended:
+                self._attended[path] = Attended(await self._follower(path))
+        self._attended = {path: self._attended[path] for path in paths}
+        followers = [one.follower for one in self._attended.values()]
+        for n, follower in enumerate(followers):
+            follower.above = followers[:n]
+        if gone or first:
+            await self._settle_unattended()
+
+    async def _follower(self, path: str) -> Follower:
+        key = path_key(path)
+        rows = await self._pipeline.index.rows(
+            "SELECT key, value FROM cursors WHERE source = ?", (source_key(SOURCE, key),)
+        )
+        return Follower(path, self._wanted, loaded(rows), await self._shown(key))
+
+    async def _shown(self, key: str) -> dict[str, Turn]:
+        """The turns of a database that the index shows as open."""
+        rows = await self._pipeline.index.rows(_SHOWN + " AND f.path = ?", (SOURCE, key))
+        turns = [entry for _, record in rows if isinstance(entry := decode(record), Turn)]
+        return {turn.message_id: turn for turn in turns}
+
+    async def _settle_unattended(self) -> None:
+        """Turns that were open in a database which is gone: what was seen of them stands."""
+        here = {one.follower.key for one in self._attended.values()}
+        rows = await self._pipeline.index.rows(_SHOWN, (SOURCE,))
+        left = [(path, decode(record)) for path, record in rows if path not in here]
+        steps = [Told(turn, True, path) for path, turn in left if isinstance(turn, Turn)]
+        if steps:
+            await self._commit_batch(Batch(steps=steps))
+
+    async def _attend(self, one: Attended, *, forced: bool) -> None:
+        """Looks at a database if it is time, and takes in what is new."""
+        now, follower = self._clock(), one.follower
+        signature = follower.db.signature()
+        if signature is None:
+            return  # the next discovery lets go of it
+        due = forced or one.is_due(now, self._pace, signature)
+        try:
+            if due:
+                await self._look(one, signature, now, forced=forced)
+            if due or (follower.waiting and one.trouble is None):
+                await self._take_in(one)
+        except FileNotFoundError:
+            one.signature = None
+        except Disturbed:
+            one.signature = None  # whatever it was, the next look sees it
+        except (sqlite3.Error, Unsupported, OSError) as error:
+            one.signature = signature
+            one.trouble = trouble_of(error, one.trouble, self._clock())
+        if not follower.waiting:
+            one.noticed_at = None
+        if follower.db.is_kept and self._clock() >= one.hot_until:
+            await self._in_thread(follower.db.rest)
+
+    async def _look(self, one: Attended, signature: Signature, now: float, *, forced: bool) -> None:
+        if one.trouble is not None:
+            one.follower.try_again()
+        if signature != one.signature:
+            one.noticed_at = one.noticed_at or now
+            one.hot_until = now + self._pace.rest
+            one.unscanned = True
+        scan = forced or one.wants_scan(now, self._pace)
+        looked = await self._in_thread(lambda: one.follower.look(scan=scan))
+        one.signature, one.looked_at, one.trouble = signature, now, None
+        if looked.changed:
+            one.hot_until = now + self._pace.rest
+        one.unscanned = not scan and (one.unscanned or looked.changed)
+        if scan:
+            one.scanned_at = now
+        if looked.rewound:
+            self.rewound += 1
+            log.info("source.rewound", source=self.name, reason=looked.rewound)
+
+    async def _take_in(self, one: Attended) -> None:
+        """Reads and records until nothing waits any more, or it is another database's turn."""
+        follower = one.follower
+        if not one.backfill.since:
+            size = one.signature.size + (one.signature.log or (0, 0, 0))[1] if one.signature is not None else 0
+            one.backfill = Backfill(total=0 if follower.caught_up else size, since=self._clock())
+        begun = self._clock()
+        while self._clock() - begun < _TURN_S:
+            piece = await self._in_thread(lambda: follower.read(self._clock(), self._pipeline.now(), self._keys))
+            await self._commit(one, piece)
+            await self._learn_projects(follower.wanting)
+            self._tell_progress(one, piece)
+            if not follower.waiting:
+                follower.caught_up = True
+                break
+        if follower.damage:
+            one.trouble = trouble_named(follower.damage, one.trouble, self._clock())
+
+    async def _learn_projects(self, folders: set[str]) -> None:
+        if folders:
+            await self._projects.learn(folders)
+            self._keys |= {folder: self._projects.key(folder) for folder in folders}
+
+    async def _settle(self, one: Attended, flushed: Sequence[str | None]) -> None:
+        """Messages that are complete settle after 2 s of quiet, others after 10 minutes, all of them when asked to."""
+        now, follower = self._clock(), one.follower
+        for session_id in flushed:
+            await self._commit(one, follower.settle(now, flush=True, session_id=session_id))
+        if follower.due is not None and follower.due <= now:
+            await self._commit(one, follower.settle(now))
+
+    async def _commit(self, one: Attended, piece: Piece) -> None:
+        follower = one.follower
+        changes = follower.changes(piece)
+        if piece.steps or piece.content or piece.sessions or piece.agents or changes:
+            batch = Batch(
+                entries=[*piece.sessions],
+                content=piece.content,
+                cursors=changes,
+                steps=piece.steps,
+                agents=piece.agents,
+                files=self._file(follower, piece),
+            )
+            try:
+                await self._commit_batch(batch)
+            except BaseException:
+                follower.failed(piece)
+                raise
+        follower.committed(piece)
+
+    def _file(self, follower: Follower, piece: Piece) -> list[FileChange]:
+        """Turns that are shown as open belong to a file of the index's: the database."""
+        if all(told.settled for told in piece.steps):
+            return []
+        return [FileChange(SOURCE, follower.key, b"", seen_ms=self._pipeline.now(), open=True)]
+
+    async def _commit_batch(self, batch: Batch) -> None:
+        """Makes a batch durable; where there is no room, waits for it: nothing is lost, the cursors stay."""
+        delay = FIRST_RETRY_S
+        while (problem := await self._try_to_commit(batch)) is not None:
+            self._blocked = f"blocked: {problem}"
+            log.warning("source.blocked", source=self.name, reason=problem.what)
+            await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY_S)
+        self._blocked = ""
+
+    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
+        try:
+            await self._pipeline.commit(batch)
+        except NotNow as error:
+            return error
+        return None
+
+    async def _begin_anew(self) -> None:
+        """When the index was lost, so was how far each database was read: everything is read again."""
+        self._generation = self._pipeline.generation
+        rows = await self._pipeline.index.rows(
+            "SELECT source, key FROM cursors WHERE source LIKE ?", (source_key(SOURCE, "%"),)
+        )
+        await self._commit_batch(Batch(cursors=[CursorChange(source, key, None) for source, key in rows]))
+        for one in self._attended.values():
+            one.follower.db.rest()
+        self._attended = {}
+        self._discovered_at = float("-inf")
+
+    async def _rest(self) -> None:
+        self._bell = anyio.Event()
+        if self._flushes:
+            return
+        with anyio.move_on_after(self._pace.tick):
+            await self._bell.wait()
+
+    def _tell_state(self) -> None:
+        """Says in the log when a state begins, not how long it lasts."""
+        state, detail, _ = self._condition()
+        if (state, detail) != self._told_state:
+            self._told_state = (state, detail)
+            tell = log.warning if state == "degraded" else log.info
+            tell("source.state", source=self.name, state=state, detail=detail)
+
+    def _tell_progress(self, one: Attended, piece: Piece) -> None:
+        """While a lot is taken in, says now and then how far that is, and says when it is done."""
+        backfill, now, is_done = one.backfill, self._clock(), not one.follower.waiting
+        backfill.done += piece.size
+        if is_done:
+            one.backfill = Backfill()
+        if backfill.done < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
+            return
+        seconds = max(0.001, now - backfill.since)
+        facts = {"mb": round(backfill.done / 1e6), "mb_per_s": round(backfill.done / seconds / 1e6, 1)}
+        log.info("source.caught_up" if is_done else "source.progress", source=self.name, **facts)
+        backfill.told = now
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(partial(work), limiter=self._thread)
+
+
+_SHOWN = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"

@@ -1,0 +1,98 @@
+"""Finds the sessions of a database that have changed: by new rows, by their own rows, and by those still open."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+import msgspec
+
+from burnd.sources import opencode_queries as queries
+from burnd.sources.opencode_cursor import Cursors, Marker, Seen
+from burnd.sources.opencode_schema import Schema
+from burnd.sources.opencode_wanted import Wanted
+
+_MOST_WATCHED = 500
+
+
+class Finder:
+    """Knows how far a database was read. Deep is what asks for a look at all parts of a session, not only new ones."""
+
+    def __init__(self, wanted: Wanted, cursors: Cursors) -> None:
+        self.marker = cursors.marker  # as it is stored
+        self.found = cursors.marker  # behind the rows that were found, whose sessions may not have been read yet
+        self.seen = cursors.seen
+        self.waiting: dict[str, bool] = {}  # session to whether it is to be looked at deeply
+        self._wanted = wanted
+        self._verified = False
+
+    def mark(self, session_id: str, *, deep: bool) -> None:
+        self.waiting[session_id] = deep or self.waiting.get(session_id, False)
+
+    def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
+        """Looks at the rows behind the marker. Returns why it had to go back, if it had to.
+
+        Numbers are given out again after the newest rows are deleted, and anew when a database is written from a
+        dump: so the row before the marker must still be the one it was.
+        """
+        reason = ""
+        if self.found.identity not in (None, identity):
+            reason = "another file is in its place"
+            self.found = Marker()
+            for session_id in self.seen:
+                self.mark(session_id, deep=True)
+        elif self.found.anchors:
+            anchor = queries.standing(db, self.found.anchors)
+            if anchor != self.found.anchors[-1]:
+                reason = "rows were deleted or numbered anew"
+                self.found = self.found.back_to(anchor)
+        self.found = msgspec.structs.replace(self.found, identity=identity)
+        for sessions, behind in queries.new_rows(db, self.found):
+            self.found = behind
+            for session_id in sessions:
+                self.mark(session_id, deep=bool(reason))
+        return reason
+
+    def scan(self, db: sqlite3.Connection, schema: Schema, shown_in: Iterable[str]) -> None:
+        """Compares every session's row with what was seen; those `shown_in` hold turns that are still open.
+
+        Releases that keep no event log let a message change without a trace in its session's row: with these every
+        session is looked at deeply once, and those that are followed each time.
+        """
+        sequences = queries.sequences(db, schema)
+        doubtful = not schema.has_sequences and not self._verified
+        there: set[str] = set()
+        for found in queries.all_sessions(db, schema):
+            session_id, known = found.row.id, self.seen.get(found.row.id)
+            if not self._wanted.takes(found):
+                continue
+            there.add(session_id)
+            seq = sequences.get(session_id, -1)
+            if known is None or known.pending or doubtful or (known.row, known.seq) != (found.digest, seq):
+                self.mark(session_id, deep=True)
+        for session_id in {*self.seen, *shown_in} - there:
+            self.mark(session_id, deep=True)
+        self._watch_unfinished(db, schema)
+        self._verified = True
+
+    def _watch_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
+        """An answer that was taken for dead may be finished after all."""
+        watched = {
+            message_id: (session_id, updated)
+            for session_id, seen in self.seen.items()
+            for message_id, updated in seen.unfinished
+        }
+        newest = dict(sorted(watched.items(), key=lambda item: item[1][1])[-_MOST_WATCHED:])
+        now = queries.updates_of(db, schema, list(newest))
+        for message_id, (session_id, updated) in newest.items():
+            if now.get(message_id) != updated:
+                self.mark(session_id, deep=True)
+
+    def remember(self, seen: dict[str, Seen | None], marker: Marker | None) -> None:
+        """What is durable now."""
+        for session_id, one in seen.items():
+            if one is None:
+                self.seen.pop(session_id, None)
+            else:
+                self.seen[session_id] = one
+        self.marker = marker or self.marker

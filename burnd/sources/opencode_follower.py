@@ -1,0 +1,310 @@
+"""Follows one database of opencode's, in a worker thread: finds what changed, takes it in, says what is new."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from burnd.index.store import AgentRow, CursorChange
+from burnd.readers.opencode_session import SOURCE, Place
+from burnd.records import Content, Session, Turn
+from burnd.sources import opencode_queries as queries
+from burnd.sources.opencode_cursor import Cursors, Marker, Seen, marker_change, seen_change, source_key
+from burnd.sources.opencode_db import Database, Disturbed
+from burnd.sources.opencode_finding import Finder
+from burnd.sources.opencode_following import Following
+from burnd.sources.opencode_reading import Raw, Reader
+from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
+from burnd.sources.opencode_wanted import Wanted
+from burnd.sources.transcripts import path_key
+from burnd.steps import Told
+
+BATCH_BYTES = 8 << 20
+_READING_S = 0.15
+_KEPT = 64
+_TOO_LARGE = "SQLITE_TOOBIG"
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+Keys = Mapping[str, str | None]
+
+
+class Looked(NamedTuple):
+    """Whether anything was written since the last look, and why rows are read again, if they are."""
+
+    changed: bool
+    rewound: str = ""
+
+
+class Piece(msgspec.Struct):
+    """What one go at a database brought, to be recorded together."""
+
+    steps: list[Told] = []
+    content: list[Content] = []
+    sessions: list[Session] = []
+    agents: list[AgentRow] = []
+    seen: dict[str, Seen | None] = {}
+    marker: Marker | None = None
+    size: int = 0
+
+
+class Follower:
+    """`look` finds out what changed, `read` takes it in, `settle` says what has gone quiet; one thread at a time."""
+
+    def __init__(self, path: str, wanted: Wanted, cursors: Cursors, shown: dict[str, Turn]) -> None:
+        self.db = Database(path)
+        self.key = path_key(path)
+        self.shown = shown  # turns that the index shows as open
+        self.above: Sequence[Follower] = ()  # databases whose word on a session counts more
+        self.wanting: set[str] = set()  # folders whose projects must be known before more can be read
+        self.coming: tuple[str, ...] = ()
+        self.damage = ""
+        self.caught_up = False
+        self.counts: Counter[str] = Counter()
+        self._wanted = wanted
+        self._finder = Finder(wanted, cursors)
+        self._reader = Reader(path, wanted)
+        self._cursor_source = source_key(SOURCE, self.key)
+        self._following: OrderedDict[str, Following] = OrderedDict()
+        self._due: dict[str, float] = {}
+        self._unreadable: set[str] = set()
+        self._schema: tuple[int, int, Schema] | None = None
+        self._gate: tuple[int, int] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many sessions wait to be read."""
+        return len(self._finder.waiting)
+
+    @property
+    def due(self) -> float | None:
+        """When something settles though nothing changes."""
+        return min(self._due.values(), default=None)
+
+    def look(self, *, scan: bool) -> Looked:
+        """Finds what changed; a scan compares every session with what was seen of it."""
+        with self.db.reading() as db:
+            gate = (self.db.openings, queries.data_version(db))
+            if gate == self._gate and not scan:
+                return Looked(False)
+            schema = self._probe(db)
+            rewound = self._past_damage(lambda: self._finder.find_new(db, self.db.identity)) or ""
+            deep = scan and not schema.has_sequences
+            for session_id, following in self._following.items():
+                if deep or following.pending:
+                    self._finder.mark(session_id, deep=deep)
+            if scan or rewound or self.damage:
+                shown_in = {turn.session_id for turn in self.shown.values()}
+                self._past_damage(lambda: self._finder.scan(db, schema, shown_in))
+                self.coming = coming_tables(db)
+            changed, self._gate = gate != self._gate, gate
+        return Looked(changed, rewound)
+
+    def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> Piece:
+        """Takes in some of the sessions that wait, for as long as a moment lasts."""
+        self.wanting = set()
+        piece = Piece()
+        for raw in self._read_raw(keys, most_bytes):
+            if not raw.more:
+                self._finder.waiting.pop(raw.session_id, None)
+            self._take_safely(raw, now, wall_ms, keys, piece)
+            piece.size += raw.fetched.size
+        if not self._finder.waiting and self._finder.found != self._finder.marker:
+            piece.marker = self._finder.found
+        return piece
+
+    def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> Piece:
+        """What has gone quiet by now; with `flush` all that is open, or all of one session."""
+        piece = Piece()
+        for name, following in list(self._following.items()):
+            flushed = flush and session_id in (None, name)
+            if flushed or self._due.get(name, now + 1) <= now:
+                self._tell(following, piece, now, flush=flushed)
+        return piece
+
+    def changes(self, piece: Piece) -> list[CursorChange]:
+        """What is to be stored along with a piece."""
+        seen = {name: one for name, one in piece.seen.items() if one != self._finder.seen.get(name)}
+        changes = [seen_change(self._cursor_source, name, one) for name, one in seen.items()]
+        return changes + ([marker_change(self._cursor_source, piece.marker)] if piece.marker is not None else [])
+
+    def committed(self, piece: Piece) -> None:
+        """A piece is durable."""
+        for told in piece.steps:
+            if told.settled:
+                self.shown.pop(told.turn.message_id, None)
+            else:
+                self.shown[told.turn.message_id] = told.turn
+        self._finder.remember(piece.seen, piece.marker)
+        idle = [name for name, following in self._following.items() if not following.pending]
+        for name in idle[: max(0, len(self._following) - _KEPT)]:
+            self._forget(name)
+
+    def failed(self, piece: Piece) -> None:
+        """A piece could not be recorded: its sessions are read again from what is durable."""
+        for name in {*piece.seen, *(told.turn.session_id for told in piece.steps)}:
+            self._forget(name)
+            self._finder.mark(name, deep=True)
+
+    def try_again(self) -> None:
+        """What could not be read whole is given another chance."""
+        self.damage = ""
+        for name in self._unreadable:
+            self._finder.mark(name, deep=True)
+        self._unreadable.clear()
+
+    def ids_of(self, session_id: str) -> frozenset[str] | None:
+        """The messages this database holds of a session; None where it does not know it."""
+        try:
+            with self.db.reading() as db:
+                found = queries.one_session(db, self._probe(db), session_id)
+                if found is None or not self._wanted.takes(found):
+                    return None
+                return queries.message_ids(db, session_id)
+        except (OSError, sqlite3.Error, Disturbed, Unsupported):
+            return None
+
+    def _probe(self, db: sqlite3.Connection) -> Schema:
+        version = queries.schema_version(db)
+        if self._schema is None or self._schema[:2] != (self.db.openings, version):
+            self._schema = (self.db.openings, version, probe(db))
+        return self._schema[2]
+
+    def _past_damage(self, find: Callable[[], T]) -> T | None:
+        """A bad page hides what is on it and behind it; what was found before is found."""
+        try:
+            return find()
+        except sqlite3.Error as error:
+            if not queries.is_damage(error):
+                raise
+            self.damage = queries.error_name(error)
+            return None
+
+    def _read_raw(self, keys: Keys, most_bytes: int) -> list[Raw]:
+        """Rows of sessions that wait, until there are enough; they count once the connection is given back."""
+        raws: list[Raw] = []
+        size, begun = 0, time.monotonic()
+        with self.db.reading() as db:
+            schema = self._probe(db)
+            for session_id, deep in list(self._finder.waiting.items()):
+                if session_id in self._unreadable:
+                    del self._finder.waiting[session_id]
+                    continue
+                following, seen = self._following.get(session_id), self._finder.seen.get(session_id)
+                raw = self._read_one(db, schema, session_id, following, seen, deep, most_bytes - size)
+                folder = raw.found.row.directory if raw.found is not None else None
+                if folder is not None and folder not in keys and not raw.unchanged:
+                    self.wanting.add(folder)
+                    continue
+                raws.append(raw)
+                size += raw.fetched.size
+                if size >= most_bytes or time.monotonic() - begun > _READING_S:
+                    break
+        return raws
+
+    def _read_one(
+        self,
+        db: sqlite3.Connection,
+        schema: Schema,
+        session_id: str,
+        following: Following | None,
+        seen: Seen | None,
+        deep: bool,
+        most_bytes: int,
+    ) -> Raw:
+        try:
+            return self._reader.read(db, schema, session_id, following, seen, deep=deep, most_bytes=most_bytes)
+        except sqlite3.Error as error:
+            if not queries.is_damage(error):
+                raise
+            return Raw(session_id, failure=queries.error_name(error))
+
+    def _take_safely(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
+        """One session must never stop the others."""
+        part = Piece()
+        try:
+            self._take(raw, now, wall_ms, keys, part)
+        except Exception as error:  # noqa: BLE001 - status shows it, and it is tried again
+            log.error("source.session_failed", source=SOURCE, error=type(error).__name__)
+            self._forget(raw.session_id)
+            self._note_unreadable(Raw(raw.session_id, failure=type(error).__name__))
+            return
+        piece.steps += part.steps
+        piece.content += part.content
+        piece.sessions += part.sessions
+        piece.agents += part.agents
+        piece.seen |= part.seen
+
+    def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
+        """Brings what was read of a session to what is known of it, and says what is new."""
+        session_id, found = raw.session_id, raw.found
+        self._note_unreadable(raw)
+        if raw.failure:
+            return
+        if found is None:
+            self._drop(session_id, now, piece)
+            return
+        if raw.unchanged:
+            known = self._finder.seen[session_id]
+            piece.seen[session_id] = msgspec.structs.replace(known, row=found.digest, seq=raw.seq)
+            return
+        place = Place(found.row, keys.get(found.row.directory or ""))
+        following = self._following.get(session_id) or Following(place, self.key)
+        following.move(place)
+        following.elsewhere = self._elsewhere(session_id)
+        following.read_as, following.partly_read = (found.digest, raw.seq), raw.more
+        heard = self._reader.hear(raw, following, now if self.caught_up else None, now, wall_ms)
+        following.take([stamp.id for stamp in raw.stamps], {one.stamp.id: one for one in heard}, now)
+        self._following[session_id] = following
+        self._following.move_to_end(session_id)
+        self._tell(following, piece, now)
+
+    def _tell(self, following: Following, piece: Piece, now: float, *, flush: bool = False) -> None:
+        name = following.place.session.id
+        news = following.news(now, flush=flush)
+        piece.steps += [*news.steps, *following.orphans(self.shown)]
+        piece.content += news.content
+        piece.sessions += news.sessions
+        piece.agents += news.agents
+        if news.due is None:
+            self._due.pop(name, None)
+        else:
+            self._due[name] = news.due
+        pending = bool(following.pending) or following.partly_read or name in self._unreadable
+        row, seq = following.read_as
+        stamps = 0 if pending else following.stamps_digest
+        piece.seen[name] = Seen(row, seq, stamps, pending, following.unfinished)
+
+    def _drop(self, session_id: str, now: float, piece: Piece) -> None:
+        """A session that is gone, or not wanted any more: what was seen of it stands."""
+        following = self._following.get(session_id)
+        if following is not None:
+            following.take((), {}, now)
+            piece.content += following.news(now).content
+        left = [turn for turn in self.shown.values() if turn.session_id == session_id]
+        piece.steps += [Told(turn, True, self.key) for turn in left]
+        piece.seen[session_id] = None
+        self._forget(session_id)
+
+    def _forget(self, session_id: str) -> None:
+        self._following.pop(session_id, None)
+        self._due.pop(session_id, None)
+
+    def _note_unreadable(self, raw: Raw) -> None:
+        self.counts["messages"] += len(raw.fetched.rows)
+        for name in (*raw.fetched.unreadable, *filter(None, [raw.failure])):
+            self.counts[f"unreadable rows ({name})"] += 1
+            if name != _TOO_LARGE:
+                self.damage = name
+                self._unreadable.add(raw.session_id)
+
+    def _elsewhere(self, session_id: str) -> frozenset[str] | None:
+        held = [ids for other in self.above if (ids := other.ids_of(session_id)) is not None]
+        return frozenset().union(*held) if held else None

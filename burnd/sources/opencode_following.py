@@ -1,0 +1,241 @@
+"""A session of opencode's that is being followed: what its messages said last, which of them have settled, what is new.
+
+It does no I/O. Rows are handed to it as they were read, in any number of readings; what comes out in the end depends
+only on the rows, not on when they were seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from burnd.index.store import AgentRow
+from burnd.readers.opencode_content import MAIN, title_of
+from burnd.readers.opencode_said import Said
+from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
+from burnd.records import Content, Session, Turn
+from burnd.sources.opencode_cursor import digest_of
+from burnd.sources.opencode_queries import Stamp
+from burnd.steps import Told
+
+QUIET_S = 2.0
+IDLE_S = 600.0
+_TOLD_BY_RESULT = 1
+
+
+class Heard(NamedTuple):
+    """A message as it was just read: what it says, its content, and a hash of its bytes."""
+
+    stamp: Stamp
+    said: Said
+    content: list[Content]
+    digest: int
+    quiet_since: float
+
+
+class News(NamedTuple):
+    """What is to be recorded of a session now, and when to look again though nothing changes."""
+
+    steps: list[Told]
+    content: list[Content]
+    sessions: list[Session]
+    agents: list[AgentRow]
+    due: float | None
+
+
+class Message:
+    """One message: what it said when it was last read, the walk behind it, and what was given away of it."""
+
+    __slots__ = ("content", "digest", "quiet_since", "said", "settled", "stamp", "step", "told", "walked")
+
+    def __init__(self, heard: Heard) -> None:
+        self.stamp, self.said, self.digest = heard.stamp, heard.said, heard.digest
+        self.content: list[Content] | None = heard.content
+        self.quiet_since = heard.quiet_since
+        self.settled = False
+        self.walked = Walked()
+        self.step: Step | None = None
+        self.told: tuple[Turn, bool] | None = None
+
+    def hear(self, heard: Heard, now: float) -> bool:
+        """Takes in a newer reading; whether it says anything else than the last one."""
+        self.stamp = heard.stamp
+        if heard.digest == self.digest:
+            return False
+        self.said, self.digest, self.content = heard.said, heard.digest, heard.content
+        self.quiet_since, self.settled = now, False
+        return True
+
+
+class Following:
+    """The messages of one session in its order. Used by one thread at a time."""
+
+    def __init__(self, place: Place, path: str) -> None:
+        self.place = place
+        self.path = path
+        self.messages: list[Message] = []
+        self.elsewhere: frozenset[str] | None = None  # ids that another database tells of; None: it knows it not
+        self.read_as = (0, -1)  # the digest of its row and its number in the event log, when it was last read
+        self.partly_read = False
+        self._by_id: dict[str, Message] = {}
+        self._there: frozenset[str] = frozenset()
+        self._walk_from = 0
+        self._tell_from = 0
+        self._title: Content | None = None
+        self._session: Session | None = None
+        self._children: dict[str, str] = {}
+        self._left: list[Content] = []
+
+    def unchanged(self, message_id: str, digest: int) -> Said | None:
+        """What a message said, if that still stands in its row."""
+        message = self._by_id.get(message_id)
+        return message.said if message is not None and message.digest == digest else None
+
+    @property
+    def pending(self) -> list[str]:
+        """The messages that may still change, or were not given away yet because of one before them."""
+        return [message.said.id for message in self.messages[self._tell_from :] if not message.settled]
+
+    @property
+    def unfinished(self) -> tuple[tuple[str, int], ...]:
+        """The answers that opencode never finished, with when their rows were last written to."""
+        answers = [m for m in self.messages if m.said.answered is not None and not m.said.is_complete]
+        return tuple((message.said.id, message.stamp.updated) for message in answers)
+
+    @property
+    def stamps_digest(self) -> int:
+        return digest_of(message.stamp.digest for message in self.messages)
+
+    def changed_among(self, stamps: Sequence[Stamp]) -> list[str]:
+        """Which of these messages must be read: new ones, changed ones, and all that have not settled."""
+        return [stamp.id for stamp in stamps if self._must_be_read(stamp)]
+
+    def move(self, place: Place) -> None:
+        """The session's row says something else now."""
+        if place != self.place:
+            self.place = place
+            self._walk_from = self._tell_from = 0
+
+    def take(self, order: Sequence[str], heard: Mapping[str, Heard], now: float) -> None:
+        """Takes in the session's order, of what has been read so far, and the messages just read."""
+        messages, changed = [], set()
+        self._there = frozenset(order)
+        for message_id in order:
+            message = self._by_id.get(message_id)
+            if message is None and message_id in heard:
+                message = Message(heard[message_id])
+                changed.add(message_id)
+            elif message is not None and message_id in heard and message.hear(heard[message_id], now):
+                changed.add(message_id)
+            if message is not None:
+                messages.append(message)
+        self._settle_order(messages, changed)
+
+    def news(self, now: float, *, flush: bool = False) -> News:
+        """What has changed since the last time, with all that is quiet by now settled."""
+        self._walk()
+        steps: list[Told] = []
+        content, self._left = self._left, []
+        last_answer = self._last_answer()
+        due: list[float] = []
+        in_order = True
+        first_open = len(self.messages)
+        for n in range(self._tell_from, len(self.messages)):
+            message = self.messages[n]
+            settles = self._settles(message, n < last_answer, n < len(self.messages) - 1)
+            message.settled = message.settled or flush or now >= settles
+            steps += self._told(message)
+            if not message.settled:
+                due.append(settles)
+                first_open = min(first_open, n)
+            in_order = in_order and message.settled
+            if in_order and message.content is not None:
+                content += message.content if self._is_ours(message.said.id) else []
+                message.content = None
+        self._tell_from = first_open
+        about, title = self._about()
+        return News(steps, title + content, about, self._agents(), min(due, default=None))
+
+    def orphans(self, shown: Mapping[str, Turn]) -> list[Told]:
+        """Turns shown as open whose rows are gone: what was seen of them stands."""
+        own = self.place.session.id
+        gone = [turn for name, turn in shown.items() if turn.session_id == own and name not in self._there]
+        return [Told(turn, True, self.path) for turn in gone]
+
+    def _must_be_read(self, stamp: Stamp) -> bool:
+        message = self._by_id.get(stamp.id)
+        if message is None or not message.settled:
+            return True
+        known = message.stamp
+        return stamp.updated != known.updated or (stamp.digest not in (0, known.digest))
+
+    def _settle_order(self, messages: list[Message], changed: set[str]) -> None:
+        """Finds out from where on the walk must be made again."""
+        old = self.messages
+        same = 0
+        for before, after in zip(old, messages, strict=False):
+            if before is not after or after.said.id in changed:
+                break
+            same += 1
+        if len(messages) != len(old) or same < len(old):
+            self._walk_from = min(self._walk_from, same)
+            self._tell_from = min(self._tell_from, same)
+        self.messages = messages
+        by_id = {message.said.id: message for message in messages}
+        for name, message in self._by_id.items():
+            if name not in by_id and message.content is not None and self._is_ours(name):
+                self._left += message.content
+        self._by_id = by_id
+
+    def _walk(self) -> None:
+        walked = self.messages[self._walk_from - 1].walked if self._walk_from else Walked()
+        for message in self.messages[self._walk_from :]:
+            walked, message.step = walk(self.place, walked, message.said)
+            message.walked = walked
+        self._walk_from = len(self.messages)
+
+    def _last_answer(self) -> int:
+        backwards = range(len(self.messages) - 1, -1, -1)
+        return next((n for n in backwards if self.messages[n].said.answered is not None), -1)
+
+    def _settles(self, message: Message, superseded: bool, followed: bool) -> float:
+        """When a message counts as settled if nothing changes.
+
+        An answer that is complete, or after which another one began, needs a moment more: parts and errors may
+        follow. So does a prompt, whose text is written after its row. Otherwise only a long silence tells.
+        """
+        over = superseded if message.said.answered is not None else followed
+        return message.quiet_since + (QUIET_S if message.said.is_complete or over else IDLE_S)
+
+    def _told(self, message: Message) -> list[Told]:
+        if message.step is None or not self._is_ours(message.said.id):
+            return []
+        turn, told = message.step.turn, message.told
+        if told is not None and told[0] == turn and (told[1] or not message.settled):
+            return []
+        message.told = (turn, message.settled)
+        return [Told(turn, message.settled, self.path, message.step.beside if message.settled else ())]
+
+    def _is_ours(self, message_id: str) -> bool:
+        return self.elsewhere is None or message_id not in self.elsewhere
+
+    def _about(self) -> tuple[list[Session], list[Content]]:
+        """The session's own record and title, where they say something new. One without a message is none yet."""
+        if self.elsewhere is not None or not self.messages:
+            return [], []
+        agent = next((message.said.agent for message in self.messages if message.said.agent), None)
+        record, title = session_record(self.place, agent), title_of(self.place.session)
+        sessions = [record] if record != self._session else []
+        titles = [title] if title is not None and title != self._title else []
+        self._session, self._title = record, title
+        return sessions, titles
+
+    def _agents(self) -> list[AgentRow]:
+        """Which of its calls started which session: the first that names it."""
+        children: dict[str, str] = {}
+        for message in self.messages:
+            for call, child in message.said.answered.children if message.said.answered is not None else ():
+                children.setdefault(child, call)
+        news = [(child, call) for child, call in children.items() if self._children.get(child) != call]
+        self._children = children
+        return [AgentRow(child, MAIN, _TOLD_BY_RESULT, call, None, None) for child, call in news]

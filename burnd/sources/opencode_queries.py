@@ -1,0 +1,277 @@
+"""Every question asked of opencode's database: short ones, in pages, none of which spans a wait."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from burnd.readers.opencode_rows import MessageRow, PartRow, SessionRow
+from burnd.sources.opencode_cursor import Anchor, Marker, digest_of
+from burnd.sources.opencode_schema import Schema
+
+PAGE = 500
+_AT_ONCE = 20
+_UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
+
+
+class SessionFound(NamedTuple):
+    """A session's row, when it was archived, and a digest that changes with the row."""
+
+    row: SessionRow
+    archived: int | None
+    digest: int
+
+
+class Stamp(NamedTuple):
+    """A message as it stands in its session's order: a change of it or its parts changes `digest`.
+
+    Without a look at the parts, `digest` is 0.
+    """
+
+    id: str
+    created: int
+    updated: int
+    digest: int = 0
+
+
+class Fetched(NamedTuple):
+    """Messages with their parts, how many bytes those are, and SQLite's word on each row that could not be read."""
+
+    rows: list[MessageRow]
+    size: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+def data_version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA data_version").fetchone()[0])
+
+
+def schema_version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA schema_version").fetchone()[0])
+
+
+@contextlib.contextmanager
+def one_state(db: sqlite3.Connection) -> Iterator[None]:
+    """Several questions about one and the same state of the database; to be over in an instant."""
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")
+
+
+def standing(db: sqlite3.Connection, anchors: Sequence[Anchor]) -> Anchor | None:
+    """The newest of these rows that is still there under its number."""
+    for anchor in reversed(anchors):
+        found = db.execute("SELECT id FROM message WHERE rowid = ?", (anchor.rowid,)).fetchone()
+        if found is not None and _text(found[0]) == anchor.id:
+            return anchor
+    return None
+
+
+def new_rows(db: sqlite3.Connection, marker: Marker) -> Iterator[tuple[set[str], Marker]]:
+    """Page by page the sessions of all rows from the marker on, each with the marker behind it."""
+    while True:
+        sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
+        page = db.execute(sql, (marker.next, PAGE)).fetchall()
+        if not page:
+            return
+        marker = marker.after(page[-1][0], _text(page[-1][1]))
+        yield {_text(row[2]) for row in page}, marker
+
+
+def all_sessions(db: sqlite3.Connection, schema: Schema) -> Iterator[SessionFound]:
+    at = -1
+    while True:
+        sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid > ? ORDER BY rowid LIMIT ?"
+        page = db.execute(sql, (at, PAGE)).fetchall()
+        if not page:
+            return
+        at = page[-1][0]
+        yield from (_session(row[1:]) for row in page)
+
+
+def one_session(db: sqlite3.Connection, schema: Schema, session_id: str) -> SessionFound | None:
+    row = db.execute(f"SELECT {schema.session} FROM session WHERE id = ?", (session_id,)).fetchone()
+    return _session(row) if row is not None else None
+
+
+def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
+    """Where the event log of each session stands; empty where the release keeps none."""
+    if not schema.has_sequences:
+        return {}
+    rows = db.execute("SELECT aggregate_id, seq FROM event_sequence").fetchall()
+    return {_text(session): _whole(seq) for session, seq in rows}
+
+
+def sequence_of(db: sqlite3.Connection, schema: Schema, session_id: str) -> int:
+    if not schema.has_sequences:
+        return -1
+    row = db.execute("SELECT seq FROM event_sequence WHERE aggregate_id = ?", (session_id,)).fetchone()
+    return _whole(row[0]) if row is not None else -1
+
+
+def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
+    return frozenset(_text(row[0]) for row in db.execute("SELECT id FROM message WHERE session_id = ?", (session_id,)))
+
+
+def updates_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, int]:
+    """When each of these messages was last written to."""
+    found: dict[str, int] = {}
+    for some in _groups(ids, PAGE):
+        sql = f"SELECT id, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
+        found |= {_text(row[0]): _whole(row[1]) for row in db.execute(sql, some)}
+    return found
+
+
+def stamps(db: sqlite3.Connection, schema: Schema, session_id: str, *, with_parts: bool) -> list[Stamp]:
+    """A session's messages in its order, which is that of their times: ids do not sort by time any more."""
+    sql = (
+        f"SELECT id, time_created, {schema.message_updated} FROM message WHERE session_id = ? ORDER BY time_created, id"
+    )
+    rows = [(_text(row[0]), _whole(row[1]), _whole(row[2])) for row in db.execute(sql, (session_id,))]
+    if not with_parts:
+        return [Stamp(*row) for row in rows]
+    parts: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for some in _groups([row[0] for row in rows], PAGE):
+        sql = (
+            f"SELECT message_id, id, {schema.part_updated} FROM part "
+            f"WHERE message_id IN ({_marks(some)}) ORDER BY message_id, id"
+        )
+        for message, part, updated in db.execute(sql, some):
+            parts[_text(message)].append((_text(part), _whole(updated)))
+    return [Stamp(*row, stamp_digest(*row, parts[row[0]])) for row in rows]
+
+
+def stamp_of(row: MessageRow) -> Stamp:
+    """The stamp of a message that was read with its parts."""
+    parts = [(part.id, part.updated) for part in row.parts]
+    return Stamp(row.id, row.created, row.updated, stamp_digest(row.id, row.created, row.updated, parts))
+
+
+def stamp_digest(message_id: str, created: int, updated: int, parts: Iterable[tuple[str, int]]) -> int:
+    return digest_of([message_id, created, updated, *parts])
+
+
+def fetch(db: sqlite3.Connection, schema: Schema, ids: Sequence[str], most_bytes: int) -> tuple[Fetched, int]:
+    """Messages with their parts, in this order, until there are so many bytes; also, how many ids were dealt with."""
+    together, done = Fetched([]), 0
+    for some in _groups(ids, _AT_ONCE):
+        together = _with(together, _fetch_some(db, schema, some))
+        done += len(some)
+        if together.size >= most_bytes:
+            break
+    return together, done
+
+
+def _with(one: Fetched, other: Fetched) -> Fetched:
+    one.rows.extend(other.rows)
+    return Fetched(one.rows, one.size + other.size, one.unreadable + other.unreadable)
+
+
+def _fetch_some(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Fetched:
+    """Where one row cannot be read, each is read for itself, and the others are kept."""
+    try:
+        return _fetch_together(db, schema, ids)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+    together = Fetched([])
+    for message_id in ids:
+        together = _with(together, _fetch_one(db, schema, message_id))
+    return together
+
+
+def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Fetched:
+    parts: defaultdict[str, list[PartRow]] = defaultdict(list)
+    size = 0
+    sql = (
+        f"SELECT message_id, id, {schema.part_updated}, data FROM part "
+        f"WHERE message_id IN ({_marks(ids)}) ORDER BY message_id, id"
+    )
+    for message, part, updated, data in db.execute(sql, ids):
+        parts[_text(message)].append(PartRow(_text(part), _whole(updated), _data(data)))
+        size += len(data or b"")
+    messages: dict[str, MessageRow] = {}
+    sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"
+    for row in db.execute(sql, ids):
+        message_id = _text(row[0])
+        messages[message_id] = MessageRow(
+            message_id, _whole(row[1]), _whole(row[2]), _data(row[3]), tuple(parts[message_id])
+        )
+        size += len(row[3] or b"")
+    return Fetched([messages[message_id] for message_id in ids if message_id in messages], size)
+
+
+def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetched:
+    try:
+        sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id = ?"
+        row = db.execute(sql, (message_id,)).fetchone()
+        part_ids = [found[0] for found in db.execute(_PART_IDS, (message_id,))]
+    except sqlite3.Error as error:
+        return _nothing_if_damaged(error)
+    if row is None:
+        return Fetched([])
+    parts: list[PartRow] = []
+    unreadable: tuple[str, ...] = ()
+    for part_id in part_ids:
+        try:
+            sql = f"SELECT id, {schema.part_updated}, data FROM part WHERE id = ?"
+            found = db.execute(sql, (_text(part_id),)).fetchone()
+        except sqlite3.Error as error:
+            unreadable += _nothing_if_damaged(error).unreadable
+            continue
+        if found is not None:
+            parts.append(PartRow(_text(found[0]), _whole(found[1]), _data(found[2])))
+    message = MessageRow(message_id, _whole(row[1]), _whole(row[2]), _data(row[3]), tuple(parts))
+    return Fetched([message], len(message.data) + sum(len(part.data) for part in parts), unreadable)
+
+
+_PART_IDS = "SELECT id FROM part WHERE message_id = ? ORDER BY id"
+
+
+def _nothing_if_damaged(error: sqlite3.Error) -> Fetched:
+    if not is_damage(error):
+        raise error
+    return Fetched([], unreadable=(error_name(error),))
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that bytes cannot be read, rather than that it is not the time to read them."""
+    return error_name(error).startswith(_UNREADABLE)
+
+
+def error_name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+
+
+def _session(row: Sequence[Any]) -> SessionFound:
+    texts = [_text(value) if value is not None else None for value in row[2:7]]
+    archived = _whole(row[7]) if row[7] is not None else None
+    return SessionFound(SessionRow(_text(row[0]), _whole(row[1]), *texts), archived, digest_of(row))
+
+
+def _groups(items: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (items[begin : begin + size] for begin in range(0, len(items), size))
+
+
+def _marks(items: Sequence[object]) -> str:
+    return ",".join("?" * len(items))
+
+
+def _text(value: Any) -> str:
+    """A value that should be a text; SQLite lets any column hold anything."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _data(value: Any) -> bytes:
+    return value if isinstance(value, bytes) else b"" if value is None else str(value).encode()
+
+
+def _whole(value: Any) -> int:
+    """A value that should be a whole number within what times and counts can be."""
+    number = value if isinstance(value, int | float) else 0
+    return int(min(max(number, 0), 1 << 53))

@@ -1,0 +1,115 @@
+"""Reads the rows of one session of opencode's: those that must be read, in one short look at the database."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from burnd.readers.opencode_content import content_of, saved_outputs, whole_output
+from burnd.readers.opencode_rows import MessageRow, Opened, opened
+from burnd.readers.opencode_said import Said, said_of
+from burnd.readers.opencode_tools import calls_in
+from burnd.readers.safe_json import Rejected
+from burnd.records import Content
+from burnd.sources import opencode_queries as queries
+from burnd.sources.opencode_cursor import Seen, digest_of
+from burnd.sources.opencode_following import Following, Heard
+from burnd.sources.opencode_places import TOOL_OUTPUTS
+from burnd.sources.opencode_queries import Fetched, SessionFound, Stamp
+from burnd.sources.opencode_schema import Schema
+from burnd.sources.opencode_wanted import Wanted
+from burnd.sources.safe_open import small_file
+
+_LARGEST_OUTPUT = 64 << 20
+
+
+class Raw(NamedTuple):
+    """A session's rows as they were just read; without `found` it is not there, or not wanted, any more."""
+
+    session_id: str
+    found: SessionFound | None = None
+    seq: int = -1
+    stamps: Sequence[Stamp] = ()
+    fetched: Fetched = Fetched([])
+    more: bool = False
+    unchanged: bool = False
+    failure: str = ""
+
+
+class Reader:
+    """How rows are read and opened, for one database."""
+
+    def __init__(self, path: str, wanted: Wanted) -> None:
+        self._outputs = os.path.join(os.path.dirname(path), TOOL_OUTPUTS)
+        self._wanted = wanted
+
+    def read(
+        self,
+        db: sqlite3.Connection,
+        schema: Schema,
+        session_id: str,
+        following: Following | None,
+        seen: Seen | None,
+        *,
+        deep: bool,
+        most_bytes: int,
+    ) -> Raw:
+        """What must be read of a session; a session that nobody follows is read only if it is not as it was seen."""
+        with queries.one_state(db):
+            found = queries.one_session(db, schema, session_id)
+            if found is None or not self._wanted.takes(found):
+                return Raw(session_id)
+            seq = queries.sequence_of(db, schema, session_id)
+            if following is None and seen is not None and not seen.pending:
+                stamps = queries.stamps(db, schema, session_id, with_parts=True)
+                if digest_of(stamp.digest for stamp in stamps) == seen.stamps:
+                    return Raw(session_id, found, seq, unchanged=True)
+            else:
+                stamps = queries.stamps(db, schema, session_id, with_parts=deep and following is not None)
+            ids = following.changed_among(stamps) if following is not None else [stamp.id for stamp in stamps]
+            fetched, done = queries.fetch(db, schema, ids, most_bytes)
+            return Raw(session_id, found, seq, stamps, fetched, more=done < len(ids))
+
+    def hear(self, raw: Raw, following: Following, quiet_since: float | None, now: float, wall_ms: int) -> list[Heard]:
+        """The rows opened; a message that says what it said is not opened again.
+
+        `quiet_since` of None goes by the rows' own times, for rows that were there before anybody looked.
+        """
+        heard = []
+        for row in raw.fetched.rows:
+            digest = hash((row.created, row.data, *(part.data for part in row.parts)))
+            stamp = queries.stamp_of(row)
+            since = _quiet_since(row, now, wall_ms) if quiet_since is None else quiet_since
+            if (known := following.unchanged(row.id, digest)) is not None:
+                heard.append(Heard(stamp, known, [], digest, since))
+            else:
+                said, content = self._open(raw.session_id, row)
+                heard.append(Heard(stamp, said, content, digest, since))
+        return heard
+
+    def _open(self, session_id: str, row: MessageRow) -> tuple[Said, list[Content]]:
+        found = opened(row)
+        if isinstance(found, Rejected):
+            return Said(row.id, row.created, has_parts=bool(row.parts)), []
+        calls = calls_in(found)
+        content = content_of(session_id, row, found, calls, reasoning=self._wanted.reasoning)
+        if self._wanted.tool_outputs:
+            content += self._whole_outputs(content, found)
+        return said_of(row, found, calls), content
+
+    def _whole_outputs(self, content: list[Content], found: Opened) -> list[Content]:
+        """Results that were too long for their rows. A path in a row is not to be trusted but for its last name."""
+        whole = []
+        for saved in saved_outputs(content, found):
+            path = os.path.join(self._outputs, os.path.basename(saved.name))
+            data = small_file(path, self._outputs, _LARGEST_OUTPUT)
+            if data is not None:
+                whole.append(whole_output(saved, data.decode("utf-8", "replace")))
+        return whole
+
+
+def _quiet_since(row: MessageRow, now: float, wall_ms: int) -> float:
+    newest = max([row.updated, *(part.updated for part in row.parts)])
+    return now - max(0, wall_ms - newest) / 1000

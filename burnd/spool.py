@@ -1,0 +1,270 @@
+"""The spool: files in which clients leave word while the daemon is down or busy, taken in without losing any.
+
+A file is deleted only when what it says is durable; taken in twice, it changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from burnd.announcing import Announcement, announce
+from burnd.claims import Claim, claimed_by, matching, settle
+from burnd.errors import NotNow
+from burnd.ledger import files
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.view import Params
+from burnd.quota import Quotas
+from burnd.records import Quota, Stamp
+from burnd.records.codec import decode
+from burnd.records.session import ContentMode
+from burnd.records.times import to_ms
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+EVERY_S = 5.0
+SUFFIX = ".json"
+BAD = "bad"
+LARGEST = 1 << 20
+AT_ONCE = 500
+_LEFTOVER_S = 3600
+
+
+class Left(NamedTuple):
+    """A file that a client left: its name, its bytes, and when it was written."""
+
+    name: str
+    data: bytes
+    mtime_ms: int
+
+
+class Taken(msgspec.Struct):
+    """What one look at the spool brought."""
+
+    stamps: int = 0
+    announcements: int = 0
+    bad: int = 0
+    claimed: dict[str, str] = {}  # the claims that found their session
+    pending: list[str] = []  # those that still wait for one
+
+
+class _Announced(Params, frozen=True):
+    v: int
+    kind: str
+    session_id: str
+    source: str
+    ts: str | None = None
+    content_mode: ContentMode | None = None
+    roots: tuple[str, ...] = ()
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+    v: int
+
+
+class Spool:
+    """Takes in what clients left. One look at a time."""
+
+    def __init__(self, folder: Path, pipeline: Pipeline, sources: Iterable[str]) -> None:
+        self.folder = folder
+        self.blocked = ""
+        self.bad = 0  # files put aside so far, those of earlier daemons included
+        self.pending = 0
+        self.on_roots: Callable[[str, list[str]], None] = _nobody
+        self._pipeline = pipeline
+        self._sources = frozenset(sources)
+        self._one_at_a_time = anyio.Lock()
+        self._thread = anyio.CapacityLimiter(1)
+
+    async def take_in(self) -> Taken:
+        """Takes in everything that is there now. Raises NotNow when there is no room; then all of it stays."""
+        async with self._one_at_a_time:
+            taken = Taken()
+            claims: list[tuple[str, Claim]] = []
+            after = ""
+            while left := await self._in_thread(partial(_read_some, self.folder, after)):
+                after = left[-1].name
+                claims += await self._take(left, taken)
+            await self._settle_claims(claims, taken)
+            self.bad = await self._in_thread(partial(_count, self.folder / BAD))
+            self.pending = len(taken.pending)
+            return taken
+
+    async def keep_taking_in(self) -> None:
+        """Looks every few seconds, for ever."""
+        while True:
+            await anyio.sleep(EVERY_S)
+            await self.try_to_take_in()
+
+    async def try_to_take_in(self) -> bool:
+        """A look that may fail for want of room, which `blocked` then says."""
+        try:
+            await self.take_in()
+        except NotNow as error:
+            self.blocked = error.what
+            log.warning("spool.waiting", reason=error.what)
+            return False
+        except OSError as error:
+            self.blocked = os.strerror(error.errno or 0)
+            log.error("spool.unreadable", reason=self.blocked)
+            return True
+        self.blocked = ""
+        return True
+
+    async def _take(self, left: list[Left], taken: Taken) -> list[tuple[str, Claim]]:
+        stamps: dict[str, Stamp] = {}
+        quotas: dict[str, Quota] = {}
+        claims: list[tuple[str, Claim]] = []
+        for item in left:
+            try:
+                said = self._understood(item)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                await self._put_aside(item.name)
+                taken.bad += 1
+                continue
+            if isinstance(said, Stamp):
+                stamps[item.name] = said
+            elif isinstance(said, Quota):
+                quotas[item.name] = said
+            elif isinstance(said, Claim):
+                claims.append((item.name, said))
+            else:
+                await announce(self._pipeline, said)
+                self.on_roots(said.source, list(said.roots))
+                await self._remove([item.name])
+                taken.announcements += 1
+        if stamps:
+            await self._pipeline.commit(Batch(entries=list(stamps.values())))
+            await self._remove(stamps)
+            taken.stamps += len(stamps)
+        if quotas:
+            await Quotas(self._pipeline).record(sorted(quotas.values(), key=lambda quota: quota.ts))
+            await self._remove(quotas)
+        return claims
+
+    def _understood(self, left: Left) -> Stamp | Quota | Announcement | Claim:
+        """What a file says. Raises ValueError when nothing can be made of it."""
+        kind = msgspec.json.decode(left.data, type=_Kind)
+        if kind.v != 1:
+            raise ValueError("of a version to come")
+        if kind.kind in ("stamp", "quota"):
+            entry = decode(left.data)
+            if isinstance(entry, Stamp | Quota):
+                return entry
+            raise ValueError("not a record that can be used")
+        if kind.kind == "claim":
+            return msgspec.json.decode(left.data, type=Claim).checked()
+        if kind.kind == "announce":
+            return self._announcement(left)
+        raise ValueError("of a kind nobody knows")
+
+    def _announcement(self, left: Left) -> Announcement:
+        said = msgspec.json.decode(left.data, type=_Announced)
+        if said.source not in self._sources or not said.session_id or not all(map(os.path.isabs, said.roots)):
+            raise ValueError("an announcement of nothing we read")
+        at_ms = left.mtime_ms if said.ts is None else to_ms(said.ts)
+        return Announcement(said.session_id, said.source, at_ms, said.content_mode, said.roots)
+
+    async def _settle_claims(self, claims: list[tuple[str, Claim]], taken: Taken) -> None:
+        """Gives each claim its session, the claim that was made first its choice first."""
+        for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):
+            stem = name.removesuffix(SUFFIX)
+            index = self._pipeline.index
+            session_id = await claimed_by(index, stem) or await matching(index, claim)
+            if session_id is not None:
+                await settle(self._pipeline, stem, claim, session_id)
+                await self._remove([name])
+                taken.claimed[stem] = session_id
+            elif claim.expires_ms < self._pipeline.now():
+                log.info("spool.claim_expired", claim=stem)
+                await self._remove([name])
+            else:
+                taken.pending.append(stem)
+
+    async def _remove(self, names: Iterable[str]) -> None:
+        await self._in_thread(partial(_unlink, [self.folder / name for name in names]))
+
+    async def _put_aside(self, name: str) -> None:
+        log.warning("spool.bad", reason="a file could not be used and was put aside")
+        await self._in_thread(partial(_move_aside, self.folder, name))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)
+
+
+def _nobody(_source: str, _roots: list[str]) -> None:
+    """Before there are sources, which find the roots by themselves when they start."""
+
+
+def _read_some(folder: Path, after: str) -> list[Left]:
+    """Some of the files, in the order of their names, which is that of their making; half-written ones are hidden."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIX) and name > after)
+    except FileNotFoundError:
+        return []
+    if not after:
+        _clear_leftovers(folder)
+    left = (_read(folder / name) for name in names if not name.startswith("."))
+    return list(islice(filter(None, left), AT_ONCE))
+
+
+def _read(path: Path) -> Left | None:
+    """One file; what is no plain file, or too large to be one of ours, reads as empty and is put aside as such."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Left(path.name, b"", 0)
+    try:
+        found = os.fstat(fd)
+        data = os.read(fd, LARGEST) if found.st_size <= LARGEST else b""
+        return Left(path.name, data, found.st_mtime_ns // 1_000_000)
+    except OSError:
+        return Left(path.name, b"", 0)
+    finally:
+        os.close(fd)
+
+
+def _clear_leftovers(folder: Path) -> None:
+    """Files that a client began and never finished, an hour ago or more."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") and entry.is_file(follow_symlinks=False):
+            with contextlib.suppress(FileNotFoundError):
+                if _age_s(entry) > _LEFTOVER_S:
+                    os.unlink(entry.path)
+
+
+def _age_s(entry: os.DirEntry[str]) -> float:
+    return time.time() - entry.stat(follow_symlinks=False).st_mtime
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _move_aside(folder: Path, name: str) -> None:
+    files.make_folder(folder / BAD)
+    with contextlib.suppress(FileNotFoundError):
+        os.replace(folder / name, folder / BAD / name)
+
+
+def _count(folder: Path) -> int:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return len(os.listdir(folder))
+    return 0

@@ -1,0 +1,220 @@
+"""Brings the steps a database tells of together with what the ledger knows: whose they are, and what stays said.
+
+A database's rows change, go back to an older state and vanish, and a fork copies rows under new ids. Whatever was
+seen of a step before counts all the same, and of several copies of one only the first is billed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from burnd.index.store import AgentRow, IndexStore, Known, OpenTurn, select_keyed
+from burnd.joiner import Outcome, linked
+from burnd.ledger.journal import Journal
+from burnd.readers.holding import FORKED
+from burnd.records import Copy, Subagent, Turn, Usage
+from burnd.records.codec import Entry, decode, digest
+from burnd.records.times import to_ms
+
+Key = tuple[str, str]
+
+
+class Told(NamedTuple):
+    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled."""
+
+    turn: Turn
+    settled: bool
+    path: str
+    beside: tuple[Entry, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return _key(self.turn)
+
+
+class Steps:
+    """Asked only by the one writer, so what it read stays true until it is written."""
+
+    def __init__(self, index: IndexStore, journal: Journal) -> None:
+        self._index = index
+        self._journal = journal
+
+    async def weigh(self, told: Sequence[Told], agents: Sequence[AgentRow]) -> Outcome:
+        """What is to be said of these steps, and of others that they show to be copies."""
+        outcome = Outcome()
+        if not told:
+            return outcome
+        known = await self._index.known_turns(sorted({one.key for one in told}))
+        rivals = await self._rivals(told)
+        links = await self._links(told, agents)
+        copies = _copies([*(one.turn for one in told), *rivals])
+        for one in told:
+            before = known.get(one.key)
+            if (owner := copies.get(one.key)) is None:
+                self._say(one, links.get(one.turn.session_id, ()), before, outcome)
+                continue
+            outcome.entries += [_copy(one.turn)] if one.settled else []
+            outcome.entries += [_taken_back(one.turn, owner)] if before is not None else []
+        for turn in rivals:
+            if (owner := copies.get(_key(turn))) is not None:
+                outcome.entries += [_taken_back(turn, owner), _copy(turn)]
+        return outcome
+
+    def _say(self, one: Told, links: Sequence[AgentRow], before: Known | None, outcome: Outcome) -> None:
+        turn = linked(one.turn, links)
+        if before is not None and before.rev and before.digest != digest(turn):
+            said = before.entry_in(self._journal)
+            turn = _kept(turn, said) if isinstance(said, Turn) else turn
+        if one.settled:
+            outcome.entries += [turn, *one.beside]
+        elif before is None or not before.rev or before.open or before.digest != digest(turn):
+            outcome.open.append(OpenTurn(turn, turn.source, one.path))
+
+    async def _rivals(self, told: Sequence[Told]) -> list[Turn]:
+        """Turns of other messages with the same time and model as one of these, where one of the two is a fork's."""
+        sql = (
+            "WITH wanted(ts, source, model) AS ({keys}) "
+            "SELECT DISTINCT t.id, t.message_id, t.open, t.position, t.length FROM wanted w "
+            "CROSS JOIN turns t ON t.ts = w.ts "
+            "CROSS JOIN names s ON s.id = t.source AND s.name = w.source "
+            "CROSS JOIN names m ON m.id = t.model AND m.name = w.model"
+        )
+        keys = {(to_ms(one.turn.ts), one.turn.source, one.turn.model) for one in told}
+        own = {one.turn.message_id for one in told}
+        found = await select_keyed(self._index.rows, sql, sorted(keys))
+        rows = [row for row in found if row[1] not in own]
+        opened = await self._opened([row[0] for row in rows if row[2]])
+        turns = [opened.get(row[0]) or self._logged(row[3], row[4]) for row in rows]
+        return [turn for turn in turns if turn is not None]
+
+    def _logged(self, position: int | None, length: int | None) -> Turn | None:
+        entry = self._journal.entry_at(position, length) if position is not None and length is not None else None
+        return entry if isinstance(entry, Turn) else None
+
+    async def _opened(self, rows: Sequence[int]) -> dict[int, Turn]:
+        sql = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
+        found = await select_keyed(self._index.rows, sql, [(row,) for row in rows])
+        decoded = ((row, decode(record)) for row, record in found)
+        return {row: entry for row, entry in decoded if isinstance(entry, Turn)}
+
+    async def _links(self, told: Sequence[Told], agents: Sequence[AgentRow]) -> dict[str, list[AgentRow]]:
+        """Which calls started the sessions that are agents of others."""
+        children = {(one.turn.session_id, one.turn.rail_id) for one in told if one.turn.subagent is not None}
+        sql = (
+            "WITH wanted(session_id, agent_id) AS ({keys}) SELECT a.* FROM wanted w "
+            "CROSS JOIN agents a ON a.session_id = w.session_id AND a.agent_id = w.agent_id"
+        )
+        known = [AgentRow(*row) for row in await select_keyed(self._index.rows, sql, sorted(children))]
+        links: defaultdict[str, dict[int, AgentRow]] = defaultdict(dict)
+        for row in (*known, *agents):
+            links[row.session_id][row.told_by] = row
+        return {session: [said[n] for n in sorted(said)] for session, said in links.items()}
+
+
+def _key(turn: Turn) -> Key:
+    return (turn.source, turn.message_id)
+
+
+def _copies(turns: Iterable[Turn]) -> dict[Key, str]:
+    """Which of these turns are a fork's copies, and of which message each."""
+    alike: defaultdict[tuple[str, str, str], list[Turn]] = defaultdict(list)
+    for turn in turns:
+        alike[turn.source, turn.ts, turn.model].append(turn)
+    copies: dict[Key, str] = {}
+    for group in alike.values():
+        if len(group) > 1 and any(map(_is_forked, group)):
+            copies |= _copies_among(sorted(group, key=_claim))
+    return copies
+
+
+def _copies_among(group: Sequence[Turn]) -> dict[Key, str]:
+    copies = {}
+    for n, turn in enumerate(group):
+        others = (one for one in group[:n] if one.message_id != turn.message_id)
+        owner = next((one for one in others if _is_copied_from(turn, one)), None) if _is_forked(turn) else None
+        if owner is not None:
+            copies[_key(turn)] = owner.message_id
+    return copies
+
+
+def _is_copied_from(turn: Turn, other: Turn) -> bool:
+    """Tokens are copied with the rest; a copy that was made before the step had ended has none."""
+    return turn.usage in (other.usage, Usage())
+
+
+def _is_forked(turn: Turn) -> bool:
+    return turn.basis is not None and bool(turn.basis.rank & FORKED)
+
+
+def _claim(turn: Turn) -> tuple[bool, str, str, str]:
+    """Whose message it is: the session's in which it was made, else of the fork's that was made first."""
+    begun = (turn.basis.ts or "") if turn.basis is not None else ""
+    return (_is_forked(turn), begun, turn.session_id, turn.message_id)
+
+
+def _copy(turn: Turn) -> Copy:
+    return Copy(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        parent=turn.parent,
+        ts=turn.ts,
+        entered=turn.entered,
+        made=turn.made,
+        basis=turn.basis,
+    )
+
+
+def _taken_back(turn: Turn, owner: str) -> Turn:
+    """What was billed to a copy before its original was known. Without any usage, for readers that know no better."""
+    return Turn(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        ts=turn.ts,
+        model=turn.model,
+        usage=Usage(),
+        quality="empty",
+        copy_of=owner,
+    )
+
+
+def _kept(turn: Turn, said: Turn) -> Turn:
+    """The turn as it is told now, without taking back what was said of it before."""
+    if says_less(turn, said):
+        return said
+    same_project = turn.project_key is None and turn.project == said.project
+    return replace(
+        turn,
+        project_key=said.project_key if same_project else turn.project_key,
+        subagent=_kept_agent(turn.subagent, said.subagent),
+    )
+
+
+def says_less(turn: Turn, said: Turn) -> bool:
+    """Whether a row went back: a revert takes parts away, a backup an end. What was spent stays spent."""
+    if turn.quality == "partial" and said.quality != "partial":
+        return True
+    if _tokens(turn.usage) < _tokens(said.usage):
+        return True
+    return len(turn.made) < len(said.made) or len(turn.tool_calls) < len(said.tool_calls)
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.context + usage.output + usage.reasoning
+
+
+def _kept_agent(agent: Subagent | None, said: Subagent | None) -> Subagent | None:
+    if agent is None or said is None:
+        return agent
+    call = agent.parent_tool_use_id or said.parent_tool_use_id
+    return msgspec.structs.replace(agent, parent_tool_use_id=call, type=agent.type or said.type)

@@ -1,0 +1,46 @@
+"""Logs of real clients: read, joined and explained, their causes are the bill."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from burnd.attribution.causes import explain
+from burnd.attribution.rail import Entry, in_order
+from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
+from burnd.records import Compaction, Copy, Turn
+from tests.readers.collect import client_versions, fold, read_file, transcripts
+
+
+def rails_of(client: Path) -> list[list[Entry]]:
+    read = [read_file(path) for path in transcripts(client)]
+    turns: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
+    copies: defaultdict[tuple[str, str], list[Copy]] = defaultdict(list)
+    compactions: defaultdict[tuple[str, str], list[Compaction]] = defaultdict(list)
+    for joined in fold(holding for one in read for holding in one.holdings.values()).values():
+        turns[joined.turn.session_id, joined.turn.rail_id].append(joined.turn)
+        for copy in joined.copies:
+            copies[copy.session_id, copy.rail_id].append(copy)
+    for one in read:
+        for compaction in one.compactions:
+            compactions[compaction.session_id, compaction.rail_id].append(compaction)
+    return [in_order(turns[key], copies[key], compactions[key]) for key in turns]
+
+
+@pytest.mark.skipif(not client_versions(), reason="BURND_CASES names no folder with logs of real clients")
+@pytest.mark.parametrize("client", client_versions(), ids=lambda path: path.name)
+def test_real_logs_are_explained(client: Path) -> None:
+    """Every rail of every sample: the causes add up to the bill, and every kind of cause is among them."""
+    kinds = set()
+    for entries in rails_of(client):
+        explained = explain(entries, ())
+        billed: dict[Rate, Spent] = {}
+        for entry in entries:
+            if isinstance(entry, Turn) and any(spent_by(entry)):
+                rate = rate_of(entry, ())
+                billed[rate] = billed.get(rate, NOTHING).plus(spent_by(entry))
+        assert explained.spent == billed
+        kinds |= {cause.kind for cause in explained.causes}
+    assert {"prefix", "prompt", "answer", "thinking", "call", "inherited"} <= kinds

@@ -1,0 +1,255 @@
+"""Waste is found where it is, with its evidence and the tokens it cost, and not where it is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+
+from burnd.attribution import findings
+from burnd.attribution.causes import explain
+from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
+from burnd.attribution.rail import Entry
+from burnd.records import Block, Subagent, ToolCall, Turn, Usage
+from tests.attribution.scenes import Scene, call, only, prompt, result, said
+from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
+
+
+class Calls(Scene):
+    """A rail of one call a turn, each of which brings in some tokens."""
+
+    def __init__(self, **ids: str) -> None:
+        super().__init__(**ids)
+        self._context = 10_000
+        self._waiting: tuple[Block, ...] = (prompt(),)
+
+    def call(self, name: str, target: str | None, args: str = "a", tokens: int = 500, **facts: Any) -> ToolCall:
+        made = call(name, target, call_id=f"c{len(self.entries)}", args_hash=args, **facts)
+        self.step(tool_calls=(made,), made=(said("call", 80, made.id),))
+        self._waiting = (result(4 * tokens - 32, made.id),)
+        self._context += 20 + tokens
+        return made
+
+    def step(self, **facts: Any) -> Turn:
+        turn = self.turn(self._context, 20, entered=self._waiting, **facts)
+        self._waiting = ()
+        return turn
+
+    def found(self, kind: str) -> list[Finding]:
+        self.step(made=(said(),))
+        return [one for one in findings.in_rail(self.explained(), self.turns) if one.kind == kind]
+
+
+def test_an_unchanged_file_that_is_read_again() -> None:
+    """The second and third reads are waste, with all that they cost."""
+    scene = Calls()
+    for _ in range(3):
+        scene.call("Read", "/p/a.py", result_hash="same")
+    (found,) = scene.found("reread")
+    assert (found.evidence.files, found.evidence.turns, found.evidence.count) == (("/p/a.py",), (1, 2), 2)
+    assert found.sessions == ("s1",)
+    wasted = [cause for cause in scene.explained().causes if cause.kind == "call" and cause.turn_index > 0]
+    assert sum(map(sum, found.tokens.values())) == sum(sum(s) for cause in wasted for s in cause.spent.values())
+
+
+def test_a_file_that_was_edited_may_be_read_again() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py", result_hash="one")
+    scene.call("Edit", "/p/a.py", "x")
+    scene.call("Read", "/p/a.py", result_hash="two")
+    assert scene.found("reread") == []
+
+
+def test_other_lines_and_other_results_are_no_repetition() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py", "lines 1-50", result_hash="one")
+    scene.call("Read", "/p/a.py", "lines 50-99", result_hash="two")
+    scene.call("Read", "/p/a.py", "lines 1-50", result_hash="changed from outside")
+    assert scene.found("reread") == []
+
+
+def test_without_result_hashes_an_unedited_file_counts_as_unchanged() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py")
+    scene.call("Read", "/p/a.py")
+    assert len(scene.found("reread")) == 1
+
+
+def test_a_file_that_a_compaction_took_away_may_be_read_again() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py", result_hash="same")
+    scene.turn(9_000, entered=(Block(kind="summary", bytes=800),), parent=None, read=0)
+    scene.call("Read", "/p/a.py", result_hash="same")
+    assert scene.found("reread") == []
+
+
+def test_what_another_branch_read_is_not_known_here() -> None:
+    scene = Calls()
+    first = scene.step(made=(said(),))
+    scene.call("Read", "/p/a.py", result_hash="same")
+    scene.step(parent=first.message_id)
+    scene.call("Read", "/p/a.py", result_hash="same")
+    assert scene.found("reread") == []
+
+
+def test_a_large_result_that_rode_far() -> None:
+    scene = Calls()
+    scene.call("Bash", "npm test", tokens=8_000)
+    for _ in range(20):
+        scene.step(made=(said(),))
+    (found,) = scene.found("rode-far")
+    assert (found.evidence.tool, found.evidence.target) == ("Bash", "npm test")
+    assert (found.evidence.entered, found.evidence.rides) == (8_020, 20)
+    assert found.tokens == only(scene.explained(), "call").spent
+
+
+def test_an_oversized_result() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/huge.json", tokens=30_000)
+    (found,) = scene.found("oversized")
+    assert found.evidence.entered == 30_020
+
+
+def test_the_same_call_failing_three_times() -> None:
+    scene = Calls()
+    for _ in range(4):
+        scene.call("Bash", "make", "make test", is_error=True)
+        scene.call("Read", "/p/log", f"{len(scene.entries)}")
+    (found,) = scene.found("retry-loop")
+    assert (found.evidence.count, found.evidence.turns) == (4, (0, 2, 4, 6))
+
+
+def test_a_success_ends_a_loop() -> None:
+    scene = Calls()
+    for failed in (True, True, False, True, True):
+        scene.call("Bash", "make", "make test", is_error=failed)
+    assert scene.found("retry-loop") == []
+
+
+def test_a_run_of_failures() -> None:
+    scene = Calls()
+    for n in range(6):
+        scene.call("Bash", "cat", f"cat {n}", is_error=True)
+    (found,) = scene.found("failure-run")
+    assert found.evidence.count == 6
+    assert scene.found("retry-loop") == []
+
+
+def test_edits_that_go_back_and_forth() -> None:
+    scene = Calls()
+    for args in ("a to b", "b to a", "a to b", "b to a"):
+        scene.call("Edit", "/p/a.py", args)
+    (found,) = scene.found("edit-revert")
+    assert found.evidence.files == ("/p/a.py",)
+    assert found.evidence.count >= 2
+
+
+def test_a_file_that_is_as_it_was_before_its_edits() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py", result_hash="one")
+    scene.call("Edit", "/p/a.py", "x")
+    scene.call("Edit", "/p/a.py", "y")
+    scene.call("Read", "/p/a.py", result_hash="one")
+    (found,) = scene.found("edit-revert")
+    assert found.evidence.turns == (1, 2)
+
+
+def test_edits_that_lead_somewhere() -> None:
+    scene = Calls()
+    for args in ("a to b", "b to c", "c to d"):
+        scene.call("Edit", "/p/a.py", args)
+    assert scene.found("edit-revert") == []
+
+
+def test_cache_misses_by_reason_with_what_was_paid_again() -> None:
+    scene = Calls()
+    scene.turn(0, usage=Usage(cache_create_5m=20_000))
+    scene.turn(20_000, read=0, pause=600)
+    scene.turn(20_000, read=0, pause=900)
+    scene.turn(20_000, read=0, pause=10)
+    found = {one.evidence.reason: one for one in findings.in_rail(scene.explained(), scene.turns)}
+    assert set(found) == {"pause", "prefix"}
+    assert found["pause"].evidence.turns == (1, 2)
+    assert [spent.input for spent in found["pause"].tokens.values()] == [40_000]
+    assert "expired" in found["pause"].advice
+
+
+def test_compactions_one_after_the_other() -> None:
+    scene = Scene()
+    scene.turn(50_000, 10, entered=(prompt(),), made=(said("call", 80, "c0"),), tool_calls=(call(call_id="c0"),))
+    for n in range(1, 4):
+        summary = Block(kind="summary", bytes=4_000)
+        made, calls = (said("call", 80, f"c{n}"),), (call(call_id=f"c{n}"),)
+        scene.turn(51_000, 10, entered=(summary,), parent=None, read=0, made=made, tool_calls=calls)
+        scene.turn(53_010, 10, entered=(result(8_000, f"c{n}"),))
+    (found,) = [one for one in findings.in_rail(scene.explained(), scene.turns) if one.kind == "compaction-churn"]
+    assert (found.evidence.count, found.evidence.files) == (3, ("/p/a.py",))
+
+
+def test_a_session_that_begins_with_more_than_the_others() -> None:
+    def session(name: str, prefix: int) -> Scene:
+        scene = Scene(session_id=name)
+        scene.turn(prefix + 108, entered=(prompt(),))
+        scene.turn(prefix + 108)
+        return scene
+
+    usual = [session(f"s{n}", 20_000) for n in range(4)]
+    bloated = session("bloated", 50_000)
+    (found,) = findings.in_project([scene.explained() for scene in (*usual, bloated)])
+    assert (found.kind, found.sessions) == ("prefix-bloat", ("bloated",))
+    assert (found.evidence.entered, found.evidence.usual) == (50_000, 20_000)
+    assert [(s.input, s.cache_read) for s in found.tokens.values()] == [(30_000, 30_000)]
+    assert findings.in_project([scene.explained() for scene in (*usual[:2], bloated)]) == ()
+
+
+def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
+    """An agent with a large prefix for one small look is dearer than looking; one that reads a lot is not."""
+
+    def session(prefix: int, work: int, looks: int) -> list[Finding]:
+        parent = Scene()
+        asks = call("Agent", "explore", call_id="t1")
+        parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))
+        parent.turn(30_550, entered=(result(2_000, "t1"),))
+        agent = Scene(rail_id="a1")
+        about: dict[str, Any] = {"subagent": Subagent(agent_id="a1", parent_tool_use_id="t1")}
+        context = prefix
+        for n in range(looks):
+            entered = (prompt(168),) if n == 0 else (result(4 * work, f"a{n - 1}"),)
+            made, calls = (said("call", 80, f"a{n}"),), (call(call_id=f"a{n}"),)
+            agent.turn(context, 20, entered=entered, made=made, tool_calls=calls, **about)
+            context += 20 + work
+        rails = [(scene.explained(), scene.turns) for scene in (parent, agent)]
+        return [one for one in findings.in_session(rails) if one.kind == "delegation"]
+
+    (found,) = session(prefix=25_000, work=300, looks=2)
+    assert (found.evidence.rail_id, found.evidence.calls, found.evidence.target) == ("a1", ("t1",), "explore")
+    assert session(prefix=5_000, work=12_000, looks=8) == []
+
+
+def test_findings_are_bounded() -> None:
+    """A session of nothing but waste has the heaviest findings of each kind, and no endless evidence."""
+    scene = Calls()
+    for n in range(60):
+        for _ in range(3):
+            scene.call("Bash", "make", f"make {n}", is_error=True, tokens=100 + n)
+    found = scene.found("retry-loop")
+    assert len(found) == MOST_OF_A_KIND
+    assert [one.weight for one in found] == sorted((one.weight for one in found), reverse=True)
+    again = Calls()
+    for _ in range(50):
+        again.call("Read", "/p/a.py", result_hash="same")
+    (reread,) = again.found("reread")
+    assert (reread.evidence.count, len(reread.evidence.turns)) == (49, MOST_EVIDENCE)
+
+
+@ON_MANY_RAILS
+@given(rails())
+def test_findings_hold_for_any_rail(entries: list[Entry]) -> None:
+    """Whatever a rail looks like: no failure, the same findings each time, and never more tokens than were billed."""
+    turns = [entry for entry in entries if isinstance(entry, Turn)]
+    explained = explain(entries, THRESHOLDS)
+    found = findings.in_session([(explained, turns)])
+    assert found == findings.in_session([(explain(entries, THRESHOLDS), turns)])
+    for one in found:
+        for rate, spent in one.tokens.items():
+            assert all(0 <= part <= whole for part, whole in zip(spent, explained.spent[rate], strict=True))

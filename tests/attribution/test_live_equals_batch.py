@@ -1,0 +1,94 @@
+"""Turns fed one by one, with restarts and revisions in between, end in the same sums as one clean pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnd.attribution import rail as rail_module
+from burnd.attribution.blocks import Group
+from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rates import NOTHING, rate_of
+from burnd.attribution.saving import restore, save
+from burnd.attribution.tally import Sums, Taken, Tally, difference, revise, tally
+from burnd.records import Turn
+from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
+
+Key = tuple[object, int]
+
+
+def bucket_of(turn: Turn) -> Key:
+    return (rate_of(turn, THRESHOLDS), turn.turn_index % 2)
+
+
+def merged(parts: Sequence[Taken[Key]]) -> Taken[Key]:
+    """All that was taken, added up as an index would."""
+    sums: dict[Key, dict[Group, Sums]] = {}
+    misses: dict[Key, dict] = {}  # type: ignore[type-arg]
+    for part in parts:
+        for bucket, groups in part.sums.items():
+            kept = sums.setdefault(bucket, {})
+            for group, more in groups.items():
+                kept[group] = Sums(*(a + b for a, b in zip(kept.get(group, Sums()), more, strict=True)))
+        for bucket, reasons in part.misses.items():
+            for reason, spent in reasons.items():
+                known = misses.setdefault(bucket, {})
+                known[reason] = known.get(reason, NOTHING).plus(spent)
+    return difference(Taken(sums, misses), Taken({}, {}))
+
+
+def batch(entries: Sequence[Entry]) -> Taken[Key]:
+    return merged([tally(Rail(), entries, bucket_of)])
+
+
+@ON_MANY_RAILS
+@given(rails(), st.lists(st.booleans(), max_size=30))
+def test_one_by_one_with_restarts(entries: list[Entry], restarts: list[bool]) -> None:
+    """A rail that is saved and restored between any two entries goes on as if nothing had been."""
+    rail, taken = Rail(), []
+    counted: Tally[Key] = Tally(rail)
+    for n, entry in enumerate(entries):
+        if n < len(restarts) and restarts[n]:
+            taken.append(counted.take())
+            rail = restore(save(rail))
+            counted = Tally(rail)
+        step = rail.feed(entry)
+        if step is not None and isinstance(entry, Turn):
+            counted.add(bucket_of(entry), step)
+    assert merged([*taken, counted.take()]) == batch(entries)
+
+
+@ON_MANY_RAILS
+@given(rails(), st.integers(1, 13), st.integers(0, 255), st.booleans())
+def test_a_revision_redoes_from_there(entries: list[Entry], place: int, roll: int, restart: bool) -> None:
+    """Entries that turn out different change the sums by the difference, whether or not there was a restart."""
+    kept = entries[: next((n for n in range(place, len(entries)) if hasattr(entries[n], "message_id")), len(entries))]
+    before = entries[len(kept) :]
+    after = [e for n, e in enumerate(before) if (n + roll) % 3]
+    rail = Rail()
+    first = tally(rail, entries, bucket_of)
+    if restart:
+        rail = restore(save(rail))
+    change = revise(rail, before, after, bucket_of)
+    assert change is not None
+    assert merged([first, change]) == batch([*kept, *after])
+    again = revise(rail, after, before, bucket_of) if after and hasattr(after[0], "message_id") else None
+    assert again is None or merged([first, change, again]) == batch(entries)
+
+
+@ON_MANY_RAILS
+@given(rails(most=40), st.integers(2, 8))
+def test_what_is_out_of_reach_is_so_live_and_batch(entries: list[Entry], reach: int) -> None:
+    """How far back a rewind may lead is a rule, not a matter of what happens to be in memory."""
+    with_reach = rail_module.REACH
+    rail_module.REACH = reach  # type: ignore[misc]
+    try:
+        rail, taken = Rail(), []
+        for n in range(0, len(entries), 3):
+            rail = restore(save(rail))
+            taken.append(tally(rail, entries[n : n + 3], bucket_of))
+        assert merged(taken) == batch(entries)
+    finally:
+        rail_module.REACH = with_reach  # type: ignore[misc]

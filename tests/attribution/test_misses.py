@@ -1,0 +1,98 @@
+"""What a turn paid in full again, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.attribution.causes import TurnMiss
+from burnd.attribution.rates import Spent
+from burnd.records import Block, Usage
+from tests.attribution.scenes import Scene, prompt, said
+
+
+def last_miss(*turns: dict[str, Any]) -> TurnMiss | None:
+    """The miss of the last turn after a cached one of 20,000 tokens, all of which were written for five minutes."""
+    scene = Scene()
+    scene.turn(0, usage=Usage(cache_create_5m=20_000, output=100), entered=(prompt(),), made=(said(),))
+    usual: dict[str, Any] = {"context": 20_150, "entered": (prompt(168),)}
+    for turn in turns:
+        scene.turn(**usual | turn)
+    missed = [one for one in scene.explained().misses if one.turn_index == len(turns)]
+    return missed[0] if missed else None
+
+
+@pytest.mark.parametrize(
+    ("turn", "reason"),
+    [
+        ({"read": 0, "pause": 301}, "pause"),
+        ({"read": 0, "pause": 301, "model": "claude-opus-4-5"}, "model-switch"),
+        ({"read": 0}, "prefix"),
+        ({"read": 5_000}, "prefix"),
+        ({"read": 0, "context": 18_000, "entered": (Block(kind="summary", bytes=900),), "parent": None}, "compaction"),
+    ],
+)
+def test_the_reason_is_told(turn: dict[str, Any], reason: str) -> None:
+    found = last_miss(turn)
+    assert found is not None
+    assert found.miss.reason == reason
+
+
+def test_what_is_read_is_no_miss() -> None:
+    assert last_miss({"read": 20_000, "pause": 9_000}) is None
+
+
+def test_the_last_few_tokens_are_no_miss() -> None:
+    """The end of a context is seldom cached: it is paid for again as a matter of course."""
+    assert last_miss({"read": 19_500}) is None
+
+
+def test_only_what_was_there_before_is_paid_again() -> None:
+    """New blocks enter at full price; that is not the miss's doing."""
+    found = last_miss({"context": 60_000, "entered": (prompt(160_000),), "read": 0, "pause": 400})
+    assert found is not None
+    assert found.miss.spent == Spent(input=20_000)
+
+
+def test_an_hour_lasts_longer_than_five_minutes() -> None:
+    hour = {"usage": Usage(cache_read=20_000, cache_create_1h=150)}
+    kept = last_miss(hour, {"context": 20_200, "read": 10_000, "pause": 600})
+    assert kept is not None
+    assert kept.miss.reason == "prefix"
+    expired = last_miss(hour, {"context": 20_200, "read": 0, "pause": 3_700})
+    assert expired is not None
+    assert expired.miss.reason == "pause"
+
+
+def test_a_request_that_failed_on_another_model_is_no_switch() -> None:
+    """Nothing was billed for it, so it did nothing to the cache."""
+    failed = {"usage": Usage(), "model": "claude-opus-4-5", "entered": (), "quality": "empty"}
+    found = last_miss(failed, {"read": 0, "pause": 400})
+    assert found is not None
+    assert found.miss.reason == "pause"
+
+
+def test_going_back_is_a_reason() -> None:
+    later = {"context": 40_000, "entered": (prompt(80_000),), "made": (said(),)}
+    back = {"context": 20_150, "parent": "main-0", "read": 15_000}
+    found = last_miss(later, back)
+    assert found is not None
+    assert found.miss.reason == "rewind"
+
+
+def test_a_rail_that_never_used_a_cache_misses_none() -> None:
+    scene = Scene()
+    for n in range(3):
+        scene.turn(20_000 + 100 * n, read=0, entered=(prompt(300),))
+    assert scene.explained().misses == ()
+
+
+def test_something_taken_out_of_the_middle_is_a_reason() -> None:
+    """The prefix and more were read, and what follows was shorter than before."""
+    scene = Scene()
+    scene.turn(0, usage=Usage(cache_create_5m=20_000), entered=(prompt(40_000 - 32),))
+    scene.turn(40_000, entered=(Block(kind="result", bytes=80_000, call_id="c1"),))
+    scene.turn(60_000, entered=(Block(kind="result", bytes=80_000, call_id="c2"),))
+    scene.turn(40_100, entered=(prompt(368),), read=20_000)
+    assert [one.miss.reason for one in scene.explained().misses] == ["edited"]

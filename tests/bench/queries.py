@@ -1,0 +1,118 @@
+"""Times reports over an index of a million turns: `python -m tests.bench.queries [TURNS] [INDEX]`."""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from burnd.index.store import IndexStore, open_index
+from burnd.pricing import PriceTable
+from burnd.queries.compare import CompareParams, compare
+from burnd.queries.summary import SummaryParams, summary
+from burnd.queries.view import View
+from tests.bench.year import END_MS, make_year, session_id
+
+RUNS = 5
+PRICES = PriceTable.load()
+CHEAP = ("model", "provider", "project", "activity", "source", "day")
+DEAR = ("session", "branch", "agent", "tag:persona", "tag:workflowId")
+ODD = {"since": "33d", "until": END_MS - 2 * 86_400_000 - 12_345}
+
+
+def questions() -> Iterator[tuple[str, float, Callable[[View], Any]]]:
+    """What is asked, within how many milliseconds it is to be answered, and the asking of it."""
+    for by in CHEAP:
+        for filters in (
+            {},
+            {"since": "7d"},
+            ODD,
+            {"model": "claude-sonnet-4-5"},
+            {"provider": "openai"},
+            {"project": "github.com/me/p1"},
+            {"source": "opencode"},
+            {"activity": "exploration"},
+            {"project": "/home/me/code"},
+            {"activity": "coding", "project": "/home/me/code/p0", "model": "sonnet"},
+        ):
+            for tz in ("UTC", "America/Los_Angeles", "+05:45") if by == "day" else ("UTC",):
+                yield _summary(50, by=by, tz=tz, **filters)
+    yield _summary(50, by="hour", since="31d", tz="Asia/Kolkata")
+    yield _summary(50, by="model", series=True, tz="Europe/Berlin")
+    for by in (*CHEAP, *DEAR):
+        for some in (
+            {"tags": {"persona": "p3"}},
+            {"tags": {"persona": "p3"}, "since": "90d"},
+            {"workflow": "wf-100"},
+            {"branch": "topic-3"},
+            {"agent": "agent-17"},
+            {"agent": "Explore"},
+            {"session": session_id(40)},
+            {"branch": "topic-3", "tags": {"step": "1"}, "activity": "coding", "project": "/home/me/code"},
+        ):
+            yield _summary(400, by=by, tz="+05:45", **some)
+    for by in DEAR:
+        yield _summary(400, by=by)
+        yield _summary(400, by=by, **ODD)
+        yield _summary(400, by=by, activity="coding")
+    yield _summary(400, by="model", quality=True)
+    for params in ({}, {"since": "30d"}, {"by": "source"}):
+        yield _compare(50, **params)
+    yield _compare(400, by="tag:persona")
+    yield _compare(400, tags={"persona": "p3"})
+
+
+def _summary(within: float, **params: Any) -> tuple[str, float, Callable[[View], Any]]:
+    asked = msgspec.convert(params, SummaryParams)
+    return f"summary {params}", within, lambda view: summary(view, asked)
+
+
+def _compare(within: float, **params: Any) -> tuple[str, float, Callable[[View], Any]]:
+    asked = msgspec.convert(params, CompareParams)
+    return f"compare {params}", within, lambda view: compare(view, asked)
+
+
+async def main(turns: int, path: Path | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = path or Path(folder) / "burn.db"
+        begun = time.perf_counter()
+        store = await open_index(place) if place.exists() else await make_year(place, turns)
+        ((count, sessions),) = await store.rows("SELECT count(*), count(DISTINCT session) FROM turns")
+        print(f"{count:,} turns in {sessions:,} sessions, ready after {time.perf_counter() - begun:.0f} s")
+        await _sizes(store)
+        await measure(store)
+        await store.close()
+
+
+async def measure(store: IndexStore) -> None:
+    """The median time each question keeps a core busy in the daemon, slowest last: others may use the machine too."""
+    found = []
+    for name, within, question in questions():
+        times = [await store.ask(lambda db: _timed(db, question), 60) for _ in range(RUNS)]  # noqa: B023 - asked at once
+        found.append((within, statistics.median(times), name))
+    for within, took, name in sorted(found):
+        print(f"{took:8.1f} ms of {within:3.0f}  {'LATE ' if took > within else ''}{name}")
+
+
+def _timed(db: sqlite3.Connection, question: Callable[[View], Any]) -> float:
+    begun = time.thread_time()
+    question(View(db, PRICES, END_MS))
+    return (time.thread_time() - begun) * 1000
+
+
+async def _sizes(store: IndexStore) -> None:
+    rows = await store.rows("SELECT name, sum(pgsize) / 1e6 FROM dbstat GROUP BY 1 ORDER BY 2 DESC LIMIT 14")
+    print("  ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in rows))
+
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    anyio.run(main, int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)

@@ -1,0 +1,82 @@
+"""The generated parts of docs/commands.md and docs/python-api.md; `python -m tests.burnctl.pages` writes them anew."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from burnctl.cli import load
+from burnctl.client import Client
+from burnctl.commands import present
+from burnctl.parser import Parser, parser_for
+from burnctl.usage import help_of, overview
+
+DOCS = Path(__file__).parents[2] / "docs"
+COMMANDS, API = DOCS / "commands.md", DOCS / "python-api.md"
+BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
+WIDTH = 80
+
+
+def commands() -> str:
+    """Every command's help, as it is shown in a terminal of 80 columns."""
+    parts = ["## Overview\n", _block(overview(WIDTH))]
+    group = ""
+    for verb, (its_group, _) in present().items():
+        if its_group != group:
+            group = its_group
+            parts.append(f"## {group}\n")
+        parser = parser_for(verb, load(verb))
+        parts += [f"### burnctl {verb}\n", _block(help_of(parser, WIDTH))]
+        parts += [_block(help_of(action, WIDTH)) for action in actions_of(parser)]
+    return "\n".join(parts)
+
+
+def actions_of(parser: Parser) -> list[Parser]:
+    """The parsers of `config init`, `config show` and so on, without those that are not meant for people."""
+    found = []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            shown = {choice.dest for choice in action._choices_actions}
+            found += [chosen for name, chosen in action.choices.items() if name in shown]
+    return found
+
+
+def methods() -> str:
+    """Every method of `Client` with its parameters and the first sentence about it."""
+    rows = ["| method | what it does |", "|---|---|"]
+    for name, function in inspect.getmembers(Client, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        about = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        rows.append(f"| `{name}({_parameters(function)})` | {about} |")
+    return "\n".join(rows) + "\n"
+
+
+def _parameters(function: Callable[..., object]) -> str:
+    shown = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        mark = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        optional = "=" if parameter.default is not parameter.empty else ""
+        shown.append(f"{mark}{parameter.name}{optional}")
+    return ", ".join(shown)
+
+
+def _block(text: str) -> str:
+    return f"```text\n{text.rstrip()}\n```\n"
+
+
+GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods}
+
+
+def page(path: Path) -> str:
+    """The page as it should be: what was written by hand around what is generated."""
+    before, _, rest = path.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{GENERATED[path]()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    for path in GENERATED:
+        path.write_text(page(path))

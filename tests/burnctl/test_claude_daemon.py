@@ -1,0 +1,225 @@
+"""`burnctl claude` beside a real daemon: what is known of the session, what is kept of it, and what it came to."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.burnctl.commanding import BURNCTL
+from tests.burnctl.stage import Stage
+from tests.burnctl.stub_claude import SECRET, SUBAGENT_SECRET
+from tests.server.wire import Daemon, Wire, running, until
+
+
+@pytest.fixture
+def stage(folder: Path) -> Stage:
+    return Stage(folder)
+
+
+@pytest.fixture
+def daemon(stage: Stage) -> Iterator[Daemon]:
+    """One in full mode that knows neither the wrapper's CLAUDE_CONFIG_DIR nor its wishes."""
+    with running(Home(stage.home)) as found:
+        yield found
+
+
+def ledger(stage: Stage, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (stage.home / "ledger.jsonl").read_text().splitlines()]
+    return [line.get("record", line) for line in lines if line["kind"] == kind]
+
+
+def turns(stage: Stage) -> set[tuple[str, str]]:
+    """(session, rail) of every recorded turn."""
+    return {(turn["sessionId"], turn["railId"]) for turn in ledger(stage, "turn")}
+
+
+def holders(stage: Stage, *secrets: str) -> list[str]:
+    """Every file below the home in which one of the secrets can be found, compressed or not."""
+    import zstandard
+
+    found = []
+    for path in stage.home.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            for start in (match.start() for match in re.finditer(b"\\x28\\xb5\\x2f\\xfd", data)):
+                try:
+                    data += zstandard.ZstdDecompressor().decompressobj().decompress(data[start:])
+                except zstandard.ZstdError:
+                    continue
+            if any(secret.encode() in data for secret in secrets):
+                found.append(str(path.relative_to(stage.home)))
+    return found
+
+
+def found_by_search(wire: Wire) -> set[str]:
+    """The sessions in which search finds what was said."""
+    words = ("Hieronymus", "Balthasar")
+    return {hit["sessionId"] for word in words for hit in wire.call("sessions.search", query=word)["hits"]}
+
+
+def test_its_turns_are_recorded_with_its_tags(stage: Stage, daemon: Daemon) -> None:
+    """A folder the daemon never heard of is read from the start of the session on, and everything is tagged."""
+    done = stage.run("claude", "--tag", "workflowId=wf-1", "--", "-p", "hello", do="talk exit 3")
+    assert done.returncode == 3
+    session = stage.note["argv"][1]
+    with daemon.wire() as wire:
+        assert wire.call("summary", workflow="wf-1")["totals"]["turns"] == 4
+    assert stage.note["spool"] == []
+    assert turns(stage) == {(session, "main"), (session, "a0123456789abcdef")}
+    assert [stamp["selector"] for stamp in ledger(stage, "stamp")] == [{"sessionId": session}]
+    assert (stage.home / "content" / f"{session}.jsonl").exists()
+    assert holders(stage, SECRET) != []  # so that finding nothing means something below
+
+
+def test_its_line_tells_turns_tokens_and_cost(stage: Stage, daemon: Daemon) -> None:
+    """On stderr, when it has ended: exact, since the session was flushed first."""
+    done = stage.run("claude", do="talk")
+    session = stage.note["argv"][1]
+    assert re.fullmatch(
+        rf"burnctl: session {session[:8]}: 4 turns, 4\.6k tokens, \$0\.\d+ at API prices\n", done.stderr
+    )
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("mode", ["off", "hash-only"])
+def test_no_content_of_it_is_kept_anywhere(stage: Stage, daemon: Daemon, mode: str) -> None:
+    """RELAYBURN_CONTENT_STORE=off: beside a daemon in full mode, neither its text nor its subagents' is in any file,
+    while another session's is; and no restart, flush or deleted index brings it back."""
+    stage.run("claude", do="talk", RELAYBURN_CONTENT_STORE=mode)
+    private = stage.note["argv"][1]
+    assert {session for session, _ in turns(stage)} == {private}
+    assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+    hashes = [call.get("resultHash") for turn in ledger(stage, "turn") for call in turn["toolCalls"]]
+    assert all(hashes) if mode == "hash-only" else not any(hashes)
+
+    daemon.terminate()
+    for path in sorted((stage.home / "index").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as again, again.wire() as wire:
+        wire.call("flush")
+        assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+        assert {session for session, _ in turns(stage)} == {private}
+        stage.run("claude", do="talk")
+        public = stage.note["argv"][1]
+        wire.call("flush")
+        until(lambda: found_by_search(wire) != set())
+        assert found_by_search(wire) == {public}
+        assert holders(stage, SECRET) != []
+        assert [path.stem for path in (stage.home / "content").glob("*.jsonl")] == [public]
+
+
+def test_no_content_of_it_is_kept_when_the_daemon_comes_later(stage: Stage) -> None:
+    """With the daemon down the wish is spooled, and holds when the daemon finds the transcript at its start."""
+    stage.run("claude", "--tag", "a=b", do="talk", RELAYBURN_CONTENT_STORE="off")
+    assert len(list((stage.home / "spool").iterdir())) == 2
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert turns(stage) != set()
+        assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+        assert list((stage.home / "spool").glob("*.json")) == []
+    assert [stamp["enrichment"] for stamp in ledger(stage, "stamp")] == [{"a": "b"}]
+
+
+def test_no_content_of_a_continued_session_is_kept(stage: Stage, daemon: Daemon) -> None:
+    """--continue under off: from then on nothing, though which session it would be was not said."""
+    stage.run("claude", do="talk", RELAYBURN_CONTENT_STORE="off")
+    first = stage.note["argv"][1]
+    done = stage.run("claude", "--tag", "step=2", "--", "--continue", do="talk", RELAYBURN_CONTENT_STORE="off")
+    assert done.returncode == 0
+    assert {session for session, _ in turns(stage)} == {first}
+    assert len(ledger(stage, "turn")) >= 8
+    assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+    assert [stamp["selector"]["sessionId"] for stamp in ledger(stage, "stamp")] == [first]
+
+
+def test_what_was_captured_against_the_wish_goes(stage: Stage, daemon: Daemon) -> None:
+    """A session picked in Claude Code itself is known only afterwards; what was kept of it by then is erased."""
+    session = "0f9c1d2e-0000-4000-8000-000000000001"
+    with daemon.wire() as wire:
+        done = stage.run(
+            "claude", "--", "--resume", do="talk silent 0.5", STUB_SESSION=session, RELAYBURN_CONTENT_STORE="off"
+        )
+        assert done.returncode == 0
+        wire.call("flush")
+    assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+
+
+def test_a_resumed_sessions_past_keeps_its_tags(stage: Stage, daemon: Daemon) -> None:
+    """Each step's tags are on the turns of that step."""
+    stage.run("claude", "--tag", "step=1", do="talk")
+    session = stage.note["argv"][1]
+    time.sleep(0.01)
+    stage.run("claude", "--tag", "step=2", "--", "--resume", session, do="talk")
+    first, second = ledger(stage, "stamp")
+    assert first["selector"] == {"sessionId": session}
+    assert second["selector"]["sessionId"] == session
+    since = second["selector"]["range"]["fromTs"]
+    before = [turn for turn in ledger(stage, "turn") if turn["ts"] < since]
+    assert len(before) == 4
+    with daemon.wire() as wire:
+        steps = wire.call("summary", by="tag:step")["rows"]
+    assert {row["key"]: row["turns"] for row in steps} == {"1": 4, "2": 4}
+    assert len({turn["messageId"] for turn in ledger(stage, "turn")}) == 8
+
+
+def test_a_daemon_that_is_busy_does_not_hold_it_up(stage: Stage, daemon: Daemon) -> None:
+    """A stopped daemon: it starts all the same, and what was said is taken in when the daemon goes on."""
+    daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.time()
+        done = stage.run("claude", "--tag", "a=b", do="talk exit 4", RELAYBURN_CONTENT_STORE="off")
+        assert done.returncode == 4
+        assert stage.note["began"] - begun < 4
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+    with daemon.wire() as wire:
+        wire.call("flush")
+    assert len(ledger(stage, "stamp")) == 1
+    assert turns(stage) != set()
+    assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+
+
+def test_many_at_once(stage: Stage, daemon: Daemon) -> None:
+    """Ten wrappers in one folder at the same time: ten sessions, each with its own tag."""
+    env = {**stage.env, "STUB_DO": "talk"}
+    running_ones = [
+        subprocess.Popen([*BURNCTL, "claude", "--quiet", "--tag", f"n={n}"], env=env, cwd=stage.work) for n in range(10)
+    ]
+    assert [one.wait(timeout=60) for one in running_ones] == [0] * 10
+    with daemon.wire() as wire:
+        wire.call("flush")
+    stamps = {stamp["selector"]["sessionId"]: stamp["enrichment"]["n"] for stamp in ledger(stage, "stamp")}
+    assert set(stamps) == {session for session, _ in turns(stage)}
+    assert sorted(stamps.values()) == sorted(str(n) for n in range(10))
+
+
+def test_no_stamp_is_lost_while_the_daemon_is_killed_and_started(stage: Stage) -> None:
+    """Stamps made one after the other while the daemon is killed and started again: all are in the ledger, once."""
+    script = (
+        "import sys; from burnctl import Client\n"
+        "for n in range(150):\n"
+        "    with Client() as client: client.stamp(session=f's{n}', a='b')\n"
+    )
+    stamping = subprocess.Popen([sys.executable, "-c", script], env=stage.env)
+    home = Home(stage.home)
+    while stamping.poll() is None:
+        with running(home, ready=False) as daemon:
+            until((stage.home / "burnd.sock").exists, why=daemon.why)
+            time.sleep(0.3)
+    assert stamping.returncode == 0
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("spool")
+    stamps = [stamp["selector"]["sessionId"] for stamp in ledger(stage, "stamp")]
+    assert sorted(set(stamps)) == sorted(f"s{n}" for n in range(150))
+    assert len(stamps) == len(set(stamps))
+    assert list((stage.home / "spool").glob("*.json")) == []

@@ -1,0 +1,416 @@
+"""`burnctl claude`: the session is known before it starts; terminal, signals and exit code are Claude Code's."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.burnctl.commanding import BURNCTL, spooled
+from tests.burnctl.fake import Answer, Fake, Talk, fake
+from tests.burnctl.stage import Stage
+
+OLD = "0f9c1d2e-0000-4000-8000-000000000001"
+OLDER = "0f9c1d2e-0000-4000-8000-000000000002"
+TOTALS = {"turns": 12, "usage": {"input": 300_000, "output": 45_000}, "costUsd": 1.234, "unpricedTurns": 0}
+UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+
+
+@pytest.fixture
+def stage(folder: Path) -> Stage:
+    return Stage(folder)
+
+
+def daemon(stage: Stage, answer: Answer) -> AbstractContextManager[Fake]:
+    """One that gives the same answer to everything a wrapper asks."""
+    methods = ("announce", "stamp", "spool", "flush", "summary")
+    return fake(stage.home / "burnd.sock", **dict.fromkeys(methods, answer))
+
+
+def test_the_session_is_made_tagged_and_announced_first(stage: Stage) -> None:
+    """When Claude Code starts, its id is chosen, and the stamp and the announcement are on the disk already."""
+    done = stage.run("claude", "--tag", "workflowId=wf-1", "--tag", "persona=senior", "--", "-p", "hello there")
+    assert done.returncode == 0, done.stderr
+    flag, session, *rest = stage.note["argv"]
+    assert (flag, rest) == ("--session-id", ["-p", "hello there"])
+    assert re.fullmatch(UUID, session)
+    announced, stamp = stage.note["spool"]
+    assert announced.pop("ts") == stamp.pop("ts")
+    assert announced == {
+        "v": 1,
+        "kind": "announce",
+        "sessionId": session,
+        "source": "claude-code",
+        "roots": [str(stage.config)],
+    }
+    assert stamp == {
+        "v": 1,
+        "kind": "stamp",
+        "selector": {"sessionId": session},
+        "enrichment": {"workflowId": "wf-1", "persona": "senior"},
+    }
+
+
+def test_over_the_socket_both_are_known_before_it_starts(stage: Stage) -> None:
+    """With a daemon up: announce, then stamp, answered before Claude Code runs; flush and summary after it."""
+    runs: list[bool] = []
+
+    def answer(_params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+        runs.append(Path(stage.env["STUB_NOTE"]).exists())
+        return {"totals": TOTALS}
+
+    with daemon(stage, answer) as burnd:
+        done = stage.run("claude", "--tag", "a=b", RELAYBURN_CONTENT_STORE="off")
+    asked = dict(burnd.asked)
+    assert list(asked) == ["announce", "stamp", "flush", "summary"]
+    assert runs == [False, False, True, True]
+    session = stage.note["argv"][1]
+    assert asked["announce"]["contentMode"] == "off"
+    assert asked["flush"] == asked["summary"] == {"session": session}
+    assert done.stderr == f"burnctl: session {session[:8]}: 12 turns, 345k tokens, $1.23 at API prices\n"
+    assert done.stdout == ""
+    assert not (stage.home / "spool").exists()
+
+
+def test_quiet_says_nothing_but_still_flushes(stage: Stage) -> None:
+    """--quiet: the last turns are recorded, and stderr is Claude Code's alone."""
+    with daemon(stage, {}) as burnd:
+        done = stage.run("claude", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [method for method, _ in burnd.asked] == ["announce", "flush"]
+
+
+def test_a_daemon_that_hangs_delays_little(stage: Stage) -> None:
+    """A hanging daemon costs two seconds before and three after, and nothing is lost."""
+    with daemon(stage, lambda _params, _talk: None):
+        begun = time.time()
+        done = stage.run("claude", "--tag", "a=b")
+        assert stage.note["began"] - begun < 4
+        assert time.time() - begun < 8
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {record["kind"] for record in spooled(stage.home)} == {"announce", "stamp"}
+
+
+def test_it_starts_quickly(stage: Stage) -> None:
+    """What the wrapper adds before Claude Code runs is a few starts of a bare interpreter, with a daemon up.
+
+    Some 45 ms against 12 on an idle machine; as a ratio, it can be told on a busy one too.
+    """
+    wrapped, alone, bare = [], [], []
+    with daemon(stage, {}):
+        for _ in range(8):
+            wrapped.append(_until_start(stage, *BURNCTL, "claude", "--tag", "a=b", "--quiet"))
+            alone.append(_until_start(stage, "claude"))
+            begun = time.time()
+            subprocess.run([sys.executable, "-c", ""], check=True)
+            bare.append(time.time() - begun)
+    assert min(wrapped) - min(alone) < 12 * min(bare), (wrapped, alone, bare)
+
+
+def _until_start(stage: Stage, *command: str) -> float:
+    begun = time.time()
+    subprocess.run(command, env=stage.env, cwd=stage.work, check=True)
+    return float(stage.note["began"] - begun)
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 42, 255])
+def test_the_exit_code_is_its_own(stage: Stage, code: int) -> None:
+    """Whatever Claude Code ends with, the wrapper ends with."""
+    assert stage.run("claude", do=f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT])
+def test_death_by_a_signal_is_told_as_a_shell_tells_it(stage: Stage, number: int) -> None:
+    """128 + n."""
+    assert stage.run("claude", do=f"die {number}").returncode == 128 + number
+
+
+def test_arguments_are_passed_untouched(stage: Stage) -> None:
+    """Empty words, spaces, newlines, quotes, a second -- and our own flags' names behind -- are Claude Code's."""
+    words = ["", "a b", "c\nd", "'\"$HOME`", "--tag", "x", "--json", "é", "--", "-h", "--"]
+    assert stage.run("claude", "--", *words).returncode == 0
+    assert stage.note["argv"][2:] == words
+
+
+def test_output_goes_straight_through(stage: Stage) -> None:
+    """Nothing of ours on stdout, so that `burnctl claude -- -p ... | jq` works."""
+    done = stage.start("claude", do="wait")
+    assert done.stdout is not None
+    assert done.stdout.readline() == "READY\n"
+    done.send_signal(signal.SIGTERM)
+    out, err = done.communicate(timeout=20)
+    assert (out, err) == ("SIGTERM\n", "")
+
+
+def test_signals_are_as_claude_would_find_them(stage: Stage) -> None:
+    """None is blocked or ignored for the child because we, or Python, block or ignore it."""
+    assert stage.run("claude").returncode == 0
+    assert (stage.note["blocked"], stage.note["ignored"]) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT", "SIGUSR1"])
+def test_a_signal_to_the_wrapper_reaches_claude(stage: Stage, name: str) -> None:
+    """A spawner that knows only our pid can end, interrupt or poke Claude Code through it."""
+    with stage.start("claude", do="wait exit 7") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "READY\n"
+        running.send_signal(getattr(signal, name))
+        assert running.wait(timeout=20) == 7
+        running.communicate()
+    assert stage.signals == name
+
+
+def test_a_spawner_may_pause_it(stage: Stage) -> None:
+    """Without a terminal, stopping Claude Code does not stop the wrapper for good."""
+    with stage.start("claude", do="wait exit 7") as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "READY\n"
+        child = stage.note["pid"]
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(0.1)
+        os.kill(child, signal.SIGCONT)
+        os.kill(child, signal.SIGTERM)
+        assert running.wait(timeout=20) == 7
+        running.communicate()
+
+
+def test_what_was_ignored_stays_ignored(stage: Stage) -> None:
+    """Started under nohup, Claude Code is under nohup; and a parent that ignores SIGCHLD does not confuse us."""
+    script = "trap '' HUP; exec \"$@\""
+    command = ["sh", "-c", script, "sh", *BURNCTL, "claude", "--quiet"]
+    done = subprocess.run(
+        command,
+        env={**stage.env, "STUB_DO": "exit 9"},
+        cwd=stage.work,
+        preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN),
+        check=False,
+    )
+    assert done.returncode == 9
+    assert stage.note["ignored"] == [signal.SIGHUP]
+
+
+def test_ctrl_c_is_claudes_once(stage: Stage) -> None:
+    """The terminal's Ctrl-C reaches Claude Code, once, and does not end the wrapper under it."""
+    with stage.at_terminal("claude", do="wait-all exit 5") as terminal:
+        terminal.see("READY")
+        terminal.type("\x03")
+        terminal.see("SIGINT")
+        terminal.type("\x1c")
+        terminal.see("SIGQUIT")
+        os.kill(stage.note["pid"], signal.SIGTERM)
+        assert terminal.end() == 5
+    assert stage.signals == "SIGINT SIGQUIT SIGTERM"
+
+
+def test_it_has_the_terminal(stage: Stage) -> None:
+    """Claude Code is in the foreground: it reads what is typed, and sees the terminal change its size."""
+    with stage.at_terminal("claude", do="size read size exit 0") as terminal:
+        terminal.see("COLUMNS 80")
+        terminal.see("ASK")
+        terminal.resize(132)
+        terminal.type("hello\r")
+        terminal.see("GOT hello")
+        terminal.see("COLUMNS 132")
+        assert terminal.end() == 0
+
+
+def test_when_the_terminal_goes_so_does_it(stage: Stage) -> None:
+    """A closed window ends both, without a traceback and without waiting for a daemon."""
+    with stage.at_terminal("claude", do="wait exit 0") as terminal:
+        terminal.see("READY")
+        terminal.hang_up()
+        assert terminal.process.wait(timeout=20) == 0
+    assert stage.signals == "SIGHUP"
+
+
+needs_bash = pytest.mark.skipif(
+    shutil.which("bash") is None, reason="job control is shown with bash, which is not here"
+)
+
+
+@needs_bash
+@pytest.mark.parametrize("key", ["\x1a", ""])
+def test_job_control_works(stage: Stage, key: str) -> None:
+    """Ctrl-Z, or Claude Code stopping itself, stops the job as the shell sees it; fg goes on where it was."""
+    with stage.shell(do="wait exit 6" if key else "stop exit 6") as shell:
+        shell.see("shell> ")
+        shell.type("$BURNCTL claude; echo CODE $?\r")
+        if key:
+            shell.see("READY")
+            shell.type(key)
+        shell.see("Stopped")
+        shell.see("shell> ")
+        shell.type("jobs\r")
+        shell.see(r"Stopped\s+\$BURNCTL claude")
+        shell.type("fg; echo CODE $?\r")
+        if key:
+            shell.see("shell|claude")
+            time.sleep(0.2)
+            shell.type("\x03")
+            shell.see("SIGINT")
+        else:
+            shell.see("AWAKE")
+        shell.see("CODE 6")
+        shell.type("exit\r")
+        shell.end()
+
+
+@needs_bash
+def test_stopping_again_and_again(stage: Stage) -> None:
+    """Each stop needs one fg, never two, however often."""
+    with stage.shell(do="stop stop stop stop stop exit 4") as shell:
+        shell.see("shell> ")
+        shell.type("$BURNCTL claude\r")
+        for _ in range(5):
+            shell.see("Stopped")
+            shell.see("shell> ")
+            shell.type("fg\r")
+            shell.see("AWAKE")
+        shell.see("shell> ")
+        shell.type("echo CODE $?\r")
+        shell.see("CODE 4")
+        shell.type("exit\r")
+        shell.end()
+
+
+def test_without_claude(stage: Stage) -> None:
+    """127 and what to do, as a shell would; nothing is stamped for a session that never was."""
+    done = stage.run("claude", "--tag", "a=b", PATH="/nonexistent")
+    assert done.returncode == 127
+    assert "claude was not found on PATH" in done.stderr
+    assert "install Claude Code" in done.stderr
+    assert not stage.home.exists()
+
+
+def test_a_claude_that_cannot_be_run(stage: Stage, tmp_path: Path) -> None:
+    """126 when the file is there but is no program."""
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    (folder / "claude").write_text("not a program")
+    assert stage.run("claude", PATH=str(folder)).returncode == 126
+    (folder / "claude").chmod(0o755)
+    done = stage.run("claude", PATH=str(folder))
+    assert done.returncode == 126
+    assert "cannot be run" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "says"),
+    [
+        (["--tag", "workflow"], {}, "is not KEY=VALUE"),
+        (["--tag", "=x"], {}, "no key before the ="),
+        ([], {"RELAYBURN_CONTENT_STORE": "none"}, "RELAYBURN_CONTENT_STORE is 'none'"),
+        (["--resume", OLD], {}, "no such option: --resume"),
+    ],
+)
+def test_mistakes_stop_it_before_it_starts(stage: Stage, words: list[str], env: dict[str, str], says: str) -> None:
+    """Exit code 2 with the reason; Claude Code did not run and nothing was recorded."""
+    done = stage.run("claude", *words, **env)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not Path(stage.env["STUB_NOTE"]).exists()
+    assert not stage.home.exists()
+
+
+def test_what_cannot_be_kept_stops_it_before_it_starts(stage: Stage) -> None:
+    """With nowhere to put the stamp, Claude Code is not started untagged."""
+    stage.home.write_text("a file where the home should be")
+    done = stage.run("claude", "--tag", "a=b")
+    assert done.returncode == 1
+    assert "spool" in done.stderr
+    assert not Path(stage.env["STUB_NOTE"]).exists()
+
+
+def test_resume_tags_that_session_from_now_on(stage: Stage) -> None:
+    """No id of ours, the named session announced and stamped before the start, its earlier turns left alone."""
+    begun = time.time()
+    assert stage.run("claude", "--tag", "step=2", "--", "--resume", OLD, "go on").returncode == 0
+    assert stage.note["argv"] == ["--resume", OLD, "go on"]
+    announced, stamp = stage.note["spool"]
+    assert announced["sessionId"] == stamp["selector"]["sessionId"] == OLD
+    span = stamp["selector"]["range"]
+    assert span["toTs"] == "9999-12-31T23:59:59.999Z"
+    assert span["fromTs"] == stamp["ts"] >= time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begun))
+
+
+def test_a_named_session_is_tagged_whole(stage: Stage) -> None:
+    """--session-id among the arguments: that one, and no second --session-id."""
+    assert stage.run("claude", "--tag", "a=b", "--", f"--session-id={OLD}").returncode == 0
+    assert stage.note["argv"] == [f"--session-id={OLD}"]
+    assert stage.note["spool"][1]["selector"] == {"sessionId": OLD}
+
+
+def test_a_fork_gets_an_id_of_its_own(stage: Stage) -> None:
+    """--resume with --fork-session begins a new session: it gets our id and the tags, the old one gets nothing."""
+    assert stage.run("claude", "--tag", "a=b", "--", "--resume", OLD, "--fork-session").returncode == 0
+    flag, session, *rest = stage.note["argv"]
+    assert (flag, rest) == ("--session-id", ["--resume", OLD, "--fork-session"])
+    assert stage.note["spool"][1]["selector"] == {"sessionId": session}
+    assert session != OLD
+
+
+def transcript(stage: Stage, session: str, age: float) -> None:
+    stage.transcripts.mkdir(parents=True, exist_ok=True)
+    path = stage.transcripts / f"{session}.jsonl"
+    path.write_text("{}\n")
+    os.utime(path, (time.time() - age,) * 2)
+
+
+def test_continue_tags_the_session_it_went_on_with(stage: Stage) -> None:
+    """--continue: the newest session of the folder is announced before, and tagged from the start of the run on."""
+    transcript(stage, OLDER, 900)
+    transcript(stage, OLD, 90)
+    done = stage.run("claude", "--tag", "step=2", "--", "--continue", do="talk", RELAYBURN_CONTENT_STORE="off")
+    assert done.returncode == 0, done.stderr
+    (announced,) = stage.note["spool"]
+    assert (announced["sessionId"], announced["contentMode"]) == (OLD, "off")
+    _, stamp = spooled(stage.home)
+    assert stamp["selector"]["sessionId"] == OLD
+    assert stamp["selector"]["range"]["fromTs"] == announced["ts"]
+
+
+def test_a_wrong_guess_is_put_right(stage: Stage) -> None:
+    """Where --continue goes on with another session than expected, that one is tagged and announced afterwards."""
+    transcript(stage, OLDER, 900)
+    transcript(stage, OLD, 90)
+    done = stage.run("claude", "--tag", "a=b", "--", "-c", do="talk", STUB_SESSION=OLDER, RELAYBURN_CONTENT_STORE="off")
+    assert done.returncode == 0
+    first, late, stamp = spooled(stage.home)
+    assert (first["sessionId"], late["sessionId"], stamp["selector"]["sessionId"]) == (OLD, OLDER, OLDER)
+    assert late["ts"] == first["ts"]
+    assert late["contentMode"] == "off"
+
+
+def test_a_picked_session_is_tagged_afterwards(stage: Stage) -> None:
+    """--resume without an id: the session that was written to is the one."""
+    transcript(stage, OLDER, 900)
+    transcript(stage, OLD, 90)
+    assert stage.run("claude", "--tag", "a=b", "--", "--resume", do="talk", STUB_SESSION=OLDER).returncode == 0
+    assert stage.note["spool"] == []
+    assert [r["selector"]["sessionId"] for r in spooled(stage.home) if r["kind"] == "stamp"] == [OLDER]
+
+
+def test_a_session_that_cannot_be_told_is_not_tagged(stage: Stage) -> None:
+    """Nothing written, or several sessions at once: said on stderr, and nobody's session is taken."""
+    transcript(stage, OLD, 90)
+    done = stage.run("claude", "--tag", "a=b", "--", "--resume", do="exit 3")
+    assert done.returncode == 3
+    assert "nothing was tagged" in done.stderr
+    assert [record for record in spooled(stage.home) if record["kind"] == "stamp"] == []
+
+
+def test_what_holds_no_conversation_is_just_run(stage: Stage) -> None:
+    """`claude mcp list`, `claude --version`: no session id, no stamp, no announcement."""
+    for words in (["mcp", "list"], ["--version"], ["-h"], ["update"]):
+        assert stage.run("claude", "--tag", "a=b", "--", *words, do="exit 3").returncode == 3
+        assert stage.note["argv"] == words
+    assert not stage.home.exists()

@@ -1,0 +1,240 @@
+"""burnctl's command line: what is typed is understood or refused in one line, and codes tell scripts what happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl.commands import VERBS, present
+from burnd import __version__, protocol
+from burnd.paths import Home
+from tests.burnctl.fake import Refused, fake
+from tests.burnctl.person import Person, environment, run, seen
+
+STATUS: dict[str, Any] = {"daemon": {"version": __version__, "pid": 4711, "uptimeMs": 7_500_000}, "sources": []}
+
+
+def socket_of(home: Home) -> Path:
+    return home.root / "burnd.sock"
+
+
+def test_the_overview_names_every_command(home: Home) -> None:
+    """Typing `burnctl` alone is a question, and the answer fits a terminal."""
+    for words in ([], ["help"], ["--help"], ["-h"]):
+        done = run(home, *words)
+        assert done.returncode == 0
+        assert all(f"  {verb} " in done.stdout for verb in present())
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_the_version(home: Home) -> None:
+    for flag in ("--version", "-V"):
+        assert run(home, flag).stdout == f"burnctl {__version__}\n"
+
+
+@pytest.mark.parametrize("verb", [*present()])
+def test_every_command_explains_itself(home: Home, verb: str) -> None:
+    """`burnctl help VERB`, `burnctl VERB --help` and `-h` say the same, in lines that fit."""
+    told = [run(home, *words) for words in (["help", verb], [verb, "--help"], [verb, "-h"])]
+    assert {done.returncode for done in told} == {0}
+    assert len({done.stdout for done in told}) == 1
+    assert told[0].stdout.startswith(f"usage: burnctl {verb}")
+    assert max(len(line) for line in told[0].stdout.splitlines() if "burnctl" not in line) <= 80
+
+
+def test_the_table_of_verbs_is_the_folder_of_commands() -> None:
+    """A command without a line in the table could not be found; a line without a command would mislead."""
+    here = Path(__file__).parents[2] / "burnctl" / "commands"
+    modules = {path.stem.replace("_", "-") for path in here.glob("*.py")} - {"--init--"}
+    assert set(present()) == modules
+    assert modules <= set(VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["statsu"], "burnctl: no such command: statsu; did you mean: burnctl status"),
+        (["xyzzy"], "burnctl: no such command: xyzzy; see: burnctl help"),
+        (["--jsn"], "burnctl: no such option: --jsn; the command comes first; see: burnctl help"),
+        (["help", "sttus"], "burnctl: no such command: sttus; did you mean: burnctl status"),
+        (["status", "--jsno"], "burnctl: status: no such option: --jsno; did you mean: --json"),
+        (["status", "now"], "burnctl: status: did not expect 'now'; see: burnctl help status"),
+        (["config", "sett"], "burnctl: config: no such action: 'sett'; did you mean: set"),
+        (["config"], "burnctl: config: the following arguments are required: ACTION; see: burnctl help config"),
+        (
+            ["config", "set", "x"],
+            "burnctl: config set: the following arguments are required: VALUE; see: burnctl help config set",
+        ),
+        (["completions", "nu"], "burnctl: completions: no such shell: 'nu'; choose from bash, zsh, fish"),
+        (["tail", "--session"], "burnctl: tail: argument --session: expected one argument; see: burnctl help tail"),
+        (["status", "--js"], "burnctl: status: no such option: --js; did you mean: --json"),
+    ],
+)
+def test_mistakes_are_said_in_one_line_with_a_hint(home: Home, words: list[str], says: str) -> None:
+    """Usage errors: exit code 2, one line on stderr, nothing on stdout."""
+    done = run(home, *words)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", says + "\n")
+
+
+def test_shared_flags_may_come_first(home: Home) -> None:
+    with fake(socket_of(home), status=STATUS):
+        assert json.loads(run(home, "--json", "status").stdout)["daemon"]["pid"] == 4711
+
+
+def test_scripts_never_start_the_daemon(home: Home) -> None:
+    """A reading command without a terminal: exit code 3, one line that says what to do, and no daemon after it."""
+    done = run(home, "status", "--json")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "burnctl: burnd is not running; start it with: burnctl up\n"
+    assert not home.root.exists()
+
+
+@pytest.mark.parametrize(("words", "environ"), [(["--no-start"], {}), ([], {"CI": "true"})])
+def test_at_a_terminal_it_can_be_refused(home: Home, words: list[str], environ: dict[str, str]) -> None:
+    """`--no-start` and CI keep the daemon down even where a terminal is."""
+    shown = seen(home, "status", *words, environ=environ)
+    assert shown.code == 3
+    assert shown.text == "burnctl: burnd is not running; start it with: burnctl up\n"
+    assert not home.root.exists()
+
+
+def test_a_stale_socket_is_nobody(home: Home) -> None:
+    """F60: what a killed daemon left behind reads as not running, and so does a file of that name."""
+    with fake(socket_of(home)):
+        pass
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(socket_of(home)))
+    assert run(home, "status").returncode == 3
+    socket_of(home).unlink()
+    socket_of(home).write_bytes(b"")
+    assert run(home, "status").returncode == 3
+
+
+def test_json_is_what_the_socket_said(home: Home) -> None:
+    """--json is the answer with its version, untouched: hostile text arrives as it was, but escaped."""
+    hostile = "\x1b]52;c;aGk=\x07\u202e日本"
+    with fake(socket_of(home), status=STATUS | {"title": hostile}):
+        done = run(home, "status", "--json")
+    assert json.loads(done.stdout) == {"version": protocol.VERSION, **STATUS, "title": hostile}
+    assert done.stdout.isascii()
+    assert "\x1b" not in done.stdout
+
+
+def test_another_protocol_version_is_said_with_both(home: Home) -> None:
+    """F73: exit code 4, naming both versions."""
+    with fake(socket_of(home), status={**STATUS, "version": 99}):
+        done = run(home, "status")
+    assert done.returncode == 4
+    assert done.stderr == (
+        "burnctl: burnd speaks protocol version 99, this burnctl version 1; "
+        "after an upgrade, restart the daemon with: burnctl restart\n"
+    )
+
+
+def test_an_error_has_its_sentence_and_its_hint(home: Home) -> None:
+    def refuse(_params: dict[str, Any], _talk: object) -> dict[str, Any]:
+        raise Refused(protocol.NOT_NOW, "the index is \x1b[31mbeing rebuilt.", "try again in a minute")
+
+    with fake(socket_of(home), status=refuse):
+        done = run(home, "status")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "burnctl: the index is being rebuilt; try again in a minute\n"
+
+
+def test_a_method_the_daemon_lacks_suggests_a_restart(home: Home) -> None:
+    with fake(socket_of(home)):
+        done = run(home, "flush")
+    assert done.returncode == 1
+    assert "burnctl restart" in done.stderr
+
+
+def test_ctrl_c_is_quiet(home: Home) -> None:
+    """Exit code 130 and not a word, as from any well-behaved program."""
+    with fake(socket_of(home), tail=lambda _params, talk: talk.answer({})), Person(home, "tail") as person:
+        person.wait_for("cost")
+        person.type("\x03")
+        shown = person.end()
+    assert shown.code == 130
+    assert "Traceback" not in shown.text
+
+
+def test_a_reader_that_goes_away_is_no_error(home: Home) -> None:
+    """`burnctl tail | head -1` ends without a traceback when head has seen enough."""
+
+    def many(_params: dict[str, Any], talk: Any) -> None:
+        talk.answer({})
+        try:
+            for n in range(20_000):
+                talk.notify("tail", {"turn": {"n": n, "pad": "x" * 200}})
+        except OSError:
+            return
+
+    with fake(socket_of(home), tail=many):
+        burnctl = subprocess.Popen(
+            [sys.executable, "-m", "burnctl", "tail", "--json"],
+            env=environment(home),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert burnctl.stdout is not None
+        assert burnctl.stderr is not None
+        burnctl.stdout.readline()
+        burnctl.stdout.close()
+        assert burnctl.stderr.read() == ""
+        burnctl.stderr.close()
+        assert burnctl.wait(30) == 128 + signal.SIGPIPE
+
+
+def test_output_that_cannot_be_encoded_is_still_output(home: Home) -> None:
+    """A terminal that knows only ASCII shows `?` for the rest."""
+    done = run(home, "doctor", PYTHONIOENCODING="ascii:strict")
+    assert "Traceback" not in done.stderr
+    assert "home" in done.stdout
+
+
+def test_long_output_goes_through_the_pager(home: Home) -> None:
+    """At a terminal that is too short $PAGER shows it; what fits, and what is piped, is printed."""
+    pager = f"{sys.executable} -c \"import sys; print('PAGED', len(sys.stdin.read().splitlines()))\""
+    shown = seen(home, "config", "show", lines=5, environ={"PAGER": pager})
+    assert shown.code == 0
+    assert "PAGED" in shown.text
+    assert "PAGED" not in seen(home, "config", "show", lines=100, environ={"PAGER": pager}).text
+    assert "PAGED" not in run(home, "config", "show", PAGER=pager).stdout
+    assert "content.store" in seen(home, "config", "show", lines=5, environ={"PAGER": "/nowhere/pager"}).text
+    assert "content.store" in seen(home, "config", "show", lines=5, environ={"PAGER": "cat"}).text
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "colour"),
+    [([], {}, True), (["--no-color"], {}, False), ([], {"NO_COLOR": "1"}, False), ([], {"TERM": "dumb"}, False)],
+)
+def test_colour_only_where_it_is_wanted(home: Home, words: list[str], environ: dict[str, str], colour: bool) -> None:
+    assert ("\x1b[" in seen(home, "config", "show", *words, environ=environ).text) is colour
+    assert "\x1b[" not in run(home, "config", "show", *words).stdout
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_trouble(home: Home, closed: str) -> None:
+    """F82: a spawner may have closed any of them; the code still says what happened."""
+    command = f"{sys.executable} -m burnctl status {closed}"
+    done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_finds_no_room_is_said(home: Home) -> None:
+    with fake(socket_of(home), status=STATUS):
+        command = f"{sys.executable} -m burnctl status --json > /dev/full"
+        done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "burnctl: [Errno 28] No space left on device\n"

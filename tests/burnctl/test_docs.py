@@ -1,0 +1,96 @@
+"""docs/commands.md and docs/python-api.md say what the programs do."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import burnctl
+from burnctl import errors
+from burnctl.cli import load
+from burnctl.client import Client
+from burnctl.commands import present
+from burnctl.parser import parser_for
+from burnd.paths import Home
+from burnd.records.codec import encode
+from tests.burnctl.fake import fake
+from tests.burnctl.pages import API, COMMANDS, GENERATED, actions_of, page
+from tests.make import turn
+from tests.server.logs import conversation
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
+def test_what_is_generated_is_fresh(path: Path) -> None:
+    """When this fails: `python -m tests.burnctl.pages`, and read what changed."""
+    assert path.read_text() == page(path)
+
+
+def test_every_command_and_flag_is_documented() -> None:
+    text = COMMANDS.read_text()
+    for verb in present():
+        assert f"### burnctl {verb}\n" in text
+        parser = parser_for(verb, load(verb))
+        for one in (parser, *actions_of(parser)):
+            for action in one._actions:
+                explained = action.help or isinstance(action, argparse._SubParsersAction)
+                assert explained, f"{one.prog}: {action.dest} is not explained"
+                for flag in action.option_strings:
+                    assert flag in ("-h", "--help") or flag in text
+
+
+def test_every_exit_code_is_documented() -> None:
+    text = COMMANDS.read_text()
+    for code in (errors.OK, errors.FAILED, errors.USAGE, errors.NOT_RUNNING, errors.VERSION_MISMATCH):
+        assert f"| {code} |" in text
+
+
+def test_every_public_name_of_the_client_is_documented() -> None:
+    """The page names every method of `Client` and every error, and nothing that is not there."""
+    text = API.read_text()
+    for name in (name for name in dir(Client) if not name.startswith("_")):
+        assert f"`{name}(" in text or f"`{name}`" in text, name
+    for name in burnctl.__all__:
+        assert f"`{name}`" in text
+    for name in re.findall(r"^\| `(\w+)\(", text, re.MULTILINE):
+        assert hasattr(Client, name), name
+
+
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", API.read_text(), re.DOTALL)
+
+
+def test_the_example_of_the_client_runs(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
+    answers: dict[str, Any] = {"stamp": {}, "flush": {"sources": []}, "status": {"ledger": {"turns": 3}}}
+    with fake(home.root / "burnd.sock", **answers) as server:
+        exec(examples()[0], {})
+    assert [method for method, _ in server.asked] == ["stamp", "flush", "status"]
+
+
+def test_the_example_of_the_ledger_runs(
+    home: Home, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
+    home.root.mkdir()
+    revised = msgspec.structs.replace(turn(), rev=2)
+    home.ledger.write_bytes(encode(turn()) + b"not a line\n" + encode(revised))
+    exec(examples()[1], {})
+    assert capsys.readouterr().out == f"{revised.usage.output}\n"
+
+
+def test_the_example_of_a_reader_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = examples()[2]
+    path = tmp_path / re.findall(r'path = "(.*?)"', code)[0]
+    path.parent.mkdir()
+    log = conversation("s", "one answer", "another")
+    path.write_bytes(b"".join(line + b"\n" for line in log.lines))
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert capsys.readouterr().out == "14\n"

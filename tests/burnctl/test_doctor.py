@@ -1,0 +1,277 @@
+"""The doctor: each check finds what it is there for, says what to do, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl.client import Client
+from burnctl.commands.doctor import report
+from burnctl.doctor import daemon, logs
+from burnctl.doctor import home as homes
+from burnctl.doctor.finding import Finding, fail, ok, warn
+from burnctl.errors import BurnctlError
+from burnctl.render import Screen, width_of
+from burnd import __version__, protocol
+from burnd.paths import Home
+from tests.burnctl.fake import Refused, fake
+from tests.burnctl.person import run
+
+NOW = 1_790_000_000.0
+
+
+@pytest.fixture
+def made(home: Home) -> Home:
+    home.root.mkdir(parents=True, mode=0o700)
+    return home
+
+
+def told(finding: Finding) -> tuple[str, str]:
+    return finding.level, f"{finding.says} {finding.remedy}"
+
+
+def test_a_home_that_is_not_there_yet_is_fine(home: Home) -> None:
+    assert homes.folder(home).level == "ok"
+    assert not home.root.exists()
+
+
+def test_an_open_home_is_broken(made: Home) -> None:
+    made.root.chmod(0o755)
+    level, text = told(homes.folder(made))
+    assert level == "fail"
+    assert f"chmod 700 {made.root}" in text
+    assert made.root.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_home_that_is_a_file_is_broken(home: Home) -> None:
+    home.root.parent.mkdir(exist_ok=True)
+    home.root.write_text("")
+    assert homes.folder(home).level == "fail"
+
+
+def test_files_that_others_may_read_are_found(made: Home) -> None:
+    assert homes.files(made).level == "ok"
+    (made.root / "content").mkdir(mode=0o700)
+    for name in ("ledger.jsonl", "content/s.jsonl"):
+        (made.root / name).touch(mode=0o644)
+    finding = homes.files(made)
+    assert finding.level == "warn"
+    assert "and 1 more" in finding.says
+
+
+def test_a_network_file_system_is_warned_of(made: Home, tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"a / ext4 rw 0 0\nb {made.root.parent} nfs4 rw 0 0\nc /elsewhere cifs rw 0 0\nshort\n")
+    assert homes.file_system(made, str(mounts)).level == "ok"  # a line that cannot be read ends the list
+    mounts.write_text(f"a / ext4 rw 0 0\nb {made.root.parent} nfs4 rw 0 0\nc /elsewhere cifs rw 0 0\n")
+    assert homes.file_system(made, str(mounts)).level == "warn"
+    assert homes.file_system(made, "/nowhere").level == "ok"
+
+
+def test_a_full_disk(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Facts:
+        f_bavail, f_frsize = 0, 4096
+
+    monkeypatch.setattr(os, "statvfs", lambda _path: Facts)
+    for blocks, level in ((0, "fail"), (100_000, "warn"), (10**9, "ok")):
+        Facts.f_bavail = blocks
+        assert homes.disk(made).level == level
+
+
+def test_the_spool(made: Home) -> None:
+    assert homes.spool(made, NOW, running=True).level == "ok"
+    made.spool.mkdir()
+    waiting = made.spool / "1-2-3.json"
+    waiting.touch()
+    (made.spool / ".half-written.json.tmp").touch()
+    os.utime(waiting, (NOW - 600, NOW - 600))
+    assert told(homes.spool(made, NOW, running=False))[0] == "warn"
+    assert "burnctl up" in told(homes.spool(made, NOW, running=False))[1]
+    assert "burnctl status" in told(homes.spool(made, NOW, running=True))[1]
+    assert homes.spool(made, NOW - 599, running=True).level == "ok"
+    (made.spool / "bad").mkdir()
+    (made.spool / "bad" / "x.json").touch()
+    assert "could not use" in told(homes.spool(made, NOW, running=True))[1]
+
+
+def test_leftovers(made: Home) -> None:
+    assert homes.leftovers(made).level == "ok"
+    (made.root / "ledger.torn-1").touch()
+    assert "may be deleted" in homes.leftovers(made).says
+    made.content.mkdir()
+    (made.content / "blobs.db.damaged").touch()
+    assert homes.leftovers(made).level == "warn"
+
+
+def test_the_socket(made: Home) -> None:
+    path = made.root / "burnd.sock"
+    assert daemon.socket(str(path)).level == "ok"
+    path.write_text("")
+    assert daemon.socket(str(path)).level == "fail"
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+        path.chmod(0o666)
+        assert daemon.socket(str(path)).level == "warn"
+        path.chmod(0o600)
+        assert daemon.socket(str(path)).level == "ok"
+
+
+def test_the_daemon(made: Home) -> None:
+    client = Client(made.root / "burnd.sock", timeout=1)
+    status, finding = daemon.ask(client)
+    assert (status, finding.level, finding.remedy) == (None, "fail", "start it with: burnctl up")
+    old: dict[str, Any] = {"daemon": {"pid": 7, "version": "0.0.9", "uptimeMs": 90_000}}
+    with fake(made.root / "burnd.sock", status=old), client:
+        status, finding = daemon.ask(client)
+        assert finding.says == "answers (pid 7, for 1 min)"
+        assert daemon.versions(status).level == "warn"
+    with fake(made.root / "burnd.sock", status={"version": 99}), client:
+        assert "version 99" in daemon.ask(client)[1].says
+    assert daemon.versions({"daemon": {"version": __version__}}).level == "ok"
+    assert daemon.versions(None).level == "ok"
+
+
+def test_what_burnd_calls_degraded_is_passed_on() -> None:
+    found = daemon.degraded({"degraded": [{"what": "opencode: locked", "remedy": "close it"}]})
+    assert [(f.level, f.says, f.remedy) for f in found] == [("warn", "opencode: locked", "close it")]
+    assert daemon.degraded({}) == []
+
+
+def test_models_without_a_price(made: Home) -> None:
+    client = Client(made.root / "burnd.sock", timeout=1)
+    many = [f"model-{n}" for n in range(7)]
+    for models, level in (([], "ok"), (many, "warn")):
+        with fake(made.root / "burnd.sock", summary={"unpricedModels": models}), client:
+            assert daemon.prices(client).level == level
+
+    def refuse(_params: dict[str, Any], _talk: object) -> dict[str, Any]:
+        raise Refused(protocol.NOT_NOW, "the index is being rebuilt", "try again")
+
+    with fake(made.root / "burnd.sock", summary=refuse), client:
+        assert "being rebuilt" in daemon.prices(client).says
+
+
+def test_settings_that_cannot_be_used() -> None:
+    assert daemon.settings(BurnctlError("config.toml: content.store: must be ...")).level == "fail"
+    for mode, days, says in (("full", 90, "90 days"), ("full", "forever", "for ever"), ("off", 90, "no text")):
+        values = [{"key": "content.store", "value": mode}, {"key": "content.retention_days", "value": days}]
+        assert says in daemon.settings({"settings": values}).says
+
+
+def test_the_clock() -> None:
+    assert daemon.clock(0, None).level == "fail"
+    assert daemon.clock(NOW, NOW + 86400 * 3).level == "warn"
+    assert daemon.clock(NOW, NOW - 5).level == "ok"
+
+
+def test_where_claude_code_is_looked_for() -> None:
+    """The same places as burnd reads: the variable (a list too), the two usual ones, and the settings'."""
+    from burnd.sources.roots import claude_roots
+
+    for env in ({}, {"CLAUDE_CONFIG_DIR": "/a"}, {"CLAUDE_CONFIG_DIR": "/a,~/b"}, {"CLAUDE_CONFIG_DIR": "relative"}):
+        ours = [f"{folder}/projects" for folder in logs.claude_folders(env, "/home/me", ["/extra", "~/more"])]
+        assert ours == claude_roots(env, "/home/me", ["/extra", "~/more"])
+
+
+def test_harnesses(tmp_path: Path) -> None:
+    claude = tmp_path / ".claude"
+    assert logs.harnesses(logs.look([str(claude)]), []) != []
+    assert logs.harnesses([], [])[0].level == "warn"
+    project = claude / "projects" / "-w"
+    project.mkdir(parents=True)
+    (project / "s.jsonl").touch()
+    (project / "notes.txt").touch()
+    found = logs.look([str(claude), str(tmp_path / "nothing")])
+    assert [(here.folders, here.files) for here in found] == [(2, 1)]
+    assert logs.harnesses(found, ["/o.db"])[0].says == f"1 session logs below {claude / 'projects'}"
+
+
+def test_opencode_databases(tmp_path: Path) -> None:
+    data = tmp_path / ".local" / "share" / "opencode"
+    data.mkdir(parents=True)
+    for name in ("opencode.db", "opencode-dev.db", "opencode.db-wal"):
+        (data / name).touch()
+    (tmp_path / "own.db").touch()
+    usual = [str(data / "opencode-dev.db"), str(data / "opencode.db")]
+    assert logs.opencode_databases({}, str(tmp_path)) == usual
+    assert logs.opencode_databases({"OPENCODE_DB": str(tmp_path / "own.db")}, str(tmp_path))[0] == str(
+        tmp_path / "own.db"
+    )
+    assert logs.opencode_databases({"XDG_DATA_HOME": "/nowhere"}, str(tmp_path)) == []
+
+
+def test_watch_limits(tmp_path: Path) -> None:
+    found = [logs.Found("/r")]
+    found[0].folders = 900
+    assert logs.watches(found, "/nowhere").level == "ok"
+    for watches, instances, level in ((1000, 128, "warn"), (100_000, 4, "warn"), (100_000, 128, "ok")):
+        (tmp_path / "max_user_watches").write_text(f"{watches}\n")
+        (tmp_path / "max_user_instances").write_text(f"{instances}\n")
+        assert logs.watches(found, str(tmp_path)).level == level
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "says"),
+    [
+        (None, "ok", "after 30 days; burnd keeps what it recorded"),
+        ({"cleanupPeriodDays": 365}, "ok", "after 365 days"),
+        ({"cleanupPeriodDays": 1}, "warn", "after a day"),
+        ({"cleanupPeriodDays": 0}, "ok", "deletes no logs"),
+        ("not json", "ok", "after 30 days"),
+        ([], "ok", "after 30 days"),
+    ],
+)
+def test_the_clean_up_of_logs(tmp_path: Path, settings: Any, level: str, says: str) -> None:
+    """A person learns that the harness forgets and burnd does not."""
+    assert logs.clean_up([str(tmp_path)]) is None
+    (tmp_path / "projects").mkdir()
+    if settings is not None:
+        (tmp_path / "settings.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
+    finding = logs.clean_up([str(tmp_path)])
+    assert finding is not None
+    assert finding.level == level
+    assert says in finding.says
+
+
+FINDINGS = [
+    ok("home", "/srv/burn is yours alone"),
+    warn(
+        "log clean-up",
+        "a rather long sentence that does not fit into one line of a terminal \x1b[31mof eighty",
+        "raise it",
+    ),
+    fail("burnd", "burnd is not running", "start it with: burnctl up"),
+]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_the_report(columns: int) -> None:
+    text = report(FINDINGS, Screen(columns))
+    lines = text.splitlines()
+    assert lines[0] == "ok    home          /srv/burn is yours alone"
+    assert "FAIL  burnd         burnd is not running" in lines
+    assert "                    → start it with: burnctl up" in lines
+    assert lines[-1] == "1 broken, 1 worth a look"
+    assert max(map(width_of, lines)) <= columns
+    assert "\x1b" not in text
+    assert report(FINDINGS[:1], Screen(columns)).endswith("\nall is well")
+    assert "\x1b[1;31mFAIL" in report(FINDINGS, Screen(columns, color=True))
+
+
+def test_broken_is_exit_code_one(home: Home) -> None:
+    """Nobody records anything: that is broken. And asking about it starts and makes nothing."""
+    begun = time.monotonic()
+    done = run(home, "doctor")
+    assert done.returncode == 1
+    assert "FAIL  burnd" in done.stdout
+    assert not home.root.exists()
+    assert time.monotonic() - begun < 10
+    said = json.loads(run(home, "doctor", "--json").stdout)
+    assert (said["version"], said["ok"]) == (protocol.VERSION, False)

@@ -1,0 +1,200 @@
+"""`burnctl limits`: how windows, quotas and budgets look, and what a script learns from its exit code."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from burnctl.render import width_of
+from burnctl.render.limits import moment, shown
+from burnctl.render.screen import Screen
+from burnd.paths import Home
+from tests.burnctl.fake import fake
+from tests.burnctl.person import run
+
+USAGE = {
+    "input": 1000,
+    "output": 200_000,
+    "reasoning": 0,
+    "cacheRead": 8_000_000,
+    "cacheCreate5m": 100_000,
+    "cacheCreate1h": 0,
+}
+QUOTA = {
+    "usedPercent": 42.5,
+    "seenAt": "2026-11-16T12:20:00.000Z",
+    "resetsAt": "2026-11-16T15:20:00.000Z",
+    "percentPerHour": 20.3,
+    "projectedPercent": 104.0,
+    "fullAt": "2026-11-16T15:02:00.000Z",
+}
+
+
+def window(begin: str, end: str, **more: Any) -> dict[str, Any]:
+    facts = {"basis": "counted", "turns": 120, "openTurns": 0, "unpricedTurns": 0, "usage": USAGE, "costUsd": 12.4}
+    return {"from": begin, "to": end, **facts, "quota": None, **more}
+
+
+def running(begin: str, end: str, **more: Any) -> dict[str, Any]:
+    facts = {
+        "firstTurn": begin,
+        "secondsLeft": 10_200,
+        "pace": {"turnsPerHour": 3.0, "tokensPerHour": 1e6, "usdPerHour": 4.2},
+        "projected": {"turns": 9, "tokens": 20_000_000, "costUsd": 24.7},
+        "readings": [],
+    }
+    return window(begin, end, **{**facts, **more})
+
+
+def budget(period: str, limit: float, spent: float, projected: float | None = None) -> dict[str, Any]:
+    return {
+        "period": period,
+        "limitUsd": limit,
+        "spentUsd": spent,
+        "leftUsd": max(limit - spent, 0),
+        "projectedUsd": projected,
+        "unpricedTurns": 0,
+        "crossed": spent >= limit,
+    }
+
+
+def answer(budgets: Any = (), **windows: Any) -> dict[str, Any]:
+    empty: dict[str, Any] = {"current": None, "history": []}
+    return {
+        "version": 1,
+        "source": "claude-code",
+        "now": "2026-11-16T12:30:00.000Z",
+        "windows": {"5h": windows.get("five", empty), "7d": windows.get("seven", empty)},
+        "budgets": list(budgets),
+        "crossed": [one["period"] for one in budgets if one["crossed"]],
+    }
+
+
+FULL = answer(
+    [budget("daily", 20, 21.3, 42.6), budget("monthly", 200, 121.3)],
+    five={
+        "current": running(
+            "2026-11-16T10:20:00.000Z",
+            "2026-11-16T15:20:00.000Z",
+            basis="reported",
+            quota=QUOTA,
+            readings=[{"ts": "x", "usedPercent": percent} for percent in (1, 5, 14, 30, 42.5)],
+        ),
+        "history": [
+            window("2026-11-16T03:00:00.000Z", "2026-11-16T08:00:00.000Z", quota=QUOTA),
+            window("2026-11-01T03:00:00.000Z", "2026-11-01T08:00:00.000Z", costUsd=None, unpricedTurns=120),
+        ],
+    },
+)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Screen]:
+    """A screen in Greenwich."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield Screen(80)
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_page(screen: Screen) -> None:
+    """Everything at once: the running window with the account's own word, budgets, what was before."""
+    assert shown(FULL, screen).splitlines() == [
+        "5-hour window  10:20 to 15:20, 2 h 50 min left",
+        "  used     120 turns, 8.3M tokens, $12.40",
+        "  pace     $4.20/h, leads to $24.70",
+        "  account  ██████████▎············· 42 % used, seen 10 min ago",
+        "           ▁▁▃▆█                    20 %/h, runs out at 15:02",
+        "",
+        "Week  none is running",
+        "",
+        "Budgets",
+        "  daily    ████████████████████████ $21.30 of $20.00, crossed, leads to $42.60",
+        "  monthly  ██████████████▌········· $121.30 of $200.00, $78.70 left",
+        "",
+        "5-hour windows before",
+        "  from         to           turns  tokens    cost  account",
+        "  03:00        08:00          120    8.3M  $12.40     42 %  ████████████████",
+        "  11-01 03:00  11-01 08:00    120    8.3M       -        -",
+        "",
+        "Costs are at API prices; a subscriber did not pay them. Source: claude-code.",
+    ]
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_it_fits(screen: Screen, columns: int) -> None:
+    """Coloured or not, no line is wider than the screen."""
+    plain = shown(FULL, Screen(columns)).splitlines()
+    assert max(map(width_of, plain)) <= columns
+    assert "\x1b" not in "".join(plain)
+    assert "\x1b[31m" in shown(FULL, Screen(columns, color=True))
+
+
+def test_what_has_no_price_is_said(screen: Screen) -> None:
+    current = running(
+        "2026-11-16T10:00:00.000Z",
+        "2026-11-16T15:00:00.000Z",
+        costUsd=None,
+        unpricedTurns=120,
+        pace={"turnsPerHour": 3.0, "tokensPerHour": 1e6, "usdPerHour": None},
+        projected={"turns": 9, "tokens": 20_000_000, "costUsd": None},
+    )
+    lines = shown(answer(five={"current": current, "history": []}), screen).splitlines()
+    assert lines[:3] == [
+        "5-hour window  10:00 to 15:00, 2 h 50 min left, as counted from turns",
+        "  used     120 turns, 8.3M tokens, - (120 without a price)",
+        "  pace     1.0M tokens/h, leads to 20.0M tokens",
+    ]
+
+
+def test_times_are_short_where_they_are_near(screen: Screen) -> None:
+    now = 1_794_832_200_000.0  # Monday, 2026-11-16 12:30
+    assert moment("2026-11-16T15:00:00Z", now) == "15:00"
+    assert moment("2026-11-17T15:00:00Z", now) == "Tue 15:00"
+    assert moment("2026-11-23T15:00:00Z", now) == "11-23 15:00"
+
+
+@pytest.mark.parametrize(
+    ("budgets", "code", "said"),
+    [
+        (
+            [budget("daily", 20, 31.2), budget("monthly", 500, 31.2)],
+            1,
+            "the daily budget is crossed: $31.20 of $20.00\n",
+        ),
+        ([budget("daily", 20, 3)], 0, "no budget is crossed\n"),
+        ([], 0, "no budget is set; see [budget] in: burnctl config path\n"),
+    ],
+)
+def test_check_tells_a_script(home: Home, budgets: Any, code: int, said: str) -> None:
+    """--check says one thing, and its exit code says the same."""
+    with fake(home.root / "burnd.sock", limits=answer(budgets)) as server:
+        done = run(home, "limits", "--check")
+        assert (done.returncode, done.stdout, done.stderr) == (code, said, "")
+        assert server.asked == [("limits", {"history": 0})]
+        as_json = run(home, "limits", "--check", "--json")
+        assert (as_json.returncode, json.loads(as_json.stdout)["crossed"]) == (code, answer(budgets)["crossed"])
+
+
+def test_json_is_what_the_socket_said(home: Home) -> None:
+    with fake(home.root / "burnd.sock", limits=FULL) as server:
+        done = run(home, "limits", "--json", "--history", "3", "--source", "opencode")
+        assert json.loads(done.stdout) == FULL
+        assert server.asked == [("limits", {"source": "opencode", "history": 3})]
+
+
+def test_without_a_daemon(home: Home) -> None:
+    """A script learns that burnd is down from the exit code, --check or not."""
+    for flags in ([], ["--check"]):
+        done = run(home, "limits", *flags)
+        assert (done.returncode, done.stdout) == (3, "")
+
+
+@pytest.mark.parametrize("count", ["-1", "many", "1001", "1.5"])
+def test_a_bad_number_is_a_mistake_of_usage(home: Home, count: str) -> None:
+    assert run(home, "limits", f"--history={count}").returncode == 2

@@ -1,0 +1,157 @@
+"""`burnctl mcp`, asked by the SDK's own client: as a process over its pipes, with a real daemon or none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from burnctl.mcp_tools import MOST_BYTES, bounded
+from burnd.paths import Home
+from tests.burnctl.fake import Talk, fake
+from tests.burnctl.person import environment
+from tests.readers.transcript import text
+from tests.server.logs import conversation, write
+from tests.server.wire import running, until
+
+TOOLS = ["search_sessions", "session_messages", "session_cost", "why", "summary", "hotspots", "compare"]
+
+
+@asynccontextmanager
+async def agent(home: Home, folder: Path | None = None, own: str = "") -> AsyncIterator[Client]:
+    """An agent whose harness has started `burnctl mcp` in its folder; `own` is where it says which session that is."""
+    command = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "burnctl", "mcp"],
+        env=environment(home, PYTHONPATH=str(Path(__file__).parents[2])) | ({own: "mine"} if own else {}),
+        cwd=str(folder) if folder is not None else None,
+    )
+    async with Client(command) as client:
+        yield client
+
+
+async def told(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    said = getattr(result.content[0], "text", "")
+    assert not result.is_error, said
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+async def complaint(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert result.is_error
+    return str(getattr(result.content[0], "text", ""))
+
+
+async def test_every_tool_is_there_and_only_reads(home: Home) -> None:
+    """Each says what it does, and that it changes nothing."""
+    async with agent(home) as client:
+        tools = (await client.list_tools()).tools
+    assert [tool.name for tool in tools] == TOOLS
+    for tool in tools:
+        assert tool.description
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint
+        assert all("description" in about for about in tool.input_schema["properties"].values())
+
+
+async def test_the_past_can_be_asked_for(home: Home) -> None:
+    """Found by its words, read around the hit, and what it cost, with a real daemon."""
+    log = conversation("past")
+    log.says("m1", text("the aardvark was refactored"), model="claude-sonnet-4-5")
+    write(home, log, "past")
+    with running(home) as daemon:
+        with daemon.wire() as wire:
+            wire.call("flush")
+            until(lambda: wire.call("sessions.search", query="aardvark")["hits"])
+        async with agent(home) as client:
+            (hit,) = (await told(client, "search_sessions", query="aardvark refactored"))["hits"]
+            assert (hit["sessionId"], hit["msgIdx"]) == ("past", 1)
+            page = await told(client, "session_messages", session="past", offset=1)
+            assert page["messages"][0]["blocks"][0]["text"] == "the aardvark was refactored"
+            cost = await told(client, "session_cost", session="past")
+            assert cost["costUsd"] > 0
+            assert [row["key"] for row in cost["byModel"]] == ["claude-sonnet-4-5"]
+            assert (await told(client, "summary", by="model"))["totals"]["turns"] == 1
+            assert "no session" in await complaint(client, "session_messages", session="nobody")
+
+
+async def test_it_never_starts_the_daemon(home: Home) -> None:
+    """Without one, every tool says so, and nothing is left of the attempt."""
+    async with agent(home) as client:
+        for tool in TOOLS:
+            arguments = {"query": "x"} if tool == "search_sessions" else {"session": "x"}
+            arguments = {} if tool in ("compare", "summary") else arguments
+            assert "burnd is not running" in await complaint(client, tool, **arguments)
+    assert not home.root.exists()
+
+
+@pytest.mark.parametrize("variable", ["RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "OPENCODE_SESSION_ID"])
+async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
+    """Where the harness says which session it is, that one is the default."""
+    with fake(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:
+        async with agent(home, own=variable) as client:
+            await told(client, "why")
+            await told(client, "session_messages")
+            await told(client, "why", session="other")
+    assert [params.get("session") or params.get("id") for _, params in burnd.asked] == ["mine", "mine", "other"]
+
+
+async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -> None:
+    """Whoever asks is writing to it at this moment; where there is none, it must be said."""
+    sessions: list[dict[str, Any]] = [{"sessionId": "newest"}]
+
+    def listed(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+        assert params == {"project": str(folder), "limit": 1}
+        return {"sessions": sessions}
+
+    with fake(home.root / "burnd.sock", sessions__list=listed, why={"causes": []}) as burnd:
+        async with agent(home, folder) as client:
+            await told(client, "why")
+            sessions.clear()
+            assert "which session is yours" in await complaint(client, "why")
+    assert burnd.asked[1] == ("why", {"session": "newest"})
+
+
+async def test_answers_are_bounded(home: Home) -> None:
+    """However much there is, an answer is short, and says what was left out and where to go on."""
+    causes = [{"kind": "result", "label": "x" * 100, "costUsd": n} for n in range(5000)]
+    messages = [{"msgIdx": n, "blocks": [{"kind": "text", "text": "é" * 900}]} for n in range(40)]
+    page = {"offset": 10, "total": 900, "messages": messages, "next": 50}
+    with fake(home.root / "burnd.sock", why={"causes": causes}, sessions__messages=page) as burnd:
+        async with agent(home) as client:
+            long = await told(client, "why", session="x")
+            cut = await told(client, "session_messages", session="x", limit=10**6, offset=-3)
+            await client.call_tool("search_sessions", {"query": "x", "limit": 99, "around": 99})
+    assert len(json.dumps(long, ensure_ascii=False).encode()) <= MOST_BYTES
+    assert long["leftOut"]["causes"] + len(long["causes"]) == 5000
+    assert long["causes"][0]["costUsd"] == 0
+    assert cut["next"] == 10 + len(cut["messages"])
+    (_, asked), (_, found) = burnd.asked[1:]
+    assert (asked["limit"], asked["offset"], asked["blockBytes"]) == (40, 0, 2000)
+    assert (found["limit"], found["before"], found["after"]) == (10, 4, 4)
+
+
+def test_what_has_no_list_cannot_be_cut() -> None:
+    with pytest.raises(Exception, match="too long"):
+        bounded({"text": "x" * 50_000})
+
+
+def test_without_the_package_it_says_what_to_install(home: Home) -> None:
+    """One line, and an exit code."""
+    script = "import sys; sys.modules['mcp'] = None; from burnctl.cli import main; sys.exit(main(['mcp']))"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "burnctl: the MCP server needs the package `mcp`, version 2 or newer; "
+        "install it with: pip install 'burnd[mcp]'\n"
+    )

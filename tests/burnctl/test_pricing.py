@@ -1,0 +1,103 @@
+"""`burnctl pricing`: what is said of a price, of none, and how another list is brought in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from burnd.paths import Home
+from burnd.pricing import PriceTable
+from burnd.pricing.pricefile import read_listing
+from burnd.queries.pricing import PricingParams, show
+from burnd.queries.view import View
+from tests.burnctl.fake import Talk, fake
+from tests.burnctl.person import run, seen
+
+OWN = b'{"anthropic": {"models": {"claude-opus-5": {"cost": {"input": 4, "output": 20}, "fetched": "2026-11-01"}}}}'
+SHIPPED = PriceTable.load()
+
+
+def answer(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+    prices = SHIPPED.under(read_listing(OWN, "own"))
+    return show(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
+
+
+def shown(home: Home, *words: str) -> str:
+    with fake(home.root / "burnd.sock", pricing__show=answer):
+        done = run(home, "pricing", "show", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_a_price(home: Home) -> None:
+    assert shown(home, "claude-sonnet-4-5").splitlines() == [
+        "claude-sonnet-4-5 is priced as anthropic claude-sonnet-4-5, by the list shipped",
+        f"with burnd of {SHIPPED.as_of}.",
+        "",
+        "USD per million tokens:",
+        "  context   input  output  reasoning  cache read  5-min write  1-hour write",
+        "  any size     $3     $15        $15        $0.3        $3.75            $6",
+        "",
+        "Fast mode costs twice that. A web search costs $0.01.",
+    ]
+
+
+def test_tiers_and_retirement(home: Home) -> None:
+    tiers = [line.split()[0:3] for line in shown(home, "gemini-2.5-pro").splitlines() if line.startswith("  ")]
+    assert tiers[1:] == [["any", "size", "$1.25"], ["over", "200,000", "$2.5"]]
+    assert "not sold any more; its last price, seen on 2026-06-09" in shown(home, "claude-3-opus-20240229")
+
+
+def test_your_own_list(home: Home) -> None:
+    assert "by your own list of 2026-11-01." in shown(home, "claude-opus-5").replace("\n", " ")
+
+
+def test_unpriced_is_said_clearly(home: Home) -> None:
+    """Why, where it was looked for, what is near, and what to do."""
+    said = shown(home, "claude-opus-5-5").replace("\n", " ")
+    assert said.startswith("claude-opus-5-5 is unpriced: no list has a model of this name.")
+    assert "Looked for at: anthropic." in said
+    assert "Near names, which are other models: " in said
+    assert "$0" not in said
+    sold = shown(home, "gpt-oss-120b").replace("\n", " ")
+    assert "Listed by: " in sold
+    assert "add --provider" in sold
+
+
+def test_a_provider_is_passed_on(home: Home) -> None:
+    assert "priced as opencode claude-sonnet-4-5" in shown(home, "claude-sonnet-4-5", "--provider", "opencode")
+
+
+def test_json_is_what_the_socket_said(home: Home) -> None:
+    assert json.loads(shown(home, "claude-opus-5", "--json"))["found"]["list"] == "yours"
+
+
+def test_a_name_cannot_steer_the_terminal(home: Home) -> None:
+    with fake(home.root / "burnd.sock", pricing__show=answer):
+        text = seen(home, "pricing", "show", "\x1b]0;evil\x07claude").text
+    assert "\x1b]0" not in text
+    assert "\x07" not in text
+
+
+def test_update_from_a_file_needs_no_daemon(home: Home, folder: Path) -> None:
+    listing = folder / "list.json"
+    listing.write_bytes(OWN)
+    done = run(home, "pricing", "update", "--from", str(listing))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 with another price" in done.stdout
+    assert PriceTable.load(str(home.prices)).find("claude-opus-5") is not None
+
+
+def test_a_bad_list_is_refused_and_nothing_changed(home: Home, folder: Path) -> None:
+    listing = folder / "list.json"
+    listing.write_text("<html>")
+    done = run(home, "pricing", "update", "--from", str(listing))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is not JSON" in done.stderr
+    assert not home.prices.exists()
+
+
+def test_no_action_is_a_mistake_of_usage(home: Home) -> None:
+    assert run(home, "pricing").returncode == 2
+    assert run(home, "pricing", "show").returncode == 2

@@ -1,0 +1,87 @@
+"""Waiting for old logs: a bar with files, speed and time left, which goes when they are in; Ctrl-C ends only it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.burnctl.fake import fake
+from tests.burnctl.person import Person
+
+FOLLOW = """
+import sys
+from burnctl.cli import main
+from burnctl.client import Client
+from burnctl import starting
+try:
+    starting.wait_for_old_logs(Client(), color=sys.argv[1] == "colour")
+except KeyboardInterrupt:
+    sys.exit(130)
+print("the answer")
+"""
+
+
+class Reading:
+    """A daemon that takes in 200 MB, some of it between any two questions."""
+
+    def __init__(self, step: int) -> None:
+        self.done, self.step, self.asked = 0, step, 0
+
+    def __call__(self, _params: dict[str, Any], _talk: object) -> dict[str, Any]:
+        self.asked += 1
+        source = {"name": "claude-code", "detail": "the watcher is starting", "files": 0, "pending": 0}
+        if self.asked < 3:
+            return {"sources": [source], "backfill": None}
+        self.done = min(self.done + self.step, 200)
+        left = 100 - self.done // 2
+        reading = {"done": self.done * 1_000_000, "total": 200_000_000, "bytesPerSecond": 64_000_000}
+        return {
+            "sources": [source | {"detail": "watching", "files": 100, "pending": left}],
+            "backfill": reading if left else None,
+            "ledger": {"turns": 12_345},
+        }
+
+
+@pytest.mark.parametrize("colour", ["colour", "plain"])
+def test_the_bar(home: Home, colour: str) -> None:
+    environ = {"RELAYBURN_HOME": str(home.root)}
+    command = [sys.executable, "-c", FOLLOW, colour]
+    with (
+        fake(home.root / "burnd.sock", status=Reading(20)),
+        Person(home, command=command, environ=environ, columns=100) as person,
+    ):
+        shown = person.end()
+    assert shown.code == 0
+    assert "of 100 files" in shown.text
+    assert "64.0 MB/s" in shown.text
+    assert " left" in shown.text
+    assert "old logs are taken in: 12.3k turns in " in shown.text
+    assert shown.text.rstrip().endswith("the answer")
+    assert bool(re.search(r"\x1b\[[39]\d", shown.text)) is (colour == "colour")
+
+
+def test_ctrl_c_ends_the_showing_only(home: Home) -> None:
+    with (
+        fake(home.root / "burnd.sock", status=Reading(0)),
+        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"], columns=80) as person,
+    ):
+        person.wait_for("of 100 files")
+        person.type("\x03")
+        shown = person.end()
+    assert shown.code == 130
+    assert "burnd goes on reading; see how far it is with: burnctl status" in shown.text
+    assert "\x1b[?25h" in shown.text  # the cursor is back
+
+
+def test_nothing_to_wait_for(home: Home) -> None:
+    """Without logs there is no bar, and the answer comes at once."""
+    nothing = {"sources": [{"name": "claude-code", "detail": "waiting for /x", "files": 0}], "backfill": None}
+    with (
+        fake(home.root / "burnd.sock", status=nothing),
+        Person(home, command=[sys.executable, "-c", FOLLOW, "colour"]) as person,
+    ):
+        assert person.end().text.rstrip() == "the answer"

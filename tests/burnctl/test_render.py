@@ -1,0 +1,269 @@
+"""What people see: numbers, widths, tables and charts, and text from logs that cannot harm a terminal."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnctl.render import (
+    Column,
+    Screen,
+    ago,
+    bar,
+    clean,
+    cut,
+    duration,
+    money,
+    number,
+    pad,
+    percent,
+    size,
+    sparkline,
+    table,
+    width_of,
+)
+from burnctl.render.turns import heading, short_id, short_model, turn_line
+
+NOW = 1_790_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("usd", "shown"),
+    [
+        (None, "-"),
+        (0, "$0.00"),
+        (0.00001, "<$0.0001"),
+        (0.0043, "$0.0043"),
+        (0.04, "$0.0400"),
+        (0.0999, "$0.0999"),
+        (0.09999, "$0.10"),
+        (0.47, "$0.47"),
+        (1.24, "$1.24"),
+        (99.999, "$100.00"),
+        (999.994, "$999.99"),
+        (999.996, "$1,000"),
+        (1204.4, "$1,204"),
+        (1_234_567, "$1,234,567"),
+        (-2.5, "-$2.50"),
+    ],
+)
+def test_money(usd: float | None, shown: str) -> None:
+    """Small sums keep digits that tell them apart, large ones lose cents, and what cost a little is never nothing."""
+    assert money(usd) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (950, "950"),
+        (999.6, "1.0k"),
+        (8200, "8.2k"),
+        (99_940, "99.9k"),
+        (99_960, "100k"),
+        (999_499, "999k"),
+        (999_500, "1.0M"),
+        (1_300_000, "1.3M"),
+        (2_000_000_000, "2.0G"),
+        (7e15, "7,000T"),
+        (-8200, "-8.2k"),
+    ],
+)
+def test_numbers(count: float | None, shown: str) -> None:
+    assert number(count) == shown
+
+
+def test_sizes_shares_and_durations() -> None:
+    assert [size(n) for n in (0, 950, 8200, 1_300_000, None)] == ["0 B", "950 B", "8.2 kB", "1.3 MB", "-"]
+    assert [percent(x) for x in (None, 0, 0.0001, 0.004, 0.05, 0.0996, 0.923, 0.996, 0.9999, 1)] == [
+        "-", "0 %", "<0.1 %", "0.4 %", "5.0 %", "10 %", "92 %", "99 %", "99 %", "100 %",
+    ]  # fmt: skip
+    assert [duration(s) for s in (None, 0.34, 12, 59.7, 250, 7500, 7200, 86400 * 3 + 3600 * 4, 86400)] == [
+        "-", "340 ms", "12 s", "1 min", "4 min", "2 h 5 min", "2 h", "3 d 4 h", "1 d",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(3, "just now"), (42, "42 s ago"), (200, "3 min ago"), (5.5 * 3600, "5 h ago"), (30 * 3600, "yesterday"),
+     (12 * 86400, "12 days ago"), (70 * 86400, "2026-07-13"), (-5, "just now"), (-300, "in 5 min")],
+)  # fmt: skip
+def test_relative_times(seconds: float, shown: str) -> None:
+    assert ago(NOW - seconds * 1000, NOW) == shown
+
+
+def test_a_time_may_be_a_timestamp() -> None:
+    assert ago("2026-09-21T14:10:20.000Z", NOW) == "3 min ago"
+    assert ago(None, NOW) == "-"
+
+
+@pytest.mark.parametrize(
+    ("hostile", "left"),
+    [
+        ("plain", "plain"),
+        ("\x1b]52;c;aGk=\x07title", "title"),
+        ("\x1b]0;owned\x1b\\title", "title"),
+        ("\x1b]52;never ended", ""),
+        ("red \x1b[31;1mtext\x1b[0m", "red text"),
+        ("\x1b[2J\x1b[Hgone", "gone"),
+        ("\x9b31mred\x9d52;x\x9c.", "red."),
+        ("\x1bcreset", "reset"),
+        ("\x1b", ""),
+        ("a\nb\tc\r\nd", "a b c  d"),
+        ("bell\x07 back\x08space \x7f", "bell backspace "),
+        ("user\u202egnp.exe\u202c \u2066x\u2069", "usergnp.exe x"),
+        ("zero\u200bwidth\ufeff", "zerowidth"),
+        ("hidden \U000e0041\U000e0042 tags", "hidden  tags"),
+        ("half \ud83d of a pair", "half ? of a pair"),
+        ("naïve 日本 👍", "naïve 日本 👍"),
+    ],
+)
+def test_hostile_text_is_disarmed(hostile: str, left: str) -> None:
+    """F74: no escape sequence, control or bidi character of a title reaches a terminal."""
+    assert clean(hostile) == left
+
+
+@given(st.text())
+def test_whatever_comes_is_clean(text: str) -> None:
+    """F74: nothing that is left can move the cursor, change colours, or turn the direction of text."""
+    for char in clean(text):
+        assert char == " " or unicodedata.category(char) not in ("Cc", "Cs", "Zl", "Zp")
+        assert unicodedata.bidirectional(char) not in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
+
+@pytest.mark.parametrize(
+    ("text", "cells"),
+    [("abc", 3), ("日本語", 6), ("한국", 4), ("é", 1), ("e\u0301", 1), ("👍", 2), ("👍🏽", 2), ("👩\u200d💻", 2),
+     ("❤\ufe0f", 2), ("…", 1), ("\uff46\uff55", 4), ("ﾊﾝｶｸ", 4), ("นี่", 1)],
+)  # fmt: skip
+def test_widths(text: str, cells: int) -> None:
+    """What a terminal shows in two cells counts two, and marks that join a letter count nothing."""
+    assert width_of(text) == cells
+
+
+@given(st.text(), st.integers(1, 30), st.sampled_from(["end", "start", "middle"]))
+def test_a_cut_text_fits(text: str, width: int, where: str) -> None:
+    shown = cut(text, width, where)
+    assert width_of(shown) <= width
+    assert shown == text or "…" in shown
+
+
+def test_where_a_text_is_cut() -> None:
+    assert cut("/home/me/work/burnd", 10) == "/home/me/…"
+    assert cut("/home/me/work/burnd", 10, "start") == "…ork/burnd"
+    assert cut("/home/me/work/burnd", 10, "middle") == "/home…urnd"
+    assert cut("日本語", 4) == "日…"
+    assert cut("abc", 0) == ""
+    assert pad("日本", 6) == "日本  "
+    assert pad("12", 5, "right") == "   12"
+
+
+COLUMNS = [
+    Column("model", least=10),
+    Column("project", least=8, where="start", drop=1),
+    Column("turns", "right"),
+    Column("cost", "right", style="bold"),
+]
+ROWS = [
+    ("claude-opus-4-5", "/home/me/work/some-long-project-name", "1,204", "$12.40"),
+    ("日本語モデル", "/w", "3", "$0.0043"),
+    ("evil\x1b]52;c;aGk=\x07", "\u202e/w", "1", ("-", "dim")),
+]
+FOOTER = ("total", "", "1,208", "$12.41")
+
+
+def test_a_table_with_room() -> None:
+    assert table(COLUMNS, ROWS, Screen(80), footer=FOOTER).splitlines() == [
+        "model            project                               turns     cost",
+        "claude-opus-4-5  /home/me/work/some-long-project-name  1,204   $12.40",
+        "日本語モデル     /w                                        3  $0.0043",
+        "evil             /w                                        1        -",
+        "─────────────────────────────────────────────────────────────────────",
+        "total                                                  1,208   $12.41",
+    ]
+
+
+def test_a_table_that_must_give_way() -> None:
+    """Long cells are cut first, then columns that may go are left out; numbers are never cut."""
+    assert table(COLUMNS, ROWS[:1], Screen(44)).splitlines() == [
+        "model          project         turns    cost",
+        "claude-opus-…  …-project-name  1,204  $12.40",
+    ]
+    assert table(COLUMNS, ROWS[:1], Screen(30)).splitlines() == [
+        "model            turns    cost",
+        "claude-opus-4-5  1,204  $12.40",
+    ]
+
+
+def test_a_table_in_colour() -> None:
+    lines = table(COLUMNS, ROWS[1:2], Screen(80, color=True)).splitlines()
+    assert lines[0].startswith("\x1b[1mmodel\x1b[0m")
+    assert lines[1].endswith("\x1b[1m$0.0043\x1b[0m")
+
+
+@given(st.lists(st.tuples(st.text(), st.text(), st.integers(), st.integers()), max_size=5), st.integers(20, 160))
+def test_no_line_is_wider_than_the_screen(rows: list[tuple[str, str, int, int]], width: int) -> None:
+    columns = [
+        Column("a", least=3),
+        Column("b", least=3, drop=1),
+        Column("n", "right", drop=2),
+        Column("m", "right", least=2),
+    ]
+    for line in table(columns, rows, Screen(width)).splitlines():
+        assert width_of(line) <= width
+
+
+def test_charts() -> None:
+    assert sparkline([0, 1, 2, 4, 8]) == "▁▁▂▄█"
+    assert sparkline([1, None, 1]) == "█ █"
+    assert sparkline([]) == ""
+    assert sparkline([1] * 100, 10) == "█" * 10
+    assert bar(5, 10, 10) == "█████     "
+    assert bar(0.001, 10, 4) == "▏   "
+    assert bar(0, 0, 3) == "   "
+    assert bar(20, 10, 3) == "███"
+
+
+TURN = {
+    "ts": "2026-09-21T14:10:20.000Z",
+    "source": "claude-code",
+    "sessionId": "0f9c12ab-1111-4222-8333-444455556666",
+    "project": "/home/me/work/bur\x1b[31mnd",
+    "model": "claude-opus-4-5-20251101",
+    "usage": {
+        "input": 10,
+        "output": 1200,
+        "reasoning": 0,
+        "cacheRead": 90_000,
+        "cacheCreate5m": 8000,
+        "cacheCreate1h": 0,
+    },
+    "costUsd": 0.1251,
+    "activity": "coding",
+    "toolCalls": [{"name": "Read"}, {"name": "Read"}, {"name": "Edit", "isError": True}],
+}
+
+
+def test_a_turn_on_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    narrow, wide = Screen(80), Screen(160)
+    assert [heading(narrow), turn_line(TURN, narrow)] == [
+        "time     project    session      model                in   out cache     cost",
+        "14:10:20 burnd      0f9c12ab     claude-opus-4-5   98.0k  1.2k  92 %    $0.13",
+    ]
+    assert turn_line(TURN, wide).endswith("$0.13 coding        Read x2 Edit!")
+    assert max(len(turn_line(TURN, screen)) for screen in (narrow, wide)) <= 160
+
+
+def test_names_are_short_and_can_be_typed_back() -> None:
+    assert short_id("ses_5f3a91bc0ffexyz") == "ses_5f3a91bc"
+    assert short_id("0f9c12ab-1111") == "0f9c12ab"
+    assert short_model("anthropic/claude-opus-4-5-20251101") == "claude-opus-4-5"
+    assert short_model("gpt-5") == "gpt-5"
+    assert short_model(None) == ""

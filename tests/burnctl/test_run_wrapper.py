@@ -1,0 +1,236 @@
+"""`burnctl run`: tags wait for the session that a harness begins, and never fall on another one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.burnctl.commanding import BURNCTL, spool_files, spooled
+from tests.burnctl.stage import Stage
+from tests.burnctl.stub_claude import SECRET
+from tests.server.wire import Daemon, running
+
+OLD, OURS, OTHER = (f"0f9c1d2e-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
+
+
+@pytest.fixture
+def stage(folder: Path) -> Stage:
+    return Stage(folder)
+
+
+@pytest.fixture
+def daemon(stage: Stage) -> Iterator[Daemon]:
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as found:
+        yield found
+
+
+def stamps(stage: Stage) -> dict[str, dict[str, str]]:
+    """What each session was tagged with."""
+    lines = [json.loads(line) for line in (stage.home / "ledger.jsonl").read_text().splitlines()]
+    return {line["selector"]["sessionId"]: line["enrichment"] for line in lines if line["kind"] == "stamp"}
+
+
+def harness(stage: Stage, session: str, do: str = "talk") -> None:
+    """Somebody runs the harness without the wrapper."""
+    env = {**stage.env, "STUB_DO": do, "STUB_SESSION": session}
+    subprocess.run(["harness"], env=env, cwd=stage.work, check=True)
+
+
+def test_a_claim_stands_before_the_start_and_is_closed_after(stage: Stage) -> None:
+    """With no daemon: folder, time and tags are on the disk when the harness starts; its end is noted in the same
+    file."""
+    done = stage.run("run", "--tag", "workflowId=wf-1", "--", "harness", "--flag", "a b", do="exit 5")
+    assert (done.returncode, done.stderr) == (5, "")
+    assert stage.note["argv"] == ["--flag", "a b"]
+    (before,) = stage.note["spool"]
+    (after,) = spooled(stage.home)
+    assert before == {
+        "v": 1,
+        "kind": "claim",
+        "project": str(stage.work),
+        "fromTs": before["fromTs"],
+        "enrichment": {"workflowId": "wf-1"},
+    }
+    assert after == before | {"toTs": after["toTs"]}
+    assert after["toTs"] >= after["fromTs"]
+
+
+def test_what_is_known_of_the_harness_is_said(stage: Stage) -> None:
+    """opencode and claude by name; the content mode of this environment."""
+    stage.run("run", "--", "claude", RELAYBURN_CONTENT_STORE="off")
+    (claim,) = spooled(stage.home)
+    assert (claim["source"], claim["contentMode"]) == ("claude-code", "off")
+
+
+def test_its_session_is_tagged(stage: Stage, daemon: Daemon) -> None:
+    """The session that began in this folder while it ran, with its subagents; the spool is empty after."""
+    done = stage.run("run", "--tag", "workflowId=wf-1", "--", "harness", do="talk", STUB_SESSION=OURS)
+    assert done.returncode == 0, done.stderr
+    assert stamps(stage) == {OURS: {"workflowId": "wf-1"}}
+    assert spool_files(stage.home) == []
+
+
+def test_an_older_session_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+    """A harness that goes on with an old session, or says nothing, leaves the tags to nobody."""
+    harness(stage, OLD)
+    time.sleep(0.02)
+    stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD)
+    stage.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
+    with daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
+    assert stamps(stage) == {}
+
+
+def test_a_session_after_its_end_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+    """What begins in this folder when the harness has ended is somebody else's."""
+    stage.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
+    time.sleep(0.02)
+    harness(stage, OTHER)
+    with daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
+    assert stamps(stage) == {}
+
+
+def test_another_folders_session_is_not_taken(stage: Stage, daemon: Daemon, folder: Path) -> None:
+    """Only sessions of the folder it was started in."""
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    env = {**stage.env, "STUB_DO": "talk", "STUB_SESSION": OTHER}
+    with stage.start("run", "--tag", "a=b", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline() == "READY\n"
+        subprocess.run(["claude"], env={k: v for k, v in env.items() if k != "STUB_NOTE"}, cwd=elsewhere, check=True)
+        os.kill(stage.note["pid"], signal.SIGUSR1)
+        ours.communicate(timeout=30)
+    assert stamps(stage) == {OURS: {"a": "b"}}
+
+
+def test_a_session_that_claude_was_wrapped_with_is_not_taken(stage: Stage, daemon: Daemon) -> None:
+    """`burnctl claude` in the same folder at the same time has its own session, whoever writes first."""
+    with stage.start("run", "--tag", "who=run", "--", "harness", do="wait talk", STUB_SESSION=OURS) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline() == "READY\n"
+        pid = stage.note["pid"]
+        stage.run("claude", "--tag", "who=claude", do="talk")
+        wrapped = stage.note["argv"][1]
+        with daemon.wire() as wire:
+            wire.call("spool")
+        os.kill(pid, signal.SIGUSR1)
+        ours.communicate(timeout=30)
+    assert stamps(stage) == {wrapped: {"who": "claude"}, OURS: {"who": "run"}}
+
+
+def test_two_at_once_get_one_each(stage: Stage, daemon: Daemon) -> None:
+    """Two claims on one folder: two sessions, one tag each."""
+    command = [*BURNCTL, "run", "--quiet"]
+    both = [
+        subprocess.Popen(
+            [*command, "--tag", f"n={session}", "--", "harness"],
+            env={**stage.env, "STUB_DO": "talk silent 0.3", "STUB_SESSION": session},
+            cwd=stage.work,
+        )
+        for session in (OURS, OTHER)
+    ]
+    assert [one.wait(timeout=60) for one in both] == [0, 0]
+    with daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
+    found = stamps(stage)
+    assert set(found) == {OURS, OTHER}
+    assert {tags["n"] for tags in found.values()} == {OURS, OTHER}
+
+
+def test_with_the_daemon_down_it_is_tagged_later(stage: Stage) -> None:
+    """The daemon finds claim and session together when it starts, however long after."""
+    stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OURS)
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
+    assert stamps(stage) == {OURS: {"a": "b"}}
+
+
+def test_killed_with_its_harness_it_is_tagged_all_the_same(stage: Stage, daemon: Daemon) -> None:
+    """kill -9 of the wrapper loses nothing: the claim stands."""
+    with stage.start("run", "--tag", "a=b", "--", "harness", do="talk wait", STUB_SESSION=OURS) as ours:
+        assert ours.stdout is not None
+        assert ours.stdout.readline() == "READY\n"
+        ours.kill()
+        os.kill(stage.note["pid"], signal.SIGKILL)
+        ours.communicate()
+    with daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
+    assert stamps(stage) == {OURS: {"a": "b"}}
+
+
+def test_no_content_of_it_is_kept(stage: Stage, daemon: Daemon) -> None:
+    """RELAYBURN_CONTENT_STORE=off: what was captured before the session was known goes when it is."""
+    stage.run("run", "--", "harness", do="talk", STUB_SESSION=OURS, RELAYBURN_CONTENT_STORE="off")
+    with daemon.wire() as wire:
+        wire.call("flush")
+    assert not (stage.home / "content" / f"{OURS}.jsonl").exists()
+    assert SECRET.encode() not in (stage.home / "index" / "burn.db").read_bytes()
+
+
+def test_signals_and_exit_codes_are_the_harness_s(stage: Stage) -> None:
+    """As for claude: it is the same code."""
+    assert stage.run("run", "--", "harness", do="exit 42").returncode == 42
+    assert stage.run("run", "--", "harness", do=f"die {signal.SIGKILL}").returncode == 137
+    with stage.start("run", "--", "harness", do="wait exit 7") as running_one:
+        assert running_one.stdout is not None
+        assert running_one.stdout.readline() == "READY\n"
+        running_one.send_signal(signal.SIGTERM)
+        assert running_one.wait(timeout=20) == 7
+        running_one.communicate()
+    assert stage.signals == "SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 2, "which harness?"),
+        (["--tag", "a=b", "--"], 2, "which harness?"),
+        (["--tag", "a", "--", "harness"], 2, "is not KEY=VALUE"),
+        (["--", "no-such-harness"], 127, "no-such-harness was not found on PATH"),
+        (["--", "/no/such/harness"], 127, "/no/such/harness was not found"),
+        (["--", "/etc/passwd"], 126, "may not be executed"),
+    ],
+)
+def test_mistakes(stage: Stage, words: list[str], code: int, says: str) -> None:
+    """Said in a line, before anything is claimed or started."""
+    done = stage.run("run", *words)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert not stage.home.exists()
+
+
+def test_a_working_folder_that_is_gone(stage: Stage) -> None:
+    """F82: said, and nothing is started."""
+    script = f"rmdir {stage.work}; exec {' '.join(BURNCTL)} run -- harness"
+    done = subprocess.run(
+        ["sh", "-c", script], env=stage.env, cwd=stage.work, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "this folder is gone" in done.stderr
+    assert not stage.home.exists()
+
+
+def test_its_line_is_about_the_session_it_took(stage: Stage, daemon: Daemon) -> None:
+    """Turns, tokens and cost on stderr, when it is known which session it was."""
+    done = stage.run("run", "--", "harness", do="talk", STUB_SESSION=OURS)
+    answer: dict[str, Any]
+    with daemon.wire() as wire:
+        answer = wire.ask("summary", session=OURS)
+    assert "result" in answer, answer
+    assert done.stderr.startswith(f"burnctl: session {OURS[:8]}: 4 turns, 4.6k tokens, $0.")

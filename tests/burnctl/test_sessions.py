@@ -1,0 +1,346 @@
+"""`burnctl sessions`, `show`, `search` and `resume`: what a person sees, and what a program gets."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl.commands.resume import command
+from burnctl.errors import BurnctlError
+from burnctl.render import width_of
+from burnctl.render.hits import found
+from burnctl.render.paragraphs import lines_of, wrapped
+from burnctl.render.screen import Screen
+from burnctl.render.sessions import listed
+from burnctl.render.text import clean
+from burnctl.render.transcript import Transcript
+from burnd.paths import Home
+from tests.burnctl.fake import Fake, Talk, fake
+from tests.burnctl.person import environment, run, seen
+
+NOW = 1_794_800_000_000
+EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
+WIDTHS = (40, 80, 160)
+
+
+def session(number: int, **more: Any) -> dict[str, Any]:
+    facts = {
+        "sessionId": f"{number:08x}-6b7a-4c3d-8e5f-001122334455",
+        "source": "claude-code",
+        "parentSessionId": None,
+        "project": f"/home/dev/project-{number}",
+        "projectKey": None,
+        "agent": None,
+        "createdBy": None,
+        "title": f"Session {number}",
+        "summary": None,
+        "createdAt": "2026-11-16T00:00:00.000Z",
+        "updatedAt": "2026-11-16T00:00:03.000Z",
+        "messageCount": number * 100,
+        "contentMode": None,
+        "content": "yes",
+        "costUsd": number * 1.5,
+    }
+    return facts | more
+
+
+SESSIONS = {
+    "sessions": [
+        session(1),
+        session(2, title=f"{EVIL}A title that goes on and on, 重构定时任务, until there is no room left for it at all"),
+        session(3, title=None, content="pruned", costUsd=None, agent="painter", source="openai-api", project=None),
+    ],
+    "next": "1.x",
+}
+USAGE = {"input": 10, "output": 20, "reasoning": 5, "cacheRead": 30_000, "cacheCreate5m": 0, "cacheCreate1h": 0}
+TURN = {"turnIndex": 0, "model": "claude-sonnet-4-5-20250929", "activity": "coding", "open": False, "usage": USAGE}
+
+
+def message(number: int, role: str, *blocks: dict[str, Any], **more: Any) -> dict[str, Any]:
+    facts = {"msgIdx": number, "messageId": f"m{number}", "role": role, "ts": "2026-11-16T10:00:00.000Z"}
+    return facts | {"blocks": list(blocks)} | more
+
+
+MESSAGES = [
+    message(0, "user", {"kind": "text", "text": f"Please {EVIL}fix the cron job.\n\n    indented code\n\ttabbed"}),
+    message(
+        1,
+        "assistant",
+        {"kind": "thinking", "text": "a secret thought " * 20},
+        {"kind": "text", "text": "I will look at it. " * 12},
+        {"kind": "tool_use", "toolUse": {"id": "c", "name": "Bash", "input": {"command": "npm test", "x": 1}}},
+        turn=TURN | {"costUsd": 0.0123},
+    ),
+    message(
+        2,
+        "tool_result",
+        {
+            "kind": "tool_result",
+            "toolResult": {"toolUseId": "c", "toolName": "Bash", "content": "line one\nline two", "isError": True},
+        },
+    ),
+    message(3, "assistant", {"kind": "text", "lost": "missing"}, turn=TURN | {"costUsd": None}),
+    message(4, "user", {"kind": "file", "file": {"mime": "image/png", "name": "x.png", "bytes": 1234}}),
+]
+PAGE = {
+    "sessionId": session(1)["sessionId"],
+    "source": "claude-code",
+    "title": "Fix the cron job",
+    "project": "/home/dev/app",
+    "railId": "main",
+    "rails": [{"railId": "main", "messages": 5}, {"railId": "a1b2", "messages": 3}],
+    "offset": 0,
+    "retained": True,
+    "total": 5,
+    "messages": MESSAGES,
+}
+SNIPPET = f"{EVIL}before\nthe cron refactor went well, " + "and so on " * 30
+HIT = {
+    "sessionId": session(1)["sessionId"],
+    "railId": "main",
+    "msgIdx": 7,
+    "score": 3.2,
+    "meta": {
+        "title": "A title",
+        "createdAt": None,
+        "updatedAt": "2026-11-16T00:00:03.000Z",
+        "messageCount": 12,
+        "source": "claude-code",
+        "project": "/home/dev/app",
+    },
+    "window": [
+        {"role": "user", "msgIdx": 6, "snippet": "please\nrefactor " * 20, "truncated": False},
+        {
+            "role": "assistant",
+            "msgIdx": 7,
+            "snippet": SNIPPET,
+            "truncated": True,
+            "match": True,
+            "highlights": [[SNIPPET.index("cron"), SNIPPET.index("cron") + 4]],
+        },
+        {"role": "tool_result", "msgIdx": 8, "snippet": "ok", "truncated": False, "toolName": "Bash"},
+    ],
+}
+
+
+def tidy(text: str, width: int) -> None:
+    """Nothing runs over the edge, nothing steers the terminal, nothing trails."""
+    for line in text.split("\n"):
+        assert width_of(line) <= width, line
+        assert clean(line) == line
+        assert line == line.rstrip()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_lists_fit_any_width(width: int) -> None:
+    """A line for each session, whatever its title holds; why there is none is said."""
+    text = listed(SESSIONS, Screen(width), NOW)
+    tidy(text.rpartition("\n")[0], width)
+    assert "00000001" in text
+    assert "content pruned" in text or width < 80
+    assert "--next 1.x" in text
+    assert listed({"sessions": []}, Screen(width), NOW) == "There is no session."
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_transcript_fits_any_width(width: int) -> None:
+    """Prompts and answers in full, calls, results and thoughts in a line each, costs in the margin."""
+    text = "\n".join(Transcript(Screen(width)).drawn(MESSAGES))
+    tidy(text, width)
+    assert " $0.0123  assistant · " in text
+    assert "          ▸ Bash  npm test" in text
+    assert "◂ Bash failed 17 B  line one" in text
+    assert "∴ thinking 340 B  a secret" in text
+    assert "              indented code" in text
+    assert "[text: missing on disk]" in text
+    assert "+ x.png (image/png, 1.2 kB)" in text
+    assert "line two" not in text.replace("line one line two", "")
+
+
+def test_a_raw_transcript_leaves_nothing_out() -> None:
+    """Arguments, results and thoughts are there in full."""
+    text = "\n".join(Transcript(Screen(100), raw=True).drawn(MESSAGES))
+    assert '"x": 1' in text
+    assert "          line one\n          line two" in text
+    assert text.count("secret thought") == 20
+
+
+def test_a_day_is_named_once() -> None:
+    """A conversation over two days says when each begins."""
+    days = [message(0, "user", ts="2026-11-16T12:00:00Z"), message(1, "user", ts="2026-11-17T12:00:00Z")]
+    text = "\n".join(Transcript(Screen(80)).drawn([*days, message(2, "user", ts="2026-11-17T12:30:00Z")]))
+    assert text.count("2026-11-") == 2
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hits_fit_any_width(width: int) -> None:
+    """Each session with what matched, its words marked, and what stands around it in a line each."""
+    answer = {"hits": [HIT, HIT | {"msgIdx": 9}], "corrected": {"corn": ["cron"]}, "note": "there is more"}
+    text = found(answer, Screen(width), NOW)
+    tidy(text, width)
+    assert text.count("00000001  ") == 1
+    assert "▸ #7    assistant" in text
+    assert "burnctl show 00000001 --from 3" in text
+    assert "corn is nowhere; looked for cron." in text
+    assert "Note: there is more." in text
+    assert found({"hits": []}, Screen(width), NOW) == "Nothing was found."
+
+
+def test_what_matched_is_marked_in_colour() -> None:
+    text = found({"hits": [HIT]}, Screen(60, color=True), NOW)
+    assert "\x1b[1;31mcron\x1b[0m" in text
+    assert "\x1b]52" not in text
+
+
+def test_a_title_that_matched_is_shown() -> None:
+    title = {"snippet": "About cron jobs", "highlights": [[6, 10]], "truncated": False}
+    text = found({"hits": [HIT | {"matchedTitle": title, "window": [], "msgIdx": None}]}, Screen(80), NOW)
+    assert "  About cron jobs" in text
+
+
+@pytest.mark.parametrize("room", [10, 24, 79])
+def test_paragraphs_keep_every_word(room: int) -> None:
+    """However narrow it is, no word is lost and no line is too long."""
+    text = "a few words and averyveryverylongwordindeed 重构定时任务完成 and more\n\n  indented as code is, when broken"
+    lines = lines_of(text, room)
+    assert all(width_of(line) <= room for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    assert wrapped("short", room) == ["short"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"project": "/home/dev/app"}, "cd /home/dev/app && claude --resume {id}"),
+        ({"project": "/a b/$(rm -rf ~)'s"}, "cd '/a b/$(rm -rf ~)'\"'\"'s' && claude --resume {id}"),
+        ({"project": None}, "claude --resume {id}"),
+        ({"source": "opencode", "sessionId": "ses_1"}, "cd /home/dev/project-1 && opencode --session ses_1"),
+        ({"sessionId": "x; rm -rf /"}, "cd /home/dev/project-1 && claude --resume 'x; rm -rf /'"),
+    ],
+)
+def test_the_command_that_resumes_is_safe_to_run(
+    facts: dict[str, Any], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever the folder is called, it is one word to a shell."""
+    about = session(1) | facts
+    line = command(about)
+    assert line == expected.format(id=about["sessionId"])
+    assert shlex.split(line)[-1] == about["sessionId"]
+
+
+def test_what_cannot_be_resumed_says_so() -> None:
+    with pytest.raises(BurnctlError, match="openai-api"):
+        command(session(1, source="openai-api"))
+
+
+def answers(server: Fake) -> None:
+    server.answers = {
+        "sessions.list": SESSIONS,
+        "sessions.meta": session(1),
+        "sessions.search": {"query": "x", "hits": [HIT]},
+        "sessions.messages": _paged,
+    }
+
+
+def _paged(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+    begin, limit = params["offset"], min(params["limit"], 2)
+    page = PAGE | {"offset": begin, "messages": MESSAGES[begin : begin + limit]}
+    return page | ({"next": begin + limit} if begin + limit < len(MESSAGES) else {})
+
+
+COMMANDS = [
+    (["sessions", "--since", "7d", "--project", "/home/dev", "--limit", "3"], "sessions.list"),
+    (["show", "00000001", "--from", "1", "--limit", "2"], "sessions.messages"),
+    (["search", "cron", "refactor", "--all", "-B", "1", "-A", "2", "--tool", "Bash"], "sessions.search"),
+    (["resume", "00000001"], "sessions.meta"),
+]
+
+
+@pytest.mark.parametrize(("words", "method"), COMMANDS)
+def test_json_is_the_sockets_answer(home: Home, words: list[str], method: str) -> None:
+    """Exactly what burnd said, with its version."""
+    with fake(home.root / "burnd.sock") as server:
+        answers(server)
+        done = run(home, *words, "--json")
+        (asked,) = [params for name, params in server.asked if name == method]
+    assert done.returncode == 0, done.stderr
+    said = server.answers[method]
+    expected = said(asked, None) if callable(said) else said  # type: ignore[arg-type]
+    assert json.loads(done.stdout) == json.loads(json.dumps({"version": 1, **(expected or {})}))
+
+
+@pytest.mark.parametrize(("words", "method"), COMMANDS)
+def test_a_stopped_daemon_is_said(home: Home, words: list[str], method: str) -> None:
+    done = run(home, *words)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "burnd is not running" in done.stderr
+
+
+def test_what_is_asked_is_what_was_typed(home: Home) -> None:
+    """Flags become parameters; days are the caller's."""
+    with fake(home.root / "burnd.sock") as server:
+        answers(server)
+        run(home, "search", "cron job", "--role", "user", "--since", "today", "--session", "ab", "--limit", "5")
+        run(home, "sessions", "--agent", "a", "--parent", "b", "--next", "c", "--source", "opencode")
+    (_, search), (_, listing) = server.asked
+    assert search.pop("tz") is not None
+    assert search == {"query": "cron job", "role": "user", "since": "today", "session": "ab", "limit": 5}
+    assert listing == {
+        "agent": "a",
+        "parent": "b",
+        "next": "c",
+        "source": "opencode",
+        "limit": 30,
+        "costs": True,
+    }
+
+
+def test_show_reads_page_after_page(home: Home) -> None:
+    """As many as were asked for, however few burnd gives at once; then it says how to go on."""
+    with fake(home.root / "burnd.sock") as server:
+        answers(server)
+        whole = run(home, "show", "00000001").stdout
+        part = run(home, "show", "00000001", "--limit", "3").stdout
+    assert [f"#{n}" in whole for n in (0, 1, 3, 4)] == [True] * 4
+    assert "more:" not in whole
+    assert "Fix the cron job\n" in whole
+    assert "rail main; others: a1b2" in whole
+    assert "burnctl show 00000001 --from 4" in part or "--from 3" in part
+
+
+def test_show_says_what_is_not_retained(home: Home) -> None:
+    """A pruned session's turns are listed all the same."""
+    pruned = PAGE | {"retained": False, "why": "content not retained: it was pruned", "messages": [MESSAGES[3]]}
+    with fake(home.root / "burnd.sock", sessions__messages=pruned):
+        text = run(home, "show", "00000001").stdout
+    assert "Content not retained: it was pruned." in text
+    assert "assistant · claude-sonnet-4-5" in text
+
+
+def test_a_long_transcript_is_paged(home: Home, tmp_path: Path) -> None:
+    """At a terminal it goes through the pager, in colour."""
+    long = PAGE | {"messages": [message(n, "user", {"kind": "text", "text": "word"}) for n in range(60)], "total": 60}
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\nhead -n 3\necho paged\n")
+    pager.chmod(0o755)
+    with fake(home.root / "burnd.sock", sessions__messages=long):
+        shown = seen(home, "show", "00000001", lines=20, environ=environment(home, PAGER=str(pager)))
+    assert shown.text.rstrip().endswith("paged")
+    assert shown.code == 0
+
+
+def test_a_shell_runs_what_resume_prints(home: Home, folder: Path) -> None:
+    """`eval "$(burnctl resume ...)"` goes to the folder and starts the harness there."""
+    work = folder / "my work"
+    work.mkdir()
+    (folder / "claude").write_text('#!/bin/sh\necho "$PWD: $*"\n')
+    (folder / "claude").chmod(0o755)
+    with fake(home.root / "burnd.sock", sessions__meta=session(1, project=str(work))):
+        line = run(home, "resume", "00000001").stdout
+    done = subprocess.check_output(["sh", "-c", line], env={"PATH": f"{folder}:/bin:/usr/bin"}, text=True)
+    assert done == f"{work}: --resume {session(1)['sessionId']}\n"

@@ -1,0 +1,182 @@
+"""The spool under every fault: what a stamp was told to be, it is; what failed left nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl import spool
+from burnctl.spool import NotSpooled
+from tests.burnctl.commanding import BURNCTL, burnctl, environment, leftovers, spooled
+
+RECORDS = [{"v": 1, "kind": "stamp", "n": n} for n in range(3)]
+CALLS = ("mkdir", "open", "fchmod", "write", "fsync", "rename")
+
+
+class Faulty:
+    """`os` with the k-th of its calls that change something going wrong, in the way `fault` says."""
+
+    def __init__(self, k: int, fault: Callable[[str], Any]) -> None:
+        self._left, self._fault = k, fault
+        self.happened = False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in CALLS:
+            return real
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._left -= 1
+            if self._left == 0:
+                self.happened = True
+                self._fault(name)
+            return real(*arguments, **options)
+
+        return call
+
+
+def no_room(name: str) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def every_fault(fault: Callable[[str], Any]) -> list[Faulty]:
+    return [Faulty(k, fault) for k in range(1, 60)]
+
+
+def test_a_fault_at_any_call_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disk full at the k-th call, for every k: an error that says so, and no file, whole or half; else all of them."""
+    happened = 0
+    for n, faulty in enumerate(every_fault(no_room)):
+        home = tmp_path / str(n)
+        monkeypatch.setattr(spool, "os", faulty)
+        try:
+            spool.put(str(home), RECORDS)
+            whole = RECORDS
+        except NotSpooled:
+            whole = []
+        happened += faulty.happened
+        assert spooled(home) == whole
+        assert leftovers(home) == []
+    assert happened > 15
+
+
+def test_a_new_word_in_the_place_of_an_old_one_is_one_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replacing what a file says: after a fault the old word or the new one stands, never a part of one."""
+    for n, faulty in enumerate(every_fault(no_room)):
+        home = str(tmp_path / str(n))
+        monkeypatch.setattr(spool, "os", os)
+        spool.put_as(home, "claim", {"is": "old"})
+        monkeypatch.setattr(spool, "os", faulty)
+        try:
+            spool.put_as(home, "claim", {"is": "new"})
+            assert spooled(Path(home)) == [{"is": "new"}]
+        except NotSpooled:
+            assert spooled(Path(home)) in ([{"is": "old"}], [{"is": "new"}])
+        assert leftovers(Path(home)) == []
+
+
+KILLED = """
+import os, sys
+from burnctl import spool
+from tests.burnctl.test_stamp_spool import Faulty, RECORDS
+
+spool.os = Faulty(int(sys.argv[2]), lambda name: os._exit(137))
+spool.put(sys.argv[1], RECORDS)
+"""
+
+
+def test_killed_at_any_call(tmp_path: Path) -> None:
+    """kill -9 at the k-th call: the daemon finds whole files or none; what is half done is hidden behind a dot."""
+    for k in range(1, 30, 2):
+        home = tmp_path / str(k)
+        done = subprocess.run([sys.executable, "-c", KILLED, str(home), str(k)], check=False)
+        found = spooled(home)
+        assert found == RECORDS[: len(found)]
+        assert all(name.startswith(".") for name in leftovers(home))
+        if done.returncode == 0:
+            assert found == RECORDS
+            return
+        assert done.returncode == 137
+    raise AssertionError("no run went through")
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    """F41: on a file system without room: exit code 1, the reason and what to do, and nothing half written."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs unshare, to have a small disk of its own")
+    script = (
+        f"mount -t tmpfs -o size=16k,mode=0700 small {tmp_path} && cd {tmp_path} && "
+        f"head -c 1000000 /dev/zero > ballast 2>/dev/null; mkdir home; {' '.join(BURNCTL)} stamp --session s a=b; "
+        f"echo code $?; find home -type f"
+    )
+    done = subprocess.run(
+        ["unshare", "-Urm", "sh", "-c", script],
+        env=environment(tmp_path / "home"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "code" not in done.stdout:
+        pytest.skip(f"this kernel lets no user mount a tmpfs: {done.stderr.strip()}")
+    assert done.stdout.split("\n", 1) == ["code 1", ""]
+    assert "No space left on device" in done.stderr
+    assert "nothing was recorded" in done.stderr
+
+
+def test_a_limit_on_file_size_is_said(tmp_path: Path) -> None:
+    """A write that is cut short and then refused leaves no half file."""
+    home = tmp_path / "home"
+    done = burnctl(
+        home,
+        "stamp",
+        "--session",
+        "s",
+        "a=b",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40, resource.RLIM_INFINITY)),
+    )
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert list((home / "spool").iterdir()) == []
+
+
+def test_a_home_that_is_not_ours_to_write(tmp_path: Path) -> None:
+    """A file in the place of the home or of the spool, or a link: said with its path, and left as it was."""
+    home = tmp_path / "home"
+    home.write_text("precious")
+    done = burnctl(home, "stamp", "--session", "s", "a=b")
+    assert (done.returncode, home.read_text()) == (1, "precious")
+    assert str(home) in done.stderr
+    home.unlink()
+    home.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (home / "spool").symlink_to(elsewhere)
+    done = burnctl(home, "stamp", "--session", "s", "a=b")
+    assert done.returncode == 1
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_names_sort_as_they_were_put(tmp_path: Path) -> None:
+    """The daemon takes files in the order of their names; that is the order of their making."""
+    home = tmp_path / "home"
+    for n in range(0, 30, 3):
+        spool.put(str(home), [{"n": n}, {"n": n + 1}, {"n": n + 2}])
+    assert [record["n"] for record in spooled(home)] == list(range(30))
+
+
+def test_a_record_is_one_line_of_json(tmp_path: Path) -> None:
+    """So that a person, or `cat`, can read what waits."""
+    home = tmp_path / "home"
+    spool.put(str(home), [{"text": "two\nlines, ünïcode"}])
+    (file,) = (home / "spool").iterdir()
+    assert file.read_bytes().count(b"\n") == 1
+    assert json.loads(file.read_bytes()) == {"text": "two\nlines, ünïcode"}

@@ -1,0 +1,98 @@
+"""burnctl starts before a person notices: it imports little, and little of that is anybody else's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.burnctl.fake import fake
+from tests.burnctl.person import environment
+
+STATUS: dict[str, Any] = {"daemon": {}, "sources": []}
+
+# What `burnctl status --json` may import beyond what a bare interpreter has. Each of these was measured; before
+# adding one, see what it costs with `python -X importtime`.
+ALLOWED = {
+    "__future__", "_collections", "_functools", "_json", "_locale", "_operator", "_socket", "_sre", "argparse",
+    "collections", "contextlib", "copyreg", "enum", "errno", "functools", "gettext", "importlib", "itertools",
+    "json", "keyword", "locale", "math", "operator", "re", "reprlib", "struct", "_struct", "time", "types", "warnings",
+    "burnctl", "burnctl.cli", "burnctl.client", "burnctl.commands", "burnctl.commands.status", "burnctl.errors",
+    "burnctl.flags", "burnctl.methods", "burnctl.output", "burnctl.parser", "burnctl.starting", "burnctl.wire",
+    "burnd", "burnd.paths", "burnd.protocol",
+}  # fmt: skip
+
+
+@pytest.fixture
+def warm(home: Home, tmp_path: Path) -> dict[str, str]:
+    """An environment in which modules are compiled once and kept, as they are where burnctl is installed."""
+    return environment(home, PYTHONPYCACHEPREFIX=str(tmp_path / "compiled"), PYTHONPATH=os.getcwd())
+
+
+def modules_after(code: str, env: dict[str, str]) -> set[str]:
+    script = f"{code}\nimport sys; sys.stderr.write(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def imported(words: list[str], env: dict[str, str]) -> set[str]:
+    run = f"from burnctl.cli import main; assert main({words!r}) == 0"
+    return modules_after(run, env) - modules_after("", env)
+
+
+def test_a_question_imports_only_what_it_needs(home: Home, warm: dict[str, str]) -> None:
+    """No typing, dataclasses, pathlib, subprocess, asyncio, rich, nor any part of the daemon beyond its two leaves."""
+    with fake(home.root / "burnd.sock", status=STATUS):
+        found = imported(["status", "--json"], warm)
+    tops = {name for name in found if name.partition(".")[0] not in ("json", "re", "importlib", "collections")}
+    assert tops <= ALLOWED, sorted(tops - ALLOWED)
+
+
+def test_what_a_person_sees_needs_no_library(home: Home, warm: dict[str, str]) -> None:
+    """A table costs a person no import of rich: that is for the progress bar alone."""
+    with fake(home.root / "burnd.sock", status=STATUS):
+        found = imported(["status"], warm)
+    assert not {name for name in found if name.partition(".")[0] in ("rich", "typing", "dataclasses", "asyncio")}
+
+
+def test_importing_the_package_is_cheap(warm: dict[str, str]) -> None:
+    """`import burnctl` loads nothing; naming `Client` loads what it needs."""
+    ours = modules_after("import burnctl", warm) - modules_after("", warm)
+    assert ours <= {"burnctl", "__future__"}
+    with_client = modules_after("from burnctl import Client", warm)
+    assert "burnctl.client" in with_client
+    assert "argparse" not in with_client
+
+
+def seconds(*commands: list[str], env: dict[str, str], times: int = 12) -> list[float]:
+    """The processor time of each command, the least of several runs, taken in turns so that all meet the same machine.
+
+    Not the time on the wall: what else the machine does is none of burnctl's business.
+    """
+    taken: list[list[float]] = [[] for _ in commands]
+    for _ in range(times):
+        for command, mine in zip(commands, taken, strict=True):
+            with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL) as process:
+                _, code, used = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(code)
+            assert process.returncode == 0
+            mine.append(used.ru_utime + used.ru_stime)
+    return [min(mine) for mine in taken]
+
+
+def test_it_starts_within_a_blink(home: Home, warm: dict[str, str]) -> None:
+    """The whole of `burnctl status --json` takes hardly longer than an interpreter that does nothing.
+
+    25 ms over it is the promise on a quiet machine; on a busy one the same work takes longer.
+    """
+    with fake(home.root / "burnd.sock", status=STATUS):
+        command = [sys.executable, "-c", "import sys; from burnctl.cli import main; sys.exit(main())", "status"]
+        seconds(command, env=warm, times=1)
+        bare, as_json, table = seconds([sys.executable, "-c", "pass"], [*command, "--json"], command, env=warm)
+    assert as_json - bare < max(0.050, 3 * bare)
+    assert table - bare < max(0.100, 5 * bare)

@@ -1,0 +1,265 @@
+"""`burnctl statusline`: a line whatever it is told and whoever is there to ask, and limits that are passed on."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnctl.commands import statusline
+from burnd.paths import Home
+from tests.burnctl.commanding import BURNCTL
+from tests.burnctl.fake import Talk, fake
+from tests.burnctl.person import environment, run
+
+SOON = int(time.time()) + 3600
+TOLD: dict[str, Any] = {
+    "hook_event_name": "Status",
+    "session_id": "0f9c1d2e",
+    "transcript_path": "/home/dev/.claude/projects/p/0f9c1d2e.jsonl",
+    "cwd": "/home/dev/app",
+    "model": {"id": "claude-opus-5", "display_name": "Opus 5"},
+    "workspace": {"current_dir": "/home/dev/app", "project_dir": "/home/dev/app"},
+    "version": "2.1.325",
+    "output_style": {"name": "default"},
+    "cost": {"total_cost_usd": 0.4231, "total_duration_ms": 45_000, "total_lines_added": 3},
+    "context_window": {"context_window_size": 200_000, "used_percentage": 26.4, "current_usage": None},
+    "exceeds_200k_tokens": False,
+    "rate_limits": {
+        "five_hour": {"used_percentage": 42.6, "resets_at": SOON},
+        "seven_day": {"used_percentage": 18, "resets_at": SOON + 86_400 * 3},
+    },
+}
+KNOWN = {
+    "session": {"turns": 3, "costUsd": 1.234},
+    "today": {"costUsd": 14.2},
+    "window": {"costUsd": 3.4, "secondsLeft": 9000, "quota": None},
+    "crossed": [],
+}
+
+
+def line(home: Home, told: Any, *flags: str, **env: str) -> str:
+    done = run(home, "statusline", *flags, stdin=told if isinstance(told, str) else json.dumps(told), **env)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
+    return done.stdout[:-1]
+
+
+def clock(seconds: float, form: str = "%H:%M") -> str:
+    return time.strftime(form, time.gmtime(seconds))
+
+
+def test_the_whole_line(home: Home) -> None:
+    """What burnd counted of session and day, the account's own windows, and the context."""
+    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}) as server:
+        until, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
+        assert (
+            line(home, TOLD)
+            == f"$1.23 session · $14.20 today · 5h 43 % until {until} · 7d 18 % until {week} · ctx 26 %"
+        )
+        assert server.asked[0] == ("statusline", {"session": "0f9c1d2e"})
+
+
+def test_the_limits_are_passed_on(home: Home) -> None:
+    """As readings with their ends; nobody waits until they are recorded."""
+
+    def slow(_params: dict[str, Any], _talk: Talk) -> None:
+        time.sleep(0.5)
+
+    with fake(home.root / "burnd.sock", statusline=KNOWN, quota=slow) as server:
+        line(home, TOLD)
+        deadline = time.monotonic() + 5
+        while len(server.asked) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.asked[1] == (
+            "quota",
+            {
+                "readings": [
+                    {"window": "5h", "usedPercent": 42.6, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%S.000Z")},
+                    {"window": "7d", "usedPercent": 18, "resetsAt": clock(SOON + 259_200, "%Y-%m-%dT%H:%M:%S.000Z")},
+                ]
+            },
+        )
+
+
+def test_without_limits_nothing_is_passed_on(home: Home) -> None:
+    """Someone with an API key has none: then the window shows what was counted of it."""
+    told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
+    with fake(home.root / "burnd.sock", statusline=KNOWN) as server:
+        assert line(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26 %"
+        assert len(server.asked) == 1
+
+
+def test_a_recorded_quota_stands_in(home: Home) -> None:
+    """Before the first answer of a session the limits are not told; burnd remembers the last."""
+    quota = {"usedPercent": 61.0, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%SZ")}
+    known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
+    told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
+    with fake(home.root / "burnd.sock", statusline=known):
+        assert f"5h 61 % until {clock(SOON)}" in line(home, told)
+
+
+def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
+    shown = line(home, TOLD)
+    assert shown.startswith(f"$0.42 session · 5h 43 % until {clock(SOON)} · 7d 18 %")
+    assert shown.endswith("ctx 26 %")
+    assert not home.root.exists()  # a home is made by burnd, not by a status line
+
+
+def test_without_burnd_the_limits_wait_in_the_spool(home: Home) -> None:
+    """Each figure once, however often it is told, with the time it was told first."""
+    home.root.mkdir(mode=0o700)
+    for _ in range(3):
+        line(home, TOLD)
+    more = json.loads(json.dumps(TOLD))
+    more["rate_limits"]["five_hour"]["used_percentage"] = 43.6
+    line(home, more)
+    left = sorted(home.spool.glob("*.json"))
+    records = [json.loads(path.read_bytes())["record"] for path in left]
+    assert sorted((r["window"], r["usedPercent"]) for r in records) == [("5h", 42.6), ("5h", 43.6), ("7d", 18)]
+    assert {r["source"] for r in records} == {"claude-code"}
+
+
+def test_a_busy_burnd_is_not_waited_for(home: Home) -> None:
+    with fake(home.root / "burnd.sock", statusline=lambda _params, _talk: None):
+        began = time.monotonic()
+        assert line(home, TOLD).startswith("$0.42 session")
+        assert time.monotonic() - began < 5
+
+
+def test_a_burnd_that_knows_no_statusline(home: Home) -> None:
+    """One of another version: the line is what Claude Code told."""
+    with fake(home.root / "burnd.sock"):
+        assert line(home, TOLD).startswith("$0.42 session")
+
+
+def test_warnings_are_coloured_unless_refused(home: Home) -> None:
+    high = json.loads(json.dumps(TOLD))
+    high["rate_limits"]["five_hour"]["used_percentage"] = 97
+    high["context_window"]["used_percentage"] = 85
+    with fake(home.root / "burnd.sock", statusline={**KNOWN, "crossed": ["daily"]}, quota={}):
+        shown = line(home, high)
+        assert "\x1b[31m5h 97 %" in shown
+        assert "\x1b[33mctx 85 %\x1b[0m" in shown
+        assert shown.endswith("\x1b[31mdaily budget crossed\x1b[0m")
+        assert "\x1b" not in line(home, high, "--no-color")
+        assert "\x1b" not in line(home, high, NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    "told", ["", "not JSON", "[]", "null", "3", '"x"', "{}", '{"cost": null}', "[" * 100_000, "{" * 9]
+)
+def test_anything_on_stdin_gives_a_line(home: Home, told: str) -> None:
+    assert line(home, told) == "burnd is not running"
+    with fake(home.root / "burnd.sock", statusline=KNOWN):
+        assert line(home, told).startswith("$1.23 session · $14.20 today")
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({"cost": {"total_cost_usd": "0.5"}}, "$0.50 session"),
+        ({"cost": {"total_cost_usd": True}}, "burnd is not running"),
+        ({"cost": {"total_cost_usd": 1e400}}, "burnd is not running"),
+        ({"cost": "none", "context_window": {"used_percentage": 3}}, "ctx 3 %"),
+        ({"context_window": {"context_window_size": 200_000, "current_usage": {"input_tokens": 20_000}}}, "ctx 10 %"),
+        ({"context_window": {"context_window_size": 0, "current_usage": {"input_tokens": 5}}}, "burnd is not running"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7}}}, "5h 7 %"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": 5}}}, "5h 7 %"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": "soon"}}}, "5h 7 %"),
+        (
+            {"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": SOON * 1000}}},
+            f"5h 7 % until {clock(SOON)}",
+        ),
+        ({"rate_limits": {"five_hour": {"used_percentage": -7}}}, "burnd is not running"),
+        ({"rate_limits": {"five_hour": [], "seven_day": {"used_percentage": 9}}}, "7d 9 %"),
+        ({"rate_limits": {"five_hour": {"used_percentage": 105}}}, "\x1b[31m5h 105 %\x1b[0m"),
+        ({"session_id": 7, "rate_limits": "none"}, "burnd is not running"),
+    ],
+)
+def test_any_field_may_be_missing_or_odd(home: Home, told: Any, shown: str) -> None:
+    assert line(home, told) == shown
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+ODD = st.fixed_dictionaries(
+    {},
+    optional={
+        "session_id": JSON,
+        "cost": JSON | st.fixed_dictionaries({"total_cost_usd": JSON}),
+        "context_window": JSON | st.fixed_dictionaries({"used_percentage": JSON, "current_usage": JSON}),
+        "rate_limits": JSON
+        | st.fixed_dictionaries(
+            {"five_hour": JSON | st.fixed_dictionaries({"used_percentage": JSON, "resets_at": JSON})}
+        ),
+    },
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(told=ODD, known=ODD)
+def test_nothing_in_either_can_stop_it(told: dict[str, Any], known: dict[str, Any]) -> None:
+    """Whatever is told and answered, there are parts of a line, and readings that can be written down."""
+    limits = statusline._limits_in(told)
+    parts = statusline._parts(told, limits, known, colored=True)
+    assert all(isinstance(part, str) for part in parts)
+    json.dumps([statusline._reading(*limit) for limit in limits.items()], allow_nan=False)
+
+
+def test_at_a_terminal_it_does_not_wait_for_input(home: Home) -> None:
+    """Someone who tries it by hand gets a line, not a program that hangs."""
+    from tests.burnctl.person import seen
+
+    shown = seen(home, "statusline")
+    assert (shown.text.strip(), shown.code) == ("burnd is not running", 0)
+
+
+def spent(command: list[str], home: Home) -> float:
+    """The least processor time, in milliseconds, that a command took of several times."""
+    least = float("inf")
+    for _ in range(7):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(
+            command, input=json.dumps(TOLD).encode(), stdout=subprocess.DEVNULL, env=environment(home), check=True
+        )
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        least = min(least, used * 1000)
+    return least
+
+
+def test_it_takes_no_longer_than_a_blink(home: Home) -> None:
+    """60 ms for the whole process, burnd's answer included; reckoned in processor time, which others cannot slow."""
+    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
+        assert spent([*BURNCTL, "statusline"], home) < 60
+
+
+def test_it_imports_little(home: Home) -> None:
+    """Nothing that takes long to load stands between Claude Code and its line."""
+    script = (
+        "import sys; sys.argv = ['burnctl', 'statusline']; from burnctl.cli import main; main(); "
+        "sys.stderr.write(' '.join(sys.modules))"
+    )
+    with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}):
+        done = subprocess.run(
+            [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {os.getcwd()!r}); {script}"],
+            input=json.dumps(TOLD),
+            capture_output=True,
+            text=True,
+            env=environment(home),
+            check=True,
+        )
+    heavy = {"typing", "pathlib", "datetime", "subprocess", "socket", "dataclasses", "rich", "burnd.pricing", "decimal"}
+    assert heavy & set(done.stderr.split()) == set()

@@ -1,0 +1,102 @@
+"""Follows databases of opencode's round by round, with restarts wherever a test wants one and clocks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from burnd.ledger.files import HomeLock, prepare_home
+from burnd.ledger.fold import Folded
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import Pipeline, open_pipeline
+from burnd.records import Copy, Turn
+from burnd.records.codec import encode_content
+from burnd.sources.opencode import OpenCode
+from burnd.sources.opencode_attended import Pace
+from burnd.sources.opencode_wanted import Wanted
+from tests.dump import index_dump, ledger_dump
+from tests.readers.opencode_data import NOW_MS
+
+EAGER = Pace(tick=0.0, discover=0.0, scan=0.0, rest=0.0, doubt=1e9)
+
+
+class OpenCodeRig:
+    """A home, a folder of databases, and a source that does one round when it is told to.
+
+    Its clocks stand still between rounds: `passed` is the source's own, `wall` says what the wall's is. Unless a
+    test says otherwise it is long after all rows were written.
+    """
+
+    def __init__(self, home: Path, data: Path, *, pace: Pace = EAGER, mode: Any = "full", **wanted: Any) -> None:
+        self.home = Home(home)
+        self.data = data
+        self.pace = pace
+        self.mode = mode
+        self.wanted = Wanted(**wanted)
+        self.passed = 0.0
+        self.wall: Callable[[], int] = lambda: NOW_MS
+        self.pipeline: Pipeline
+        self.source: OpenCode
+
+    async def open(self) -> None:
+        prepare_home(self.home.root)
+        self._lock = HomeLock(self.home.lock)
+        self.pipeline = await open_pipeline(self.home, Keeping(self.mode), inline_bytes=1024, reserve=0, now=self.now)
+        self.source = OpenCode(
+            self.pipeline, str(self.data), wanted=self.wanted, pace=self.pace, clock=lambda: self.passed
+        )
+
+    def now(self) -> int:
+        return self.wall()
+
+    async def close(self) -> None:
+        for one in self.source._attended.values():
+            one.follower.db.rest()
+        await self.pipeline.close()
+        self._lock.release()
+
+    async def restart(self) -> None:
+        await self.close()
+        await self.open()
+
+    async def attend(self, seconds: float = 0.1) -> None:
+        """Lets time pass, then does a round."""
+        self.passed += seconds
+        await self.source.attend()
+
+    async def settle(self) -> None:
+        """Enough rounds for everything to have gone quiet, and idle."""
+        for seconds in (0.1, 3.0, 700.0, 0.1):
+            await self.attend(seconds)
+
+    def turns(self) -> dict[str, Turn]:
+        """The ledger's turns by the id of their messages."""
+        return {turn.message_id: turn for turn in Folded(self.pipeline.journal.read()).turns.values()}
+
+    def copies(self) -> dict[str, Copy]:
+        return {copy.message_id: copy for copy in Folded(self.pipeline.journal.read()).copies.values()}
+
+    async def open_turns(self) -> set[str]:
+        return {row[0] for row in await self.pipeline.index.rows("SELECT message_id FROM turns WHERE open")}
+
+    async def outcome(self) -> dict[str, Any]:
+        """What ledger, content and index say, in a form that two ways of reading can be compared by.
+
+        A title stands in its sidecar where it was when it came; the order of messages is what the index says.
+        """
+        sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
+        content = {s: sorted(map(encode_content, self.pipeline.content.read_content(s))) for s in sessions}
+        index = await index_dump(self.pipeline.index, places=False)
+        return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}
+
+
+async def clean_read(home: Path, data: Path, **wanted: Any) -> dict[str, Any]:
+    """What one look at databases that change no more comes to."""
+    rig = OpenCodeRig(home, data, **wanted)
+    await rig.open()
+    await rig.settle()
+    outcome = await rig.outcome()
+    await rig.close()
+    return outcome

@@ -1,0 +1,268 @@
+"""Against the truth: real databases, recordings of how their rows changed, and a generator that knows its totals."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.records import Turn
+from tests.capture.opencode_rig import OpenCodeRig, clean_read
+from tests.readers.collect import case_root
+from tests.readers.opencode_data import Statement, Writer
+
+TABLES = ("session", "message", "part")
+
+
+def samples() -> list[Path]:
+    root = case_root()
+    return sorted(root.glob("opencode/*/opencode.db")) if root is not None else []
+
+
+def traces() -> list[Path]:
+    root = case_root()
+    return sorted(root.glob("opencode/traces/*.jsonl")) if root is not None else []
+
+
+# Written against the tables alone: output without reasoning where the total says that it was counted within, and
+# no row that is older than its session if another session has one with the same time, model and tokens.
+INDEPENDENT = """
+WITH step AS (
+  SELECT m.id, m.time_created AS made, s.time_created AS begun, json_extract(m.data, '$.modelID') AS model,
+         json_extract(m.data, '$.tokens.input') AS input, json_extract(m.data, '$.tokens.output') AS output,
+         json_extract(m.data, '$.tokens.reasoning') AS reasoning, json_extract(m.data, '$.tokens.cache.read') AS read,
+         json_extract(m.data, '$.tokens.cache.write') AS written, json_extract(m.data, '$.tokens.total') AS total
+  FROM message m JOIN session s ON s.id = m.session_id WHERE json_extract(m.data, '$.role') = 'assistant'),
+billed AS (
+  SELECT * FROM step AS one WHERE made >= begun OR NOT EXISTS (
+    SELECT 1 FROM step AS other WHERE other.id <> one.id AND other.made = one.made AND other.model = one.model
+    AND other.made >= other.begun AND (other.input, other.output, other.reasoning, other.read, other.written)
+      = (one.input, one.output, one.reasoning, one.read, one.written)))
+SELECT model, sum(input),
+       sum(CASE WHEN total = input + output + read + written THEN output - reasoning ELSE output END), sum(reasoning),
+       sum(read), sum(written), count(*)
+FROM billed GROUP BY model ORDER BY model
+"""
+
+
+@pytest.mark.parametrize("sample", samples(), ids=lambda path: path.parent.name)
+async def test_the_totals_of_real_databases(tmp_path: Path, sample: Path) -> None:
+    """What the ledger adds up to, by model, is what a query of the tables adds up to."""
+    shutil.copyfile(sample, copied(tmp_path) / "opencode.db")
+    with sqlite3.connect(tmp_path / "data" / "opencode.db") as db:
+        expected = db.execute(INDEPENDENT).fetchall()
+    db.close()
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    await rig.open()
+    await rig.settle()
+    assert totals(rig.turns().values()) == expected
+    assert rig.source.status().state == "polling"
+    await rig.close()
+
+
+def copied(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def totals(turns: Any) -> list[tuple[Any, ...]]:
+    found: dict[str, Counter[str]] = {}
+    for turn in turns:
+        u = turn.usage
+        counts = Counter(i=u.input, o=u.output, r=u.reasoning, cr=u.cache_read, cw=u.cache_create_5m, n=1)
+        found.setdefault(turn.model, Counter()).update(counts)
+    return [(model, *(found[model][name] for name in ("i", "o", "r", "cr", "cw", "n"))) for model in sorted(found)]
+
+
+class Trace:
+    """A recording: the rows that must be there before it, and what was done at which second."""
+
+    def __init__(self, path: Path) -> None:
+        events = [json.loads(line) for line in path.read_text().splitlines()]
+        self.begun = int(next(event["t"] for event in events if event["ev"] == "sampler-start") * 1000)
+        self.steps: list[tuple[float, Statement]] = [
+            (event["t"], statement)
+            for event in events
+            if event.get("table") in TABLES and (statement := _statement(event)) is not None
+        ]
+        inserted = {event["row"]["id"] for event in events if event["ev"] == "insert" and event["table"] == "session"}
+        named = {
+            event["row"]["session_id"] for event in events if event["ev"] == "insert" and event["table"] == "message"
+        }
+        self.before = sorted(named - inserted)
+
+
+def _statement(event: dict[str, Any]) -> Statement | None:
+    table = event["table"]
+    if event["ev"] == "insert":
+        row = event["row"]
+        return f"INSERT INTO {table}({','.join(row)}) VALUES({','.join('?' * len(row))})", tuple(row.values())
+    if event["ev"] == "update":
+        changed = event["changed"]
+        sets = ",".join(f"{name} = ?" for name in changed)
+        return f"UPDATE {table} SET {sets} WHERE id = ?", (*changed.values(), event["id"])
+    return (f"DELETE FROM {table} WHERE rowid = ?", (event["rowid"],)) if event["ev"] == "delete" else None
+
+
+def prepared(folder: Path, trace: Trace) -> Writer:
+    """A database with the sessions that were there before the recording began."""
+    writer = Writer(folder / "opencode.db")
+    writer.db.execute("PRAGMA foreign_keys=OFF")
+    for session in trace.before:
+        writer.session(session, time_created=1, time_updated=1)
+    return writer
+
+
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+async def test_a_recording_looked_at_in_any_phase_ends_the_same(tmp_path: Path, path: Path) -> None:
+    """I2: rows as a real program changed them, looked at at random times, with restarts in between."""
+    trace = Trace(path)
+    final = prepared(tmp_path / "whole", trace)
+    for _, (sql, values) in trace.steps:
+        final.db.execute(sql, values)
+    final.close()
+    expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
+    assert any(key[0] == "turn" for key in expected["ledger"]["latest"])
+    for seed in range(3):
+        found = await lived_through(tmp_path / f"home{seed}", tmp_path / f"live{seed}", trace, seed)
+        for what, said in expected.items():
+            assert found[what] == said
+
+
+async def lived_through(home: Path, data: Path, trace: Trace, seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    writer = prepared(data, trace)
+    rig = OpenCodeRig(home, data)
+    now = 0.0
+    rig.wall = lambda: trace.begun + int(now * 1000)
+    await rig.open()
+    for now, looks in moments(trace, rng):
+        for _, (sql, values) in [step for step in trace.steps if step[0] == now]:
+            writer.db.execute(sql, values)
+        rig.passed = now
+        if looks:
+            await rig.attend(0.0)
+        if rng.random() < 0.05:
+            await rig.restart()
+    await rig.settle()
+    outcome = await rig.outcome()
+    await rig.close()
+    writer.close()
+    return outcome
+
+
+def moments(trace: Trace, rng: random.Random) -> Iterator[tuple[float, bool]]:
+    """The times at which rows changed, and the times in between at which somebody looks: every time the same pace."""
+    pace, phase = rng.choice([0.1, 0.7, 2.3]), rng.random()
+    end = trace.steps[-1][0] + 1
+    looks = [phase + n * pace for n in range(int(end / pace) + 1)]
+    yield from sorted([(t, False) for t in {step[0] for step in trace.steps}] + [(t, True) for t in looks])
+
+
+def generator() -> Path | None:
+    root = case_root()
+    script = root.parent / "bench" / "gen_opencode.py" if root is not None else None
+    return script if script is not None and script.exists() else None
+
+
+@pytest.mark.skipif(generator() is None, reason="needs the corpus generator beside BURND_CASES")
+@pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.6", "--task-frac", "0.05"]])
+async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
+    """Turns and tokens by model are exact on a database full of forks, child sessions and aborted steps."""
+    out = copied(tmp_path) / "opencode.db"
+    command = [sys.executable, str(generator()), "--out", str(out), "--size", "5MB", *options]
+    truth = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: ASYNC221
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    await rig.open()
+    await rig.settle()
+    turns = [turn for turn in rig.turns().values() if turn.quality != "empty"]
+    found: dict[str, Counter[str]] = {}
+    for turn in turns:
+        found.setdefault(f"{turn.provider}/{turn.model}", Counter()).update(_counts(turn))
+    for model, known in truth["per_model"].items():
+        assert found.pop(model) == {name: known[name] for name in _COUNTED}
+    assert found == {}
+    assert Counter(call.name for turn in rig.turns().values() for call in turn.tool_calls) == truth["tool_calls"]
+    children = sum((_counts(turn) for turn in turns if turn.subagent is not None), Counter())
+    assert children == {name: truth["child_sessions"][name] for name in _COUNTED}
+    await rig.close()
+
+
+_COUNTED = ("turns", "input", "output", "reasoning", "cache_write", "cache_read")
+
+
+def _counts(turn: Turn) -> Counter[str]:
+    usage = turn.usage
+    return Counter(
+        turns=1,
+        input=usage.input,
+        output=usage.output,
+        reasoning=usage.reasoning,
+        cache_write=usage.cache_create_5m,
+        cache_read=usage.cache_read,
+    )
+
+
+def write_sessions(writer: Writer, rng: random.Random, sessions: int) -> Counter[str]:
+    """Sessions with steps, failures, children and forks; returns what they really used."""
+    spent: Counter[str] = Counter()
+    for n in range(sessions):
+        session = writer.session(f"ses_{n}")
+        for turn in range(rng.randrange(1, 6)):
+            prompt = writer.user(f"u{n}-{turn}", session, "do it")
+            for step in range(rng.randrange(1, 5)):
+                spent += write_step(writer, rng, f"a{n}-{turn}-{step}", session, prompt)
+        if rng.random() < 0.3:
+            child = writer.session(f"ses_{n}_child", parent_id=session, agent="explore")
+            prompt = writer.user(f"cu{n}", child, "look")
+            spent += write_step(writer, rng, f"ca{n}", child, prompt)
+        if rng.random() < 0.5:
+            fork = writer.fork(session, f"ses_{n}_fork", upto=rng.randrange(1, 20))
+            prompt = writer.user(f"fu{n}", fork, "go on")
+            spent += write_step(writer, rng, f"fa{n}", fork, prompt)
+        if rng.random() < 0.2:
+            writer.fork(f"ses_{rng.randrange(n + 1)}", f"ses_{n}_again")
+    return spent
+
+
+def write_step(writer: Writer, rng: random.Random, name: str, session: str, prompt: str) -> Counter[str]:
+    if rng.random() < 0.1:
+        aborted = {"name": "MessageAbortedError", "data": {}}
+        nothing = {"input": 0, "output": 0, "reasoning": 0, "cache": {"read": 0, "write": 0}}
+        writer.step(name, session, prompt, tokens=nothing, error=aborted, finish=None)
+        return Counter()
+    kinds = ("input", "output", "reasoning", "read", "write")
+    counts = Counter({kind: rng.randrange(1, 5000) for kind in kinds})
+    gross = rng.random() < 0.3
+    whole = sum(counts.values())
+    stated: dict[str, Any] = {kind: counts[kind] for kind in kinds[:3]}
+    stated["output"] += counts["reasoning"] if gross else 0
+    stated |= {"total": whole, "cache": {"read": counts["read"], "write": counts["write"]}}
+    writer.step(name, session, prompt, tokens=stated)
+    return counts
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_random_sessions_add_up_to_what_they_used(tmp_path: Path, seed: int) -> None:
+    """Exact to the token over forks, forks of forks, children, aborts, and releases that count reasoning twice."""
+    writer = Writer(tmp_path / "data" / "opencode.db")
+    spent = write_sessions(writer, random.Random(seed), 30)
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    await rig.open()
+    await rig.settle()
+    found: Counter[str] = Counter()
+    for turn in rig.turns().values():
+        u = turn.usage
+        found.update(input=u.input, output=u.output, reasoning=u.reasoning, read=u.cache_read, write=u.cache_create_5m)
+    assert found == spent
+    await rig.close()
+    writer.close()

@@ -1,0 +1,378 @@
+"""F31-F38: what a database can be like when it is not as it should be, and that opencode never notices us."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.readers import opencode_rows
+from burnd.readers.opencode_rows import MessageRow, Opened
+from burnd.readers.safe_json import Rejected
+from burnd.sources.opencode_attended import Pace
+from burnd.sources.opencode_db import Database, Disturbed
+from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.test_opencode_source import conversation, exchange, inputs
+from tests.readers.opencode_data import Writer, text
+
+Rigs = Callable[..., Any]
+Writers = Callable[..., Writer]
+S = "ses_one"
+
+
+def listing(folder: Path) -> list[tuple[str, int, int]]:
+    return sorted((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in folder.iterdir())
+
+
+async def test_a_closed_database_is_left_as_it_is(rigs: Rigs, writer: Writer) -> None:
+    """F33: 100 looks at a database that nobody has open leave no file, and change none."""
+    conversation(writer)
+    writer.close()
+    before = listing(writer.path.parent)
+    assert [name for name, _, _ in before] == ["opencode.db"]
+    rig = await rigs(pace=Pace(tick=0, discover=0, scan=0, rest=0, doubt=0))
+    for _ in range(100):
+        await rig.attend(1.0)
+    assert listing(writer.path.parent) == before
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_folder_that_may_not_be_written_to_is_read(rig: OpenCodeRig, writer: Writer) -> None:
+    """F33: without sidecars and without the right to make them, what is there is read all the same."""
+    conversation(writer)
+    writer.close()
+    writer.path.parent.chmod(0o555)
+    await rig.settle()
+    writer.path.parent.chmod(0o755)
+    assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1"}
+
+
+async def test_rows_that_are_only_in_the_log_are_seen(rig: OpenCodeRig, writer: Writer) -> None:
+    """F32: opencode never closes its database cleanly, so the file itself may be all but empty."""
+    conversation(writer)
+    assert writer.path.stat().st_size < Path(f"{writer.path}-wal").stat().st_size
+    await rig.settle()
+    assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1"}
+
+
+def test_only_a_database_without_a_log_is_taken_for_unchanging() -> None:
+    """F32: the word stands in one module alone, where the log is looked for first."""
+    root = Path(__file__).parents[2]
+    code = "\n".join(path.read_text() for path in [*root.glob("burnd/**/*.py"), *root.glob("burnctl/**/*.py")])
+    assert len(re.findall("immutable=1", code)) == 1
+    assert "immutable=1" in (root / "burnd" / "sources" / "opencode_db.py").read_text()
+
+
+def test_a_writer_that_starts_meanwhile_makes_what_was_read_worthless(writer: Writer) -> None:
+    """F33: a log that appeared, or a file that changed, while it was read as unchanging: to be read again."""
+    conversation(writer)
+    writer.close()
+    database = Database(str(writer.path))
+
+    def read_while_writing() -> None:
+        with database.reading() as db:
+            db.execute("SELECT count(*) FROM message").fetchall()
+            again = Writer(writer.path)
+            again.clock = writer.clock
+            exchange(again, S, 9)
+
+    with pytest.raises(Disturbed):
+        read_while_writing()
+    with database.reading() as db:
+        assert db.execute("SELECT count(*) FROM message").fetchall() == [(6,)]
+    database.rest()
+
+
+async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: Writer) -> None:
+    """F37: nothing is held open across a wait; 5,000 rows of a foreign writer leave a log that goes back to nothing."""
+    rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1e9, doubt=1e9))
+    writer.session(S)
+    for n in range(1000):
+        exchange(writer, S, n)
+        if n % 100 == 0:
+            await rig.attend()
+    await rig.attend()
+    assert next(iter(rig.source._attended.values())).follower.db.is_kept
+    assert writer.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert Path(f"{writer.path}-wal").stat().st_size == 0
+    exchange(writer, S, 5000)
+    await rig.settle()
+    assert len(inputs(rig)) == 1001
+
+
+async def test_a_database_that_went_quiet_is_let_go_of(rigs: Rigs, writer: Writer) -> None:
+    """With a connection of ours nobody could take the database for himself, or have its log removed at the end."""
+    rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1.0, doubt=1e9))
+    conversation(writer)
+    await rig.attend()
+    assert next(iter(rig.source._attended.values())).follower.db.is_kept
+    await rig.attend(0.5)
+    await rig.attend(2.0)
+    await rig.attend(2.0)
+    writer.db.execute("PRAGMA locking_mode=EXCLUSIVE")
+    exchange(writer, S, 7)
+    writer.close()
+    assert [path.name for path in writer.path.parent.iterdir()] == ["opencode.db"]
+    await rig.settle()
+    assert f"{S}-a7" in inputs(rig)
+
+
+HOLDER = """
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=20)
+db.execute("PRAGMA locking_mode=EXCLUSIVE")
+db.execute("BEGIN EXCLUSIVE")
+db.execute("UPDATE session SET title = 'held'")
+db.execute("COMMIT")
+print("held", flush=True)
+sys.stdin.read(1)
+db.close()
+"""
+
+
+async def test_a_locked_database_is_waited_for(rigs: Rigs, writer: Writer) -> None:
+    """F31: held for 5 s by another process, it is said to be locked; what came meanwhile is read within 2 s."""
+    conversation(writer)
+    rig = await rigs(pace=Pace(tick=0, discover=0, scan=0, rest=0, doubt=0))
+    await rig.attend()
+    writer.close()
+    holder = subprocess.Popen(  # noqa: ASYNC220 - nothing else runs meanwhile
+        [sys.executable, "-c", HOLDER, str(writer.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    for _ in range(20):
+        begun = time.monotonic()
+        await rig.attend(0.25)
+        assert time.monotonic() - begun < 2.0
+        status = rig.source.status()
+        assert (status.state, "locked" in status.detail) == ("waiting", True)
+    holder.stdin.write("x")
+    holder.stdin.close()
+    assert holder.wait() == 0
+    holder.stdout.close()
+    for _ in range(8):
+        await rig.attend(0.25)
+    assert rig.source.status().state == "polling"
+    await rig.settle()
+    assert await rig.pipeline.index.rows("SELECT harness_title FROM sessions") == [("held",)]
+
+
+async def test_opencode_never_waits_for_us(rigs: Rigs, writer: Writer) -> None:
+    """A writer without any patience gets every row in while every moment is looked at."""
+    rig = await rigs()
+    impatient = sqlite3.connect(writer.path, isolation_level=None, timeout=0)
+    conversation(writer)
+    for n in range(100):
+        await rig.attend()
+        impatient.execute("UPDATE session SET time_updated = time_updated + 1")
+        impatient.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        assert n >= 0
+    impatient.close()
+
+
+def spoil(path: Path, seed: int) -> None:
+    """Overwrites a page that holds nothing but what is said in the database."""
+    rng = random.Random(seed)
+    data = bytearray(path.read_bytes())
+    pages = [page for page in range(len(data) // 4096) if b"answering " * 400 in data[page * 4096 : (page + 1) * 4096]]
+    assert len(pages) > 100
+    page = rng.choice(pages)
+    data[page * 4096 : (page + 1) * 4096] = rng.randbytes(4096)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_a_bad_page_hurts_only_what_is_on_it(rig: OpenCodeRig, writer: Writer, seed: int) -> None:
+    """F35: what can be read is kept, the source says SQLite's word for it, and a sound file in its place is read."""
+    for n in range(40):
+        conversation(writer, f"ses_{n}", 1)
+        for step in range(3):
+            writer.step(f"ses_{n}-more{step}", f"ses_{n}", f"ses_{n}-u0", text("answering " * 2000))
+    whole = writer.path.with_name("whole")
+    writer.db.execute("VACUUM INTO ?", (str(whole),))
+    writer.close()
+    shutil.copyfile(whole, writer.path)
+    spoil(writer.path, seed)
+    await rig.settle()
+    status = rig.source.status()
+    assert (status.state, "SQLITE_CORRUPT" in status.detail) == ("degraded", True)
+    assert len(inputs(rig)) >= 155
+    whole.replace(writer.path)
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 160)
+
+
+async def test_a_bad_page_is_looked_at_again_after_five_minutes(rig: OpenCodeRig, writer: Writer) -> None:
+    """Mended in place, so that nothing but the time tells."""
+    conversation(writer)
+    writer.close()
+    good = writer.path.read_bytes()
+    facts = writer.path.stat()
+    writer.path.write_bytes(b"garbage!" * 2000)
+    await rig.attend()
+    assert "SQLITE_NOTADB" in rig.source.status().detail
+    with writer.path.open("r+b") as file:
+        file.truncate()
+        file.write(good)
+    os.utime(writer.path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    await rig.attend(200.0)
+    assert rig.source.status().state == "degraded"
+    await rig.attend(200.0)
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 2)
+
+
+async def test_an_empty_file_is_no_database_yet(rig: OpenCodeRig, tmp_path: Path) -> None:
+    """F35: of no length, it is said to lack its tables; as soon as it has them it is read."""
+    path = tmp_path / "opencode" / "opencode.db"
+    path.parent.mkdir()
+    path.touch()
+    await rig.attend()
+    status = rig.source.status()
+    assert (status.state, "no table" in status.detail) == ("degraded", True)
+    assert path.stat().st_size == 0
+    path.unlink()
+    writer = Writer(path)
+    conversation(writer)
+    writer.close()
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("DROP TABLE part", "no table part"),
+        ("ALTER TABLE message RENAME COLUMN data TO payload", "no column message.data"),
+        ("DROP TABLE session", "no table session"),
+    ],
+)
+async def test_a_schema_that_lacks_essentials_degrades_this_source(
+    rig: OpenCodeRig, writer: Writer, change: str, says: str
+) -> None:
+    """F36: it is said what is missing; a database beside it is read, and so is this one once it has what it lacked."""
+    other = Writer(writer.path.with_name("opencode-dev.db"))
+    conversation(other, "ses_dev")
+    other.close()
+    conversation(writer)
+    await rig.settle()
+    writer.db.execute("PRAGMA foreign_keys=OFF")
+    writer.db.execute(change)
+    await rig.attend()
+    status = rig.source.status()
+    assert status.state == "degraded"
+    assert "unsupported opencode schema" in status.detail
+    assert says in status.detail
+    assert len(inputs(rig)) == 4
+
+
+async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None:
+    """F36: whatever is not essential may be missing, and whatever is new is passed over."""
+    conversation(writer)
+    for column in ("title", "version", "agent", "parent_id", "time_updated", "time_archived", "cost", "revert"):
+        writer.db.execute(f"ALTER TABLE session DROP COLUMN {column}")
+    writer.db.execute("ALTER TABLE message DROP COLUMN time_updated")
+    writer.db.execute("ALTER TABLE part DROP COLUMN time_updated")
+    writer.db.execute("ALTER TABLE part DROP COLUMN time_created")
+    writer.db.execute("ALTER TABLE message ADD COLUMN invented text")
+    writer.db.execute("DROP TABLE event_sequence")
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 2)
+
+
+async def test_absence_is_normal(rig: OpenCodeRig, tmp_path: Path) -> None:
+    """F38: there is no folder, then a database, then none again, then another: each is read in its time."""
+    await rig.attend()
+    assert rig.source.status().state == "absent"
+    path = tmp_path / "opencode" / "opencode.db"
+    for n in range(3):
+        writer = Writer(path)
+        conversation(writer, f"ses_{n}", 1)
+        exchange(writer, f"ses_{n}", 5, done=False)
+        await rig.attend()
+        writer.close()
+        shutil.rmtree(path.parent)
+        await rig.attend()
+        assert (rig.source.status().state, await rig.open_turns()) == ("absent", set())
+    assert len(rig.turns()) == 6
+
+
+async def test_a_database_that_went_while_nobody_looked_leaves_nothing_open(rig: OpenCodeRig, writer: Writer) -> None:
+    exchange_in_progress(writer)
+    await rig.attend()
+    await rig.restart()
+    writer.close()
+    shutil.rmtree(writer.path.parent)
+    await rig.attend()
+    assert (await rig.open_turns(), set(rig.turns())) == (set(), {f"{S}-a0"})
+
+
+def exchange_in_progress(writer: Writer) -> None:
+    writer.session(S)
+    exchange(writer, S, 0, done=False)
+
+
+async def test_odd_rows_hurt_only_themselves(rig: OpenCodeRig, writer: Writer) -> None:
+    """P7: JSON that is none, values of every type in every column, and a row too large to be held."""
+    conversation(writer, turns=3)
+    odd = [
+        ("x1", S, 5, 5, "{not json"),
+        ("x2", S, "text", -7, '{"role":"assistant","tokens":{"input":"many"},"time":[1]}'),
+        ("x3", S, 9e99, 1.5, '{"role":"assistant","tokens":{"input":1e300,"output":-5,"cache":7}}'),
+        ("x4", S, 6, 6, b"\xff\xfe"),
+        ("x5", S, 7, 7, "[" * 100_000),
+        ("x6", S, 8, 8, '{"role":"system"}'),
+    ]
+    writer.db.executemany("INSERT INTO message VALUES(?,?,?,?,?)", odd)
+    parts = [
+        ("p1", f"{S}-a0", S, 5, 5, "null"),
+        ("p2", f"{S}-a0", S, 5, 5, '{"type":"tool","tool":7,"state":{"input":[],"output":{}}}'),
+        ("p3", f"{S}-a0", S, 5, 5, '{"type":"tool","state":null}'),
+        ("p4", f"{S}-a0", S, 5, 5, '{"type":"file","url":"data:image/png;base64,%%%%"}'),
+        ("p5", f"{S}-a0", S, 5, 5, '{"type":"unheard-of","x":1}'),
+        ("p6", f"{S}-a1", S, 5, 5, '{"type":"text","text":"' + "x" * (65 << 20) + '"}'),
+    ]
+    writer.db.executemany("INSERT INTO part VALUES(?,?,?,?,?,?)", parts)
+    await rig.settle()
+    found = inputs(rig)
+    assert {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a2": 102}.items() <= found.items()
+    status = rig.source.status()
+    assert status.state == "polling"
+    assert status.counts["unreadable rows (SQLITE_TOOBIG)"] >= 1
+
+
+async def test_a_session_that_breaks_the_reader_is_passed_over(
+    rig: OpenCodeRig, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P7: whatever nobody foresaw in one session, the others are recorded, and status says so."""
+    real = opencode_rows.opened
+
+    def breaks(row: MessageRow) -> Opened | Rejected:
+        if row.id == "ses_b-a0":
+            raise RuntimeError("nobody foresaw this")
+        return real(row)
+
+    monkeypatch.setattr("burnd.sources.opencode_reading.opened", breaks)
+    for session in ("ses_a", "ses_b", "ses_c"):
+        conversation(writer, session, 1)
+    await rig.settle()
+    assert set(inputs(rig)) == {"ses_a-a0", "ses_c-a0"}
+    status = rig.source.status()
+    assert (status.state, "RuntimeError" in status.detail) == ("degraded", True)
+    monkeypatch.setattr("burnd.sources.opencode_reading.opened", real)
+    await rig.attend(301.0)
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)

@@ -1,0 +1,222 @@
+"""Messages that stand in a database more than once: forks, forks of forks, imports, other channels' databases."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.records import Turn
+from tests.capture.opencode_rig import OpenCodeRig, clean_read
+from tests.readers.opencode_data import Writer, text, tokens, tool
+
+Rigs = Callable[..., Any]
+Writers = Callable[..., Writer]
+
+
+def original(writer: Writer, session: str = "ses_o") -> None:
+    """Two steps with usage, and one that was aborted without any."""
+    writer.session(session)
+    writer.user(f"{session}-u", session)
+    for n, parts in enumerate(([tool("c", "bash", {"command": "ls"}, "x" * 50)], [text("said")])):
+        usage = tokens(input=100 + n, output=10)
+        writer.step(f"{session}-a{n}", session, f"{session}-u", *parts, tokens=usage)
+    aborted = {"name": "MessageAbortedError", "data": {}}
+    writer.step(f"{session}-a2", session, f"{session}-u", tokens=tokens(total=False), error=aborted, finish=None)
+
+
+def own_step(writer: Writer, session: str) -> None:
+    writer.user(f"{session}-own-u", session, "in the fork")
+    writer.step(f"{session}-own-a", session, f"{session}-own-u", text("forked"), tokens=tokens(input=900))
+
+
+def total(rig: OpenCodeRig) -> int:
+    return sum(turn.usage.input for turn in rig.turns().values())
+
+
+async def test_a_fork_costs_only_what_is_its_own(rig: OpenCodeRig, writer: Writer) -> None:
+    """Copied rows are copies, with their sizes: the fork's first own step carries them, and they cost nothing."""
+    original(writer)
+    writer.fork("ses_o", "ses_f")
+    own_step(writer, "ses_f")
+    await rig.settle()
+    assert total(rig) == 100 + 101 + 900
+    copies = rig.copies()
+    assert set(copies) == {"ses_f-ses_o-a0", "ses_f-ses_o-a1", "ses_f-ses_o-a2"}
+    own = rig.turns()["ses_f-own-a"]
+    assert (own.turn_index, own.parent) == (3, "ses_f-ses_o-a2")
+    assert [block.bytes for block in copies["ses_f-ses_o-a1"].entered] == [50]
+    kept = {record.message_id for record in rig.pipeline.content.read_content("ses_f")}
+    assert {"ses_f-ses_o-u", "ses_f-ses_o-a0", "ses_f-ses_o-a1", "ses_f-own-a"} <= kept
+    events = await rig.pipeline.index.rows("SELECT key FROM facts WHERE kind = 'event'")
+    assert events == [('["opencode","ses_o-a2"]',)]
+
+
+async def test_a_fork_of_a_fork_is_a_copy_of_the_original(rig: OpenCodeRig, writer: Writer) -> None:
+    original(writer)
+    writer.fork("ses_o", "ses_f")
+    own_step(writer, "ses_f")
+    writer.fork("ses_f", "ses_g")
+    own_step(writer, "ses_g")
+    await rig.settle()
+    assert total(rig) == 100 + 101 + 900 + 900
+    assert len(rig.copies()) == 3 + 4
+
+
+async def test_a_copy_whose_original_is_not_known_is_billed_once(rig: OpenCodeRig, writer: Writer) -> None:
+    """The session it was copied from is gone: of two forks the first one owns what both hold."""
+    original(writer)
+    writer.fork("ses_o", "ses_g")
+    writer.fork("ses_o", "ses_f")
+    writer.db.execute("DELETE FROM session WHERE id = 'ses_o'")
+    await rig.settle()
+    assert {name: turn.session_id for name, turn in rig.turns().items()} == {
+        f"ses_g-ses_o-a{n}": "ses_g" for n in range(3)
+    }
+    assert set(rig.copies()) == {f"ses_f-ses_o-a{n}" for n in range(3)}
+
+
+async def test_other_tokens_are_another_message(rig: OpenCodeRig, writer: Writer) -> None:
+    """An older row with the same time but another count, or another model, is no copy: it is billed."""
+    original(writer)
+    writer.fork("ses_o", "ses_f")
+    for number, change in ((0, '"input": 5000'), (1, '"modelID": "other"')):
+        old = '"input": 100' if number == 0 else '"modelID": "gpt-5"'
+        for table, column in (("message", "id"), ("part", "message_id")):
+            writer.db.execute(
+                f"UPDATE {table} SET data = replace(data, ?, ?) WHERE {column} = ?",
+                (old, change, f"ses_f-ses_o-a{number}"),
+            )
+    await rig.settle()
+    assert total(rig) == 100 + 101 + 5000 + 101
+    assert set(rig.copies()) == {"ses_f-ses_o-a2"}
+
+
+def three_sessions(folder: Path) -> Path:
+    writer = Writer(folder / "opencode.db")
+    original(writer)
+    writer.fork("ses_o", "ses_f")
+    own_step(writer, "ses_f")
+    writer.fork("ses_f", "ses_g")
+    own_step(writer, "ses_g")
+    writer.close()
+    return writer.path
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(["ses_o", "ses_f", "ses_g"])), ids="-".join)
+async def test_any_order_of_reading_gives_the_same(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """The original may be read after its forks, and be billed to one of them until then: that is taken back."""
+    whole = three_sessions(tmp_path / "whole")
+    expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "live")
+    await rig.open()
+    live = Writer(tmp_path / "live" / "opencode.db")
+    live.db.execute("ATTACH ? AS whole", (str(whole),))
+    for session in order:
+        for table, column in (("session", "id"), ("message", "session_id"), ("part", "session_id")):
+            live.db.execute(
+                f"INSERT INTO {table} SELECT * FROM whole.{table} WHERE {column} = ? ORDER BY rowid", (session,)
+            )
+        live.db.execute(
+            "INSERT INTO event_sequence SELECT * FROM whole.event_sequence WHERE aggregate_id = ?", (session,)
+        )
+        await rig.settle()
+        if session != order[-1]:
+            await rig.restart()
+    assert await rig.outcome() == expected
+    shutil.rmtree(rig.home.index)
+    await rig.restart()
+    await rig.settle()
+    assert await rig.outcome() == expected
+    await rig.close()
+    live.close()
+
+
+async def test_what_is_taken_back_counts_nothing_even_to_those_who_do_not_know(
+    rig: OpenCodeRig, tmp_path: Path, writers: Writers
+) -> None:
+    """The line that takes a bill back has no usage, and names the message that is billed instead."""
+    whole = three_sessions(tmp_path / "whole")
+    live = writers()
+    live.db.execute("ATTACH ? AS whole", (str(whole),))
+    for session in ("ses_f", "ses_o"):
+        for table, column in (("session", "id"), ("message", "session_id"), ("part", "session_id")):
+            live.db.execute(f"INSERT INTO {table} SELECT * FROM whole.{table} WHERE {column} = ?", (session,))
+        await rig.settle()
+    lines = [item.entry for item in rig.pipeline.journal.read() if isinstance(item.entry, Turn)]
+    back = {turn.message_id: turn for turn in lines if turn.copy_of is not None}
+    assert {name: turn.copy_of for name, turn in back.items()} == {f"ses_f-ses_o-a{n}": f"ses_o-a{n}" for n in range(3)}
+    newest = {turn.message_id: turn for turn in lines}
+    assert sum(turn.usage.input for turn in newest.values()) == 100 + 101 + 900
+
+
+async def test_a_fork_of_a_step_that_had_not_ended(rig: OpenCodeRig, writer: Writer) -> None:
+    """The copy has no tokens and never will; when the original ends, nothing of it becomes a bill of its own."""
+    writer.session("ses_o")
+    writer.user("u", "ses_o")
+    created = writer.tick()
+    writer.step("a", "ses_o", "u", text("so far"), done=False, at=created)
+    writer.fork("ses_o", "ses_f")
+    await rig.settle()
+    writer.step("b", "ses_o", "u", tokens=tokens(input=7))
+    writer.update("a", {"role": "assistant", "modelID": "gpt-5", "tokens": tokens(input=50), "time": {"completed": 5}})
+    await rig.settle()
+    assert total(rig) == 57
+    assert set(rig.copies()) == {"ses_f-a"}
+
+
+async def test_two_channels_are_two_databases(rig: OpenCodeRig, writers: Writers) -> None:
+    """F34: a build of another channel keeps its own file beside the usual one; both are read."""
+    original(writers())
+    original(writers("opencode-dev.db"), "ses_dev")
+    writers("unrelated.db")
+    await rig.settle()
+    assert {turn.session_id for turn in rig.turns().values()} == {"ses_o", "ses_dev"}
+    assert rig.source.status().files == 2
+
+
+@pytest.mark.parametrize("first", ["opencode.db", "opencode-dev.db"])
+async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: str) -> None:
+    """Import keeps ids, times and costs: found in two databases, everything is there once, whichever was read first."""
+    data = tmp_path / "live"
+    writer = Writer(data / "opencode.db")
+    original(writer)
+    writer.retitle("ses_o", "Words")
+    writer.close()
+    shutil.copyfile(data / "opencode.db", data / "opencode-dev.db")
+    with sqlite3.connect(data / "opencode-dev.db") as db:
+        db.execute("UPDATE session SET directory = '/elsewhere', title = 'Other words'")
+        db.execute("UPDATE message SET time_updated = time_updated + 999999")
+        db.execute("DELETE FROM event_sequence")
+    db.close()
+    expected = await clean_read(tmp_path / "clean", data)
+    second = "opencode-dev.db" if first == "opencode.db" else "opencode.db"
+    (data / second).rename(data / "away")
+    rig = OpenCodeRig(tmp_path / "home", data)
+    await rig.open()
+    await rig.settle()
+    (data / "away").rename(data / second)
+    await rig.settle()
+    assert total(rig) == 201
+    found = await rig.outcome()
+    assert found["ledger"] == expected["ledger"]
+    assert found["content"] == expected["content"]
+    await rig.close()
+
+
+async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: Writers) -> None:
+    """What was added in one of two databases that hold a session is recorded, wherever it was added."""
+    writer = writers()
+    original(writer)
+    writer.db.execute("VACUUM INTO ?", (str(writer.path.with_name("opencode-dev.db")),))
+    other = writers("opencode-dev.db")
+    other.clock = writer.clock + 100
+    own_step(other, "ses_o")
+    await rig.settle()
+    assert total(rig) == 201 + 900
+    assert rig.turns()["ses_o-own-a"].turn_index == 3

@@ -1,0 +1,499 @@
+"""What the source does with a database that lives: rows that are filled later, deleted, moved, copied, put back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.ledger.fold import Folded
+from burnd.records import Content
+from burnd.records.codec import encode_content
+from tests.capture.opencode_rig import OpenCodeRig
+from tests.readers.opencode_data import Writer, assistant, reasoning, text, tokens, tool
+from tests.readers.opencode_stories import ended
+
+Rigs = Callable[..., Any]
+Writers = Callable[..., Writer]
+S = "ses_one"
+
+
+def conversation(writer: Writer, session: str = S, turns: int = 2, **facts: Any) -> None:
+    """A session of so many prompts and answers, `<session>-a0` and on."""
+    writer.session(session, **facts)
+    for n in range(turns):
+        exchange(writer, session, n)
+
+
+def exchange(writer: Writer, session: str, n: int, **facts: Any) -> None:
+    writer.user(f"{session}-u{n}", session, f"question {n}")
+    usage = tokens(input=100 + n, output=10, read=1000)
+    writer.step(f"{session}-a{n}", session, f"{session}-u{n}", text(f"answer {n}"), **{"tokens": usage} | facts)
+
+
+def inputs(rig: OpenCodeRig) -> dict[str, int]:
+    return {name: turn.usage.input for name, turn in rig.turns().items() if turn.quality != "empty"}
+
+
+def content(rig: OpenCodeRig, session: str = S) -> list[Content]:
+    return list(rig.pipeline.content.read_content(session))
+
+
+async def test_a_row_is_shown_at_once_and_recorded_when_it_is_over(rig: OpenCodeRig, writer: Writer) -> None:
+    """F29: first seen empty, a step is open; with its final numbers it goes to the ledger 2 s after its end."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", done=False)
+    await rig.attend()
+    assert (await rig.open_turns(), rig.turns()) == ({"a"}, {})
+    writer.update("a", ended("u", writer.clock, tokens(input=7, output=8)))
+    await rig.attend(1.0)
+    assert (await rig.open_turns(), rig.turns()) == ({"a"}, {})
+    rows = await rig.pipeline.index.rows("SELECT input, output FROM turns")
+    assert rows == [(7, 8)]
+    await rig.attend(2.5)
+    assert (await rig.open_turns(), inputs(rig)) == (set(), {"a": 7})
+
+
+async def test_a_change_after_the_end_is_heard(rig: OpenCodeRig, writer: Writer) -> None:
+    """Errors and structured output are added after `completed`: a step that changed waits again, then is revised."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u")
+    await rig.attend()
+    await rig.attend(5.0)
+    blocked = {"name": "ContentFilterError", "data": {}}
+    writer.update("a", ended("u", writer.clock, tokens(input=7), finish="content-filter", error=blocked))
+    await rig.attend()
+    assert rig.turns()["a"].stop_reason == "stop"
+    await rig.attend(5.0)
+    turn = rig.turns()["a"]
+    assert (turn.stop_reason, turn.rev) == ("content-filter", 2)
+    events = [entry for key, entry in Folded(rig.pipeline.journal.read()).latest.items() if key[0] == "event"]
+    assert [event.name for event in events] == ["refusal"]  # type: ignore[union-attr]
+
+
+async def test_a_step_that_died_is_closed_when_the_next_one_begins(rig: OpenCodeRig, writer: Writer) -> None:
+    """Killed in the middle, a row stays open for ever upstream; here it is partial, and its running call unanswered."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", tool("c", "bash", {"command": "sleep 60"}, None), done=False)
+    await rig.attend()
+    await rig.attend(300.0)
+    assert await rig.open_turns() == {"a"}
+    exchange(writer, S, 1)
+    await rig.attend()
+    await rig.attend(5.0)
+    turn = rig.turns()["a"]
+    assert (turn.quality, turn.tool_calls[0].is_error, await rig.open_turns()) == ("partial", None, set())
+
+
+async def test_a_step_that_is_silent_for_long_is_closed_and_revised_if_it_ends_after_all(
+    rig: OpenCodeRig, writer: Writer
+) -> None:
+    """Ten minutes without a change close it as partial; should it end hours later, that is a revision."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", done=False)
+    await rig.attend()
+    await rig.attend(590.0)
+    assert await rig.open_turns() == {"a"}
+    await rig.attend(20.0)
+    assert (rig.turns()["a"].quality, await rig.open_turns()) == ("partial", set())
+    writer.update("a", ended("u", writer.clock, tokens(input=7)))
+    await rig.attend(7200.0)
+    await rig.attend(5.0)
+    turn = rig.turns()["a"]
+    assert (turn.quality, turn.usage.input, turn.rev) == ("final", 7, 2)
+
+
+@pytest.mark.parametrize("schema", ["1.2.27", "1.18.33"])
+async def test_one_that_was_given_up_is_watched_across_restarts(
+    rig: OpenCodeRig, writers: Writers, schema: str
+) -> None:
+    """Without an event log nothing but its own row tells that a step which was given up has ended."""
+    writer = writers(schema=schema)
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", done=False)
+    await rig.attend()
+    await rig.attend(700.0)
+    await rig.restart()
+    await rig.attend()
+    writer.update("a", ended("u", writer.clock, tokens(input=7)))
+    await rig.attend()
+    await rig.attend(5.0)
+    assert rig.turns()["a"].quality == "final"
+
+
+async def test_flush_settles_what_is_open_now(rig: OpenCodeRig, writer: Writer) -> None:
+    """Asked to, the source closes what is open, of one session or of all; what comes later is a revision."""
+    for session in ("ses_a", "ses_b"):
+        writer.session(session)
+        writer.user(f"u{session}", session)
+        writer.step(f"a{session}", session, f"u{session}", done=False)
+    rig.source._flushes.append(("ses_a", anyio.Event()))
+    await rig.attend()
+    assert (set(rig.turns()), await rig.open_turns()) == ({"ases_a"}, {"ases_b"})
+    rig.source._flushes.append((None, anyio.Event()))
+    await rig.attend()
+    assert (set(rig.turns()), await rig.open_turns()) == ({"ases_a", "ases_b"}, set())
+    writer.update("ases_a", ended("uses_a", writer.clock, tokens(input=7)))
+    await rig.attend()
+    await rig.attend(5.0)
+    assert rig.turns()["ases_a"].usage.input == 7
+
+
+async def test_what_a_revert_deletes_stays_spent(rig: OpenCodeRig, writer: Writer) -> None:
+    """F30: between two looks the newest rows go and others get their numbers; nothing is missed, nothing doubled."""
+    conversation(writer, turns=3)
+    await rig.settle()
+    writer.delete(f"{S}-u1", f"{S}-a1", f"{S}-u2", f"{S}-a2")
+    exchange(writer, S, 7)
+    exchange(writer, S, 8)
+    numbers = {row[0]: row[1] for row in writer.db.execute("SELECT id, rowid FROM message")}
+    assert numbers[f"{S}-u7"] == 3
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a{n}": 100 + n for n in (0, 1, 2, 7, 8)}
+    turns = rig.turns()
+    assert (turns[f"{S}-a7"].turn_index, turns[f"{S}-a7"].parent) == (1, f"{S}-a0")
+    assert rig.source.rewound == 1
+    assert [record.text for record in content(rig)].count("answer 1") == 1
+
+
+async def test_a_revert_of_parts_takes_nothing_back(rig: OpenCodeRig, writer: Writer) -> None:
+    """A revert to the middle of a step deletes parts; the calls were made and the tokens billed all the same."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", text("one"), tool("c", "bash", {"command": "ls"}, "x"), tokens=tokens(input=5, output=6))
+    await rig.settle()
+    before = rig.turns()["a"]
+    writer.db.execute("DELETE FROM part WHERE message_id = 'a' AND data NOT LIKE '%one%'")
+    writer.db.execute("UPDATE session SET time_updated = time_updated + 1")
+    for _ in range(2):
+        await rig.settle()
+        assert rig.turns()["a"] == before
+        await rig.restart()
+
+
+async def test_a_deleted_session_leaves_its_turns(rig: OpenCodeRig, writer: Writer) -> None:
+    """The money was spent; a step that was open when its row went is closed as it was last seen."""
+    conversation(writer)
+    exchange(writer, S, 5, done=False)
+    writer.part(f"{S}-a5", S, text("half"))
+    await rig.attend()
+    assert await rig.open_turns() == {f"{S}-a0", f"{S}-a1", f"{S}-a5"}
+    writer.db.execute("DELETE FROM session")
+    conversation(writer, "ses_two")
+    await rig.settle()
+    found = inputs(rig)
+    assert found == {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a5": 0, "ses_two-a0": 100, "ses_two-a1": 101}
+    assert (await rig.open_turns(), rig.turns()[f"{S}-a5"].quality) == (set(), "partial")
+
+
+async def test_an_open_row_that_went_while_nobody_looked_is_closed(rig: OpenCodeRig, writer: Writer) -> None:
+    """The daemon was down when a revert deleted what had been open: what was seen of it is in the index, and stands."""
+    conversation(writer)
+    exchange(writer, S, 5, done=False)
+    await rig.attend()
+    await rig.restart()
+    writer.delete(f"{S}-a5", f"{S}-u5")
+    await rig.settle()
+    assert (await rig.open_turns(), rig.turns()[f"{S}-a5"].quality) == (set(), "partial")
+
+
+async def test_replaced_rows_are_the_same_messages(rig: OpenCodeRig, writer: Writer) -> None:
+    """F30: INSERT OR REPLACE gives a message another number, and takes its parts along: nothing new is said."""
+    conversation(writer)
+    await rig.settle()
+    before = rig.turns()
+    writer.db.execute("INSERT OR REPLACE INTO message SELECT * FROM message WHERE id = ?", (f"{S}-a0",))
+    assert writer.db.execute("SELECT rowid FROM message WHERE id = ?", (f"{S}-a0",)).fetchone() == (5,)
+    await rig.settle()
+    assert rig.turns() == before
+
+
+async def test_a_database_written_from_a_dump_is_the_same(rig: OpenCodeRig, writer: Writer, tmp_path: Path) -> None:
+    """F30, F34: all rows numbered anew in another file: read again, and not one line is added to the ledger."""
+    for session in ("ses_c", "ses_b", "ses_a"):
+        conversation(writer, session)
+    writer.delete("ses_c-a0", "ses_b-u1")
+    await rig.settle()
+    end = rig.pipeline.journal.end
+    lines = list(writer.db.iterdump())
+    writer.close()
+    new = sqlite3.connect(tmp_path / "new.db", isolation_level=None)
+    new.execute("PRAGMA journal_mode=WAL")
+    for line in lines:
+        if line not in ("BEGIN TRANSACTION;", "COMMIT;"):
+            new.execute(line)
+    new.close()
+    (tmp_path / "new.db").replace(writer.path)
+    await rig.settle()
+    assert (rig.pipeline.journal.end, rig.source.rewound) == (end, 1)
+
+
+async def test_a_copy_put_in_its_place_is_followed(rig: OpenCodeRig, writer: Writer, tmp_path: Path) -> None:
+    """F34: a file that took the other's place under a running daemon is read; the old rows are known."""
+    conversation(writer)
+    await rig.settle()
+    writer.db.execute("VACUUM INTO ?", (str(tmp_path / "copy.db"),))
+    writer.close()
+    (tmp_path / "copy.db").replace(writer.path)
+    again = Writer(writer.path)
+    again.clock = writer.clock
+    exchange(again, S, 5)
+    await rig.settle()
+    again.close()
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a5": 105}
+
+
+async def test_a_restored_backup_takes_nothing_back(rig: OpenCodeRig, writer: Writer, tmp_path: Path) -> None:
+    """F30: rows go back to when a step had not ended, and later ones are missing: what was seen stays."""
+    conversation(writer, turns=1)
+    exchange(writer, S, 1, done=False)
+    writer.db.execute("VACUUM INTO ?", (str(tmp_path / "backup.db"),))
+    writer.update(f"{S}-a1", ended(f"{S}-u1", writer.clock, tokens(input=101)))
+    exchange(writer, S, 2)
+    await rig.settle()
+    expected = inputs(rig)
+    assert expected == {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a2": 102}
+    writer.close()
+    (tmp_path / "backup.db").replace(writer.path)
+    await rig.settle()
+    assert (inputs(rig), await rig.open_turns()) == (expected, set())
+    again = Writer(writer.path)
+    again.clock = writer.clock + 1000
+    exchange(again, S, 9)
+    again.close()
+    await rig.settle()
+    assert inputs(rig) == expected | {f"{S}-a9": 109}
+
+
+async def test_late_rows_with_older_times_are_found(rig: OpenCodeRig, writer: Writer) -> None:
+    """F39: two programs with different clocks commit in any order, some rows within one millisecond."""
+    conversation(writer)
+    await rig.settle()
+    other = Writer(writer.path)
+    other.clock = writer.clock - 5000
+    exchange(other, S, 3)
+    now = writer.clock
+    for n in (4, 5):
+        writer.message(f"{S}-a{n}", S, now, ended(f"{S}-u0", now, tokens(input=100 + n)))
+        writer.db.execute("UPDATE message SET time_updated = ? WHERE id = ?", (now, f"{S}-a{n}"))
+    other.close()
+    await rig.settle()
+    assert set(inputs(rig)) == {f"{S}-a{n}" for n in (0, 1, 3, 4, 5)}
+
+
+async def test_an_update_within_the_same_millisecond_is_heard(rig: OpenCodeRig, writer: Writer) -> None:
+    """F39: a row that is still open is read again whatever its stamp says."""
+    writer.session(S)
+    writer.user("u", S)
+    created = writer.tick()
+    writer.message("a", S, created, assistant("u", created))
+    await rig.attend()
+    data = ended("u", created, tokens(input=7))
+    writer.db.execute("UPDATE message SET data = ? WHERE id = 'a'", (json.dumps(data),))
+    await rig.attend()
+    await rig.attend(5.0)
+    assert inputs(rig) == {"a": 7}
+
+
+async def test_titles_are_content_and_the_newest_counts(rig: OpenCodeRig, writer: Writer) -> None:
+    """The title opencode begins with is none; one that changes leaves no second message behind."""
+    conversation(writer)
+    await rig.settle()
+    assert [record for record in content(rig) if record.kind == "title"] == []
+    for title in ("First words", "Renamed"):
+        writer.retitle(S, title)
+        await rig.settle()
+    assert [record.text for record in content(rig) if record.kind == "title"] == ["Renamed"]
+    assert await rig.pipeline.index.rows("SELECT harness_title, kept_count FROM sessions") == [("Renamed", 4)]
+    assert b"Renamed" not in rig.home.ledger.read_bytes()
+
+
+async def test_a_lost_index_brings_everything_back(rig: OpenCodeRig, writer: Writer) -> None:
+    """I3: rebuilt while the source runs, the index shows what is open again as soon as rows were read again."""
+    conversation(writer)
+    exchange(writer, S, 5, done=False)
+    await rig.attend()
+    await rig.attend(5.0)
+    before = await rig.outcome()
+    await rig.pipeline.rebuild_index()
+    assert await rig.open_turns() == set()
+    await rig.attend()
+    assert await rig.open_turns() == {f"{S}-a5"}
+    assert await rig.outcome() == before
+    end = rig.pipeline.journal.end
+    await rig.close()
+    shutil.rmtree(rig.home.index)
+    await rig.open()
+    await rig.attend()
+    await rig.attend(5.0)
+    assert await rig.outcome() == before
+    assert rig.pipeline.journal.end == end
+
+
+async def test_a_quiet_database_is_not_read_again(rig: OpenCodeRig, writer: Writer) -> None:
+    """After a restart what was seen is known by its stamps: no message is read, and nothing is written."""
+    for n in range(30):
+        conversation(writer, f"ses_{n}")
+    await rig.settle()
+    end = rig.pipeline.journal.end
+    await rig.restart()
+    await rig.settle()
+    assert rig.source.status().counts == {}
+    assert rig.pipeline.journal.end == end
+
+
+async def test_child_sessions_hang_under_the_call_that_started_them(rig: OpenCodeRig, writer: Writer) -> None:
+    """The link is told by the parent's part, before or after the child's own steps are recorded."""
+    writer.session(S)
+    writer.user("u", S)
+    part = {"prompt": "look", "subagent_type": "explore"}
+    writer.step("a", S, "u", tool("call", "task", part, None), done=False)
+    writer.session("ses_kid", parent_id=S, agent="explore")
+    writer.user("ku", "ses_kid", "look")
+    writer.step("ka", "ses_kid", "ku")
+    await rig.attend()
+    await rig.attend(5.0)
+    agent = rig.turns()["ka"].subagent
+    assert agent is not None
+    assert (agent.type, agent.parent_tool_use_id) == ("explore", None)
+    ((part_id,),) = writer.db.execute("SELECT id FROM part WHERE message_id = 'a'").fetchall()
+    writer.update(part_id, tool("call", "task", part, "found", metadata={"sessionId": "ses_kid"}), "part")
+    writer.user("ku2", "ses_kid", "more")
+    writer.step("ka2", "ses_kid", "ku2")
+    await rig.settle()
+    for name in ("ka", "ka2"):
+        turn = rig.turns()[name]
+        assert turn.subagent is not None
+        assert turn.subagent.parent_tool_use_id == "call"
+    parents = await rig.pipeline.index.rows("SELECT parent_session_id FROM sessions WHERE session_id = 'ses_kid'")
+    assert parents == [(S,)]
+
+
+def all_text(rig: OpenCodeRig) -> bytes:
+    return b"".join(map(encode_content, content(rig)))
+
+
+@pytest.mark.parametrize("wanted", [{}, {"reasoning": False}])
+async def test_thinking_is_kept_unless_it_is_not_wanted(rigs: Rigs, writer: Writer, wanted: dict[str, Any]) -> None:
+    """Tokens and sizes are the same either way; only the text stays out."""
+    rig = await rigs(**wanted)
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", reasoning("zqthought"), text("said"), tokens=tokens(input=1, output=2, reasoning=3))
+    await rig.settle()
+    turn = rig.turns()["a"]
+    assert (turn.usage.reasoning, [block.kind for block in turn.made]) == (3, ["thinking", "text"])
+    assert (b"zqthought" in all_text(rig)) == (not wanted)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"tool_outputs": True}])
+async def test_long_outputs_are_taken_from_their_files_where_wanted(
+    rigs: Rigs, writer: Writer, tmp_path: Path, wanted: dict[str, Any]
+) -> None:
+    """P9: of the path in a row only the last name counts, and no link is followed."""
+    rig = await rigs(**wanted)
+    outputs = tmp_path / "opencode" / "tool-output"
+    outputs.mkdir()
+    (outputs / "tool_1").write_text("zqwhole " * 5)
+    (tmp_path / "secret").write_text("zqsecret")
+    (outputs / "tool_2").symlink_to(tmp_path / "secret")
+    writer.session(S)
+    writer.user("u", S)
+    calls = [
+        tool(name, "bash", {"command": "seq 9"}, "cut", metadata={"outputPath": path, "truncated": True, "exit": 0})
+        for name, path in (("c1", "/elsewhere/tool_1"), ("c2", "/x/tool_2"), ("c3", str(tmp_path / "secret")))
+    ]
+    writer.step("a", S, "u", *calls)
+    await rig.settle()
+    assert (b"zqwhole" in all_text(rig)) == bool(wanted)
+    assert b"zqsecret" not in all_text(rig)
+
+
+async def test_projects_are_read_or_left_out_as_the_settings_say(rigs: Rigs, writer: Writer) -> None:
+    """What is excluded is not read; included later, it is read from its beginning."""
+    for name, folder in (("a", "/home/dev/app"), ("b", "/home/dev/app/web"), ("c", "/home/dev/apple"), ("d", "/x/y")):
+        conversation(writer, f"ses_{name}", 1, directory=folder)
+
+    async def found(**wanted: Any) -> str:
+        rig = await rigs(**wanted)
+        await rig.settle()
+        return "".join(sorted(turn.session_id[-1] for turn in rig.turns().values()))
+
+    assert await found(include=("/home/dev/app",), exclude=("/home/dev/app/web",)) == "a"
+    assert await found(include=("/x/*",)) == "ad"
+    assert await found(exclude=("/home/dev/app*",)) == "ad"
+    assert await found(exclude=("/home/dev/apple",)) == "abd"
+    assert await found() == "abcd"
+
+
+async def test_archived_sessions_are_read_unless_they_are_not_wanted(rigs: Rigs, writer: Writer) -> None:
+    """An archived session that is taken out of the archive is read after all."""
+    conversation(writer, S, 1, time_archived=writer.clock)
+    rig = await rigs(archived=False)
+    await rig.settle()
+    assert rig.turns() == {}
+    writer.db.execute("UPDATE session SET time_archived = NULL")
+    await rig.settle()
+    assert set(rig.turns()) == {f"{S}-a0"}
+    rig = await rigs()
+    writer.db.execute("UPDATE session SET time_archived = 5")
+    exchange(writer, S, 1)
+    await rig.settle()
+    assert set(rig.turns()) == {f"{S}-a0", f"{S}-a1"}
+
+
+async def test_an_open_step_of_a_session_nobody_wants_any_more_is_closed(rigs: Rigs, writer: Writer) -> None:
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", done=False)
+    rig = await rigs(archived=False)
+    await rig.attend()
+    assert await rig.open_turns() == {"a"}
+    writer.db.execute("UPDATE session SET time_archived = 5")
+    await rig.attend()
+    assert (await rig.open_turns(), set(rig.turns())) == (set(), {"a"})
+
+
+@pytest.mark.parametrize("mode", ["off", "hash-only"])
+async def test_without_content_no_text_is_left_anywhere(rigs: Rigs, writer: Writer, mode: str) -> None:
+    """I6: prompts, answers, thinking, tool inputs, outputs and titles of a database are nowhere in the home."""
+    rig = await rigs(mode=mode)
+    writer.session(S, title="zqcanary title")
+    writer.user("u", S, "zqcanary prompt")
+    call = tool("c", "bash", {"command": "echo zqcanary"}, "zqcanary output " * 200)
+    writer.step("a", S, "u", reasoning("zqcanary thought"), text("zqcanary answer"), call)
+    await rig.attend()
+    await rig.settle()
+    (turn,) = rig.turns().values()
+    assert (turn.tool_calls[0].result_hash is not None) == (mode == "hash-only")
+    await rig.close()
+    for path in rig.home.root.rglob("*"):
+        assert not path.is_file() or b"zqcanary" not in path.read_bytes(), path
+    assert not rig.home.content.exists()
+    await rig.open()
+
+
+async def test_rows_of_the_coming_format_are_said_loudly(rig: OpenCodeRig, writer: Writer) -> None:
+    """A format that is not read yet must not look like silence; what can be read is read on."""
+    conversation(writer)
+    writer.db.execute("CREATE TABLE session_v2 (id text PRIMARY KEY)")
+    await rig.settle()
+    assert rig.source.status().state == "polling"
+    writer.db.execute("INSERT INTO session_v2 VALUES('x')")
+    exchange(writer, S, 5)
+    await rig.settle()
+    status = rig.source.status()
+    assert (status.state, f"{S}-a5" in rig.turns()) == ("degraded", True)
+    assert "session_v2" in status.detail
+    assert "NOT READ" in status.detail

@@ -1,0 +1,216 @@
+"""Bringing in another price list: checked as the daemon checks it, merged with care, put in place at once."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.errors import BurndError
+from burnd.pricing import PriceFileError, PriceTable, usd_per_million
+from burnd.pricing import update as updating
+from burnd.pricing.update import fetch, update
+
+DAY = "2026-11-16"
+
+
+def listed(**models: Any) -> bytes:
+    """A list of Anthropic's, as models.dev publishes it."""
+    entries = {
+        name.replace("_", "-"): {"id": name, "name": name, "last_updated": "2026-01-01", "cost": cost}
+        for name, cost in models.items()
+    }
+    return json.dumps({"anthropic": {"id": "anthropic", "name": "Anthropic", "models": entries}}).encode()
+
+
+def price(home: Path, model: str) -> str | None:
+    found = PriceTable.load(str(home / "models.dev.json")).find(model)
+    return None if found is None else f"{usd_per_million(found.rates().input):f}".rstrip("0").rstrip(".")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
+
+
+def taken(home: Path, text: bytes, day: str = DAY) -> list[str]:
+    return update(home / "models.dev.json", text, "list.json", day)
+
+
+def test_a_list_is_taken_and_counts(home: Path) -> None:
+    said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}, claude_opus_9={"input": 7.5, "output": 30}))
+    assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("4", "7.5")
+    assert price(home, "claude-haiku-4-5") == "1"  # what the list lacks stays as shipped
+    assert said[:2] == [
+        f"2 prices in {home / 'models.dev.json'}",
+        "1 new, 1 with another price, 0 not listed any more",
+    ]
+    assert "  anthropic/claude-opus-5: input $5 -> $4, output $25 -> $20" in said[3]
+
+
+def test_the_file_is_private_and_small(home: Path) -> None:
+    """Only what prices need is kept of a list, in a file for nobody else."""
+    taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
+    path = home / "models.dev.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    entry = json.loads(path.read_bytes())["anthropic"]["models"]["claude-opus-5"]
+    assert entry == {"cost": {"input": 4, "output": 20}, "fetched": DAY}
+
+
+def test_the_same_again_changes_nothing(home: Path) -> None:
+    text = listed(claude_opus_5={"input": 4, "output": 20})
+    taken(home, text)
+    before = (home / "models.dev.json").read_bytes()
+    said = taken(home, text)
+    assert said[1] == "0 new, 0 with another price, 0 not listed any more"
+    assert (home / "models.dev.json").read_bytes() == before
+
+
+def test_prices_of_your_own_stay(home: Path) -> None:
+    """What a person wrote is never replaced; what was fetched before is."""
+    home.mkdir(mode=0o700)
+    own = {"anthropic": {"models": {"claude-opus-5": {"cost": {"input": 1, "output": 1}}}}}
+    (home / "models.dev.json").write_text(json.dumps(own))
+    said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}, claude_opus_9={"input": 7, "output": 30}))
+    assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("1", "7")
+    assert said[-2:] == ["your own prices stay as they are:", "  anthropic/claude-opus-5"]
+    taken(home, listed(claude_opus_5={"input": 4, "output": 20}, claude_opus_9={"input": 8, "output": 30}))
+    assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("1", "8")
+
+
+def test_a_whole_list_put_there_by_hand_is_renewed(home: Path) -> None:
+    """A published list is known by what is published beside each price: it is nobody's own."""
+    home.mkdir(mode=0o700)
+    (home / "models.dev.json").write_bytes(listed(claude_opus_5={"input": 1, "output": 1}))
+    taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
+    assert price(home, "claude-opus-5") == "4"
+
+
+def test_what_is_listed_no_more_keeps_its_price(home: Path) -> None:
+    """Last year's sessions still have a cost; the day it was last seen is remembered."""
+    taken(home, listed(claude_opus_9={"input": 7, "output": 30}), "2026-01-01")
+    said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}), "2026-06-01")
+    taken(home, listed(claude_opus_5={"input": 4, "output": 20}), "2026-09-01")
+    found = PriceTable.load(str(home / "models.dev.json")).find("claude-opus-9")
+    assert found is not None
+    assert found.retired_after == "2026-01-01"
+    assert "  anthropic/claude-opus-9" in said
+
+
+def test_one_bad_entry_is_left_out_and_said(home: Path) -> None:
+    """Of thousands of models one may be wrong: the others count, and it is named with its reason."""
+    said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}, bad={"input": -1, "output": 2}))
+    assert price(home, "claude-opus-5") == "4"
+    assert said[-1] == "  anthropic/bad: cost.input: must be between 0 and 1000000 USD per million tokens"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"<html>blocked</html>",
+        b"[]",
+        b"{}",
+        b'{"anthropic": []}',
+        b'{"anthropic": {}}',
+        b'{"anthropic": {"models": {"m": {"cost": {"input": "many", "output": 1}}}}}',
+        b'{"anthropic": {"models": {"m": {}}}}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_list_changes_nothing(home: Path, text: bytes) -> None:
+    taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
+    before = (home / "models.dev.json").read_bytes()
+    with pytest.raises(PriceFileError):
+        taken(home, text)
+    assert (home / "models.dev.json").read_bytes() == before
+
+
+def test_a_broken_file_of_your_own_is_said_and_left(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    (home / "models.dev.json").write_text("not JSON")
+    with pytest.raises(PriceFileError, match=r"models\.dev\.json"):
+        taken(home, listed(claude_opus_5={"input": 4, "output": 20}))
+    assert (home / "models.dev.json").read_text() == "not JSON"
+
+
+def test_prices_are_kept_to_the_digit(home: Path) -> None:
+    """What is written as 0.0375 is 0.0375 afterwards, tiers included."""
+    cost = {"input": 0.0375, "output": 1.1, "tiers": [{"tier": {"type": "context", "size": 9}, "input": 0.07}]}
+    taken(home, listed(claude_opus_9=cost))
+    assert b'"input":0.0375' in (home / "models.dev.json").read_bytes()
+    assert b'"input":0.07' in (home / "models.dev.json").read_bytes()
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Answers everything with `text` and `code`."""
+
+    text = listed(claude_opus_5={"input": 4, "output": 20})
+    code = 200
+
+    def do_GET(self) -> None:
+        self.send_response(self.code)
+        self.end_headers()
+        self.wfile.write(self.text)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    server = http.server.HTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/api.json"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_list_is_fetched(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fetch(address) == Server.text
+    monkeypatch.setattr(Server, "code", 503)
+    with pytest.raises(BurndError, match="answered 503"):
+        fetch(address)
+    monkeypatch.setattr(Server, "code", 200)
+    monkeypatch.setattr(updating, "_MOST_BYTES", 10)
+    with pytest.raises(BurndError, match="more than a price list"):
+        fetch(address)
+
+
+def test_being_offline_is_said_with_what_to_do() -> None:
+    with pytest.raises(BurndError, match=r"cannot be reached.*nothing was changed.*--from FILE"):
+        fetch("http://127.0.0.1:1/api.json")
+
+
+def run(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "burnd.pricing.update", *arguments],
+        env={"PATH": os.environ["PATH"], "RELAYBURN_HOME": str(home), "HOME": str(home.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command(home: Path, tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_bytes(listed(claude_opus_5={"input": 4, "output": 20}))
+    bad.write_text("{")
+    done = run(home, "--from", str(good))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"1 price in {home / 'models.dev.json'}\n")
+    failed = run(home, "--from", str(bad))
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith(f"burnctl: {bad}: is not JSON")
+    assert run(home, "--from", str(tmp_path / "none.json")).returncode == 1

@@ -1,0 +1,19 @@
+"""A look at what a pipeline has made visible, as the daemon gives it to a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from burnd.pipeline import Pipeline
+from burnd.pricing import PriceTable
+from burnd.queries.view import View
+from burnd.records.times import to_ms
+
+T = TypeVar("T")
+PRICES = PriceTable.load()
+
+
+async def look(pipeline: Pipeline, question: Callable[[View], T], now: str, prices: PriceTable = PRICES) -> T:
+    """Asks at that time, in a worker thread, in one state of the index."""
+    return await pipeline.index.ask(lambda db: question(View(db, prices, to_ms(now))))

@@ -1,0 +1,164 @@
+"""Summaries the slow and obvious way: every turn of a folded ledger, one by one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from burnd.ledger.fold import Folded, lineage
+from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.queries.kinds import shown_model, shown_provider
+from burnd.queries.periods import zone_of
+from burnd.records import Overhead, Turn
+from burnd.records.times import to_ms
+
+USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+
+
+class Naive:
+    """Knows every turn, open ones too, and answers as `summary` should."""
+
+    def __init__(self, folded: Folded, open_turns: Iterable[Turn], prices: PriceTable) -> None:
+        self.folded = folded
+        self.prices = prices
+        shown = {("turn", t.source, t.message_id): t for t in open_turns}
+        self.open = set(shown)
+        self.turns: dict[Any, Turn] = {**folded.turns, **shown}
+        self.parents = folded._parents()
+        self.tags = {key: folded.tags(turn) for key, turn in self.turns.items()}
+
+    def summary(self, by: str, **filters: Any) -> dict[str, Any]:
+        chosen = [key for key, turn in self.turns.items() if self.is_chosen(key, turn, filters)]
+        rows: defaultdict[Any, list[Any]] = defaultdict(list)
+        for key in chosen:
+            rows[self.label(by, key, filters.get("tz"))].append(key)
+        unpriced = {
+            self.model(self.turns[key])
+            for key in chosen
+            if self.price(self.turns[key]) is None and self.turns[key].quality != "empty"
+        }
+        return {
+            "totals": self.sums(chosen),
+            "rows": {label: self.sums(keys) for label, keys in rows.items()},
+            "unpricedModels": sorted(unpriced),
+        }
+
+    def sums(self, keys: Iterable[Any]) -> dict[str, Any]:
+        turns = [(key, self.turns[key]) for key in keys]
+        counted = [(key, turn) for key, turn in turns if turn.quality != "empty"]
+        tokens = [sum(values) for values in zip(*(_tokens(turn) for _, turn in turns), strict=True)] or [0] * 6
+        units = sum(self.units(turn) for _, turn in turns)
+        unpriced = sum(self.price(turn) is None for _, turn in counted)
+        context = tokens[0] + tokens[3] + tokens[4] + tokens[5]
+        return {
+            "turns": len(counted),
+            "openTurns": sum(key in self.open for key, _ in counted),
+            "partialTurns": sum(turn.quality == "partial" for _, turn in counted),
+            "unpricedTurns": unpriced,
+            "emptyTurns": len(turns) - len(counted),
+            "usage": dict(zip(USAGE, tokens, strict=True)),
+            "costUsd": float(usd(units)) if len(counted) > unpriced or units else None,
+            "cacheHitRate": tokens[3] / context if context else None,
+        }
+
+    def price(self, turn: Turn) -> Any:
+        return self.prices.find(turn.model, turn.provider)
+
+    def units(self, turn: Turn) -> int:
+        price = self.price(turn)
+        searches = turn.server_tools.search if turn.server_tools else 0
+        if price is None:
+            return 0
+        return turn_cost(price, Tokens(*_tokens(turn)), fast=turn.speed == "fast", searches=searches)
+
+    def model(self, turn: Turn) -> str:
+        return shown_model(self.prices, turn.model, turn.provider)
+
+    def label(self, by: str, key: Any, tz: Any) -> Any:
+        turn, tags = self.turns[key], self.tags[key]
+        if by.startswith("tag:"):
+            return tags.get(by.removeprefix("tag:"))
+        if by == "agent":
+            kind = (turn.subagent.type or "subagent") if turn.subagent else None
+            return tags.get("agentId", kind)
+        simple: dict[str, Callable[[], Any]] = {
+            "model": lambda: self.model(turn),
+            "provider": lambda: shown_provider(self.prices, turn.model, turn.provider),
+            "project": lambda: turn.project_key or turn.project,
+            "branch": lambda: turn.git_branch,
+            "session": lambda: turn.session_id,
+            "activity": lambda: turn.activity,
+            "source": lambda: turn.source,
+            "day": lambda: _local(turn, tz).strftime("%Y-%m-%d"),
+            "hour": lambda: _local(turn, tz).replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes"),
+        }
+        return simple[by]()
+
+    def is_chosen(self, key: Any, turn: Turn, wanted: dict[str, Any]) -> bool:
+        tags, ts = self.tags[key], to_ms(turn.ts)
+        agents = (turn.subagent.agent_id, turn.subagent.type) if turn.subagent else ()
+        checks: dict[str, Callable[[Any], bool]] = {
+            "since": lambda since: ts >= since,
+            "until": lambda until: ts < until,
+            "tz": lambda _: True,
+            "project": lambda folder: f"{turn.project}/".startswith(f"{folder}/") or self._same_remote(turn, folder),
+            "session": lambda session: session in lineage(turn.session_id, self.parents),
+            "workflow": lambda flow: flow in (tags.get("workflowId"), tags.get("workflow")),
+            "agent": lambda agent: tags.get("agentId") == agent or agent in agents,
+            "tags": lambda pairs: all(tags.get(k) == v for k, v in pairs.items()),
+            "source": lambda source: turn.source == source,
+            "model": lambda model: self.model(turn) == model,
+            "provider": lambda who: shown_provider(self.prices, turn.model, turn.provider) == who,
+            "branch": lambda branch: turn.git_branch == branch,
+            "activity": lambda label: turn.activity == label,
+        }
+        return all(checks[name](value) for name, value in wanted.items())
+
+    def _same_remote(self, turn: Turn, folder: str) -> bool:
+        """Whether a turn was made in a clone of the repository that the folder is known to lie in."""
+        around = {t.project_key for t in self.turns.values() if f"{folder}/".startswith(f"{t.project}/")}
+        return turn.project_key is not None and turn.project_key in around
+
+    def unlogged(self) -> dict[str, int]:
+        """What harnesses said beyond their turns and copies, by kind of token."""
+        total = dict.fromkeys(USAGE, 0)
+        for entry in self.folded.latest.values():
+            if isinstance(entry, Overhead):
+                for model, said in entry.models.items():
+                    used = self._used(entry.session_id, model)
+                    for name, over in _over(_usage(said), used).items():
+                        total[name] += over
+        return total
+
+    def _used(self, session_id: str, model: str) -> list[int]:
+        copies = {("turn", c.source, c.message_id) for c in self.folded.copies.values() if c.session_id == session_id}
+        used = [
+            _tokens(turn)
+            for key, turn in self.turns.items()
+            if (turn.session_id == session_id or key in copies)
+            and turn.model.removesuffix("[1m]") == model.removesuffix("[1m]")
+        ]
+        return [sum(values) for values in zip(*used, strict=True)] or [0] * 6
+
+
+def _over(said: list[int], used: list[int]) -> dict[str, int]:
+    output = max(0, said[1] + said[2] - used[1] - used[2])
+    reasoning = min(output, max(0, said[2] - used[2]))
+    writes = max(0, said[4] + said[5] - used[4] - used[5])
+    hour = min(writes, max(0, said[5] - used[5]))
+    over = (max(0, said[0] - used[0]), output - reasoning, reasoning, max(0, said[3] - used[3]), writes - hour, hour)
+    return dict(zip(USAGE, over, strict=True))
+
+
+def _usage(usage: Any) -> list[int]:
+    return [getattr(usage, name) for name in usage.__struct_fields__]
+
+
+def _tokens(turn: Turn) -> list[int]:
+    return _usage(turn.usage)
+
+
+def _local(turn: Turn, tz: Any) -> datetime:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=to_ms(turn.ts))).astimezone(zone_of(tz))

@@ -1,0 +1,225 @@
+"""What a plan's window has used, where it leads, and what the account itself said, side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.limit_windows import LENGTHS, reported, windows
+from burnd.queries.limits import LimitsParams, limits
+from burnd.records import Quota, Usage
+from burnd.records.codec import Entry
+from burnd.records.times import to_iso
+from tests.conftest import Opened
+from tests.make import START_MS, turn
+from tests.queries.looking import look
+
+HOUR_MS = 3_600_000
+BASE = START_MS - START_MS % (24 * HOUR_MS)  # midnight, UTC
+
+
+def at(hours: float) -> str:
+    return to_iso(BASE + int(hours * HOUR_MS))
+
+
+def spends(name: str, hours: float, *, output: int = 1000, **changes: Any) -> Any:
+    """A turn that costs $0.015 for every 1,000 tokens of output."""
+    return turn(name, ts=at(hours), usage=Usage(output=output), **changes)
+
+
+def said(hours: float, percent: float, resets: float | None, window: Any = "5h") -> Quota:
+    resets_at = None if resets is None else at(resets)
+    return Quota(ts=at(hours), source="claude-code", window=window, used_percent=percent, resets_at=resets_at)
+
+
+async def asked(pipeline: Pipeline, now: float, budgets: Any = None, **params: Any) -> dict[str, Any]:
+    return await look(pipeline, lambda view: limits(view, LimitsParams(**params), budgets), at(now))
+
+
+async def test_the_running_window(opened: Opened) -> None:
+    """Turns, tokens and cost since the full hour before the first turn, and how long it still runs."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 10.5), spends("m2", 12), spends("m0", 3)]))
+    window = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]
+    assert (window["from"], window["to"], window["basis"]) == (at(10), at(15), "counted")
+    assert (window["turns"], window["usage"]["output"], window["costUsd"]) == (2, 2000, 0.03)
+    assert window["secondsLeft"] == 2.5 * 3600
+    assert window["quota"] is None
+
+
+async def test_pace_and_projection(opened: Opened) -> None:
+    """The pace is that since the first turn; what is left of the window is reckoned at the same pace."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 11), spends("m2", 12)]))
+    window = (await asked(pipeline, 13))["windows"]["5h"]["current"]
+    assert window["firstTurn"] == at(11)
+    assert window["pace"] == {"turnsPerHour": 1.0, "tokensPerHour": 1000.0, "usdPerHour": 0.015}
+    assert window["projected"] == {"turns": 5, "tokens": 5000, "costUsd": pytest.approx(0.075)}
+
+
+async def test_a_pace_of_a_minute_is_not_blown_up(opened: Opened) -> None:
+    """A first turn a second ago does not make thousands of dollars of a window."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 11)]))
+    window = (await asked(pipeline, 11 + 1 / 3600))["windows"]["5h"]["current"]
+    assert window["pace"]["usdPerHour"] == pytest.approx(0.06)
+
+
+async def test_between_windows_there_is_none(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 3)]))
+    answer = await asked(pipeline, 9)
+    assert answer["windows"]["5h"]["current"] is None
+    assert [w["from"] for w in answer["windows"]["5h"]["history"]] == [at(3)]
+    assert answer["windows"]["7d"]["current"]["turns"] == 1
+
+
+async def test_an_empty_ledger_has_no_windows(opened: Opened) -> None:
+    pipeline = await opened()
+    answer = await asked(pipeline, 9)
+    assert answer["windows"] == {name: {"current": None, "history": []} for name in ("5h", "7d")}
+    assert (answer["budgets"], answer["crossed"]) == ([], [])
+
+
+async def test_history_is_newest_first_and_as_long_as_asked(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends(f"m{n}", n * 6, output=n * 1000) for n in range(1, 6)]))
+    history = (await asked(pipeline, 40, history=3))["windows"]["5h"]["history"]
+    assert [w["from"] for w in history] == [at(30), at(24), at(18)]
+    assert [w["costUsd"] for w in history] == [0.075, 0.06, 0.045]
+    assert (await asked(pipeline, 40, history=0))["windows"]["5h"]["history"] == []
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(0, 60 * 60 * 24 * 3), min_size=1, max_size=40), st.sets(st.integers(0, 72), max_size=3))
+def test_windows_are_found_in_the_index_as_they_are_reckoned(
+    tmp_path_factory: pytest.TempPathFactory, seconds: list[int], resets: set[int]
+) -> None:
+    """However the index jumps from window to window, it finds those that a walk over all turns finds."""
+    moments = sorted(BASE + second * 1000 for second in seconds)
+
+    def next_turn(ts: int) -> int | None:
+        found = bisect_left(moments, ts)
+        return moments[found] if found < len(moments) else None
+
+    async def check() -> None:
+        opener = Opened(Home(tmp_path_factory.mktemp("windows") / "home"))
+        try:
+            await compare(await opener())
+        finally:
+            await opener.close()
+
+    async def compare(pipeline: Pipeline) -> None:
+        entries: list[Entry] = [turn(f"m{n}", ts=to_iso(moment)) for n, moment in enumerate(moments)]
+        entries += [said(hour - 0.2, 5, hour + 1 / 3) for hour in resets]
+        await pipeline.commit(Batch(entries=entries))
+        answer = await asked(pipeline, 1000, history=1000)
+        for name, length in LENGTHS.items():
+            known = reported([BASE + (hour * 60 + 20) * 60_000 for hour in resets] if name == "5h" else [], length)
+            expected = [(to_iso(w.begin), to_iso(w.end), w.basis) for w in windows(next_turn, known, length)]
+            found = [(w["from"], w["to"], w["basis"]) for w in answer["windows"][name]["history"]]
+            assert found == expected[::-1]
+
+    asyncio.run(check())
+
+
+async def test_what_the_account_said_stands_beside_what_was_counted(opened: Opened) -> None:
+    """A recorded reading gives the real share, the real end, its pace and when it runs out."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 10.5), said(11, 20, 15.25), said(12.25, 40, 15.25)]))
+    window = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]
+    assert (window["from"], window["to"], window["basis"]) == (at(10.25), at(15.25), "reported")
+    assert (window["turns"], window["costUsd"]) == (1, 0.015)
+    quota = window["quota"]
+    assert (quota["usedPercent"], quota["seenAt"], quota["resetsAt"]) == (40, at(12.25), at(15.25))
+    assert quota["percentPerHour"] == pytest.approx(20)
+    assert quota["projectedPercent"] == pytest.approx(100)
+    assert quota["fullAt"] is None
+    assert window["readings"] == [{"ts": at(11), "usedPercent": 20}, {"ts": at(12.25), "usedPercent": 40}]
+
+
+async def test_a_quota_that_runs_out_says_when(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[said(12.25, 80, 15.25)]))
+    quota = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]["quota"]
+    assert quota["fullAt"] == at(12.75)
+    assert quota["projectedPercent"] == pytest.approx(200)
+
+
+async def test_a_figure_that_fell_back_does_not_count(opened: Opened) -> None:
+    """An idle session shows an old figure: what is used is the most that was seen."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[said(12, 40, 15), said(12.1, 30, 15)]))
+    quota = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]["quota"]
+    assert (quota["usedPercent"], quota["seenAt"]) == (40, at(12))
+
+
+async def test_a_window_of_the_account_shows_without_any_turn(opened: Opened) -> None:
+    """The quota may have been used on another machine: the ledger counts nothing, and that is shown too."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[said(12, 55.5, 14)]))
+    window = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]
+    assert (window["turns"], window["costUsd"], window["quota"]["usedPercent"]) == (0, None, 55.5)
+    assert (window["pace"], window["projected"], window["firstTurn"]) == (None, None, None)
+
+
+async def test_the_quota_of_windows_that_are_over(opened: Opened) -> None:
+    """History keeps the most that was used of each window, beside its cost."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 3), said(4, 10, 8), said(5, 70, 8), said(6, 3, 100, "7d")]))
+    answer = await asked(pipeline, 30)
+    (over,) = answer["windows"]["5h"]["history"]
+    assert (over["quota"]["usedPercent"], over["costUsd"]) == (70, 0.015)
+    assert answer["windows"]["7d"]["current"]["quota"]["usedPercent"] == 3
+
+
+async def test_another_source_has_windows_of_its_own(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 10), spends("m2", 12, source="opencode"), said(12, 9, 14)]))
+    mine = (await asked(pipeline, 12.5))["windows"]["5h"]["current"]
+    other = (await asked(pipeline, 12.5, source="opencode"))["windows"]["5h"]["current"]
+    assert (mine["turns"], other["turns"], other["from"], other["quota"]) == (1, 1, at(12), None)
+
+
+async def test_unpriced_and_empty_turns(opened: Opened) -> None:
+    """What has no price is counted and said; what used nothing is no turn and begins no window."""
+    pipeline = await opened()
+    entries = [spends("m1", 10, model="nobody-knows"), spends("m0", 2, quality="empty")]
+    await pipeline.commit(Batch(entries=entries))
+    answer = await asked(pipeline, 11)
+    window = answer["windows"]["5h"]["current"]
+    assert (window["turns"], window["unpricedTurns"], window["costUsd"]) == (1, 1, None)
+    assert (window["pace"]["usdPerHour"], window["projected"]["costUsd"]) == (None, None)
+    assert answer["windows"]["5h"]["history"] == []
+
+
+@pytest.fixture
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_utc")
+async def test_budgets_are_told_with_what_is_left(opened: Opened) -> None:
+    """Spent, left and projected, for every budget that is set, over all sources."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 6), spends("m2", 7, source="opencode"), spends("m0", -3)]))
+    answer = await asked(pipeline, 12, {"daily": Decimal("0.02"), "monthly": Decimal(1)})
+    daily, monthly = answer["budgets"]
+    assert (daily["from"], daily["to"], daily["period"]) == (at(0), at(24), "daily")
+    assert (daily["spentUsd"], daily["leftUsd"], daily["projectedUsd"], daily["crossed"]) == (0.03, 0, 0.06, True)
+    assert (monthly["spentUsd"], monthly["leftUsd"], monthly["crossed"]) == (0.045, 0.955, False)
+    assert answer["crossed"] == ["daily"]

@@ -1,0 +1,115 @@
+"""What is said of a model's price: the rates by tier, whose list they are from, or why there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.pricing import PriceTable
+from burnd.pricing.pricefile import read_listing
+from burnd.queries.pricing import PricingParams, show
+from burnd.queries.view import Refusal, View
+
+SHIPPED = PriceTable.load()
+OWN = b"""{
+  "anthropic": {"models": {"claude-sonnet-4-5": {"cost": {"input": 1, "output": 2}},
+                           "claude-opus-5": {"cost": {"input": 9, "output": 9}, "fetched": "2026-11-01"}}},
+  "house": {"models": {"our-model": {"cost": {"input": 0, "output": 0}}}}
+}"""
+
+
+def shown(model: str, provider: str | None = None, prices: PriceTable = SHIPPED) -> dict[str, Any]:
+    view = View(None, prices, 0)  # type: ignore[arg-type]
+    return show(view, PricingParams(model=model, provider=provider))
+
+
+def test_rates_of_every_kind() -> None:
+    answer = shown("claude-sonnet-4-5-20250929")
+    assert answer["priced"] is True
+    assert answer["found"] == {
+        "provider": "anthropic",
+        "model": "claude-sonnet-4-5-20250929",
+        "list": "shipped",
+        "asOf": SHIPPED.as_of,
+        "retiredAfter": None,
+    }
+    assert answer["tiers"] == [
+        {
+            "over": 0,
+            "input": 3,
+            "output": 15,
+            "reasoning": 15,
+            "cacheRead": 0.3,
+            "cacheCreate5m": 3.75,
+            "cacheCreate1h": 6,
+        }
+    ]
+    assert answer["fast"][0]["input"] == 6
+    assert answer["searchUsd"] == 0.01
+
+
+def test_tiers() -> None:
+    """A model that costs more for a long context has a row for each size."""
+    answer = shown("gemini-2.5-pro")
+    assert [(tier["over"], tier["input"], tier["output"]) for tier in answer["tiers"]] == [
+        (0, 1.25, 10),
+        (200_000, 2.5, 15),
+    ]
+
+
+def test_a_retired_model_says_since_when() -> None:
+    assert shown("claude-3-opus-20240229")["found"]["retiredAfter"] == "2026-06-09"
+
+
+def test_where_it_was_looked_for() -> None:
+    """Who served it, who the name says served it, who makes it."""
+    assert shown("claude-opus-4.1", "github-copilot")["lookedIn"] == ["github-copilot", "anthropic"]
+    assert shown("us.anthropic.claude-opus-5")["lookedIn"] == ["amazon-bedrock", "anthropic"]
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "reason", "sold_by", "near"),
+    [
+        ("claude-opus-5-5", None, "no list has a model of this name", [], "claude-opus-5"),
+        ("claude-sonet-4-5", None, "no list has a model of this name", [], "claude-sonnet-4-5"),
+        ("qwen3-8b", "ollama", "it ran on your own machine", ["alibaba", "openrouter"], "qwen3-14b"),
+        ("claude-opus-5-5", "openrouter", "neither its provider nor its maker lists it", [], "claude-opus-5"),
+    ],
+)
+def test_unpriced_is_said_with_its_reason(
+    model: str, provider: str | None, reason: str, sold_by: list[str], near: str
+) -> None:
+    answer = shown(model, provider)
+    assert (answer["priced"], answer["reason"], answer["soldBy"]) == (False, reason, sold_by)
+    assert near in answer["near"]
+    assert "tiers" not in answer
+
+
+def test_who_sells_what_its_maker_does_not() -> None:
+    """A name that only resellers list can be priced once one of them is named."""
+    answer = shown("gpt-oss-120b")
+    assert answer["reason"] == "its maker does not sell it, and no provider is named"
+    sellers = answer["soldBy"]
+    assert "groq" in sellers
+    assert all(shown("gpt-oss-120b", seller)["priced"] for seller in sellers)
+
+
+def test_your_own_list_is_named_as_such() -> None:
+    prices = SHIPPED.under(read_listing(OWN, "own"))
+    assert shown("claude-sonnet-4-5", prices=prices)["found"]["list"] == "yours"
+    assert shown("claude-opus-5", prices=prices)["found"]["asOf"] == "2026-11-01"
+    assert shown("claude-haiku-4-5", prices=prices)["found"]["list"] == "shipped"
+    free = shown("our-model", "house", prices)
+    assert (free["priced"], free["tiers"][0]["input"]) == (True, 0)
+
+
+@pytest.mark.parametrize("model", ["", "  "])
+def test_no_name_is_refused(model: str) -> None:
+    with pytest.raises(Refusal):
+        shown(model)
+
+
+@pytest.mark.parametrize("model", ["x" * 5000, "\0", "/", "arn:aws:bedrock:::application-inference-profile/x", "é" * 9])
+def test_any_name_is_answered(model: str) -> None:
+    assert shown(model)["priced"] is False

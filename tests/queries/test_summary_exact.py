@@ -1,0 +1,88 @@
+"""Every summary is the sum of its turns, to the token and to the last digit of its cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnd.ledger.fold import Folded
+from burnd.paths import Home
+from tests.conftest import Opened
+from tests.queries import worlds
+from tests.queries.asking import PRICES, ask_summary
+from tests.queries.naive import Naive
+
+WAYS = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "agent", "source")
+ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
+FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
+
+filters = {
+    "since": worlds.times,
+    "until": worlds.times,
+    "project": st.sampled_from(("/code/a", "/code", "/code/b", "/elsewhere")),
+    "session": st.sampled_from(worlds.SESSIONS),
+    "workflow": st.sampled_from(worlds.VALUES),
+    "agent": st.sampled_from((*worlds.VALUES, "a1", "Explore")),
+    "tags": st.dictionaries(st.sampled_from(worlds.KEYS), st.sampled_from(worlds.VALUES), max_size=2),
+    "source": st.sampled_from(("claude-code", "opencode")),
+    "model": st.sampled_from(("claude-sonnet-4-5", "gpt-5", "gemini-2.5-pro")),
+    "branch": st.sampled_from(("main", "fix")),
+    "activity": st.sampled_from(("coding", "debugging", "testing")),
+}
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
+    """Every way of dividing, each under a few filters: under many, little would be left to add up."""
+    asked = []
+    for by in (*WAYS, "tag:persona", "tag:workflow"):
+        names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=2, unique=True))
+        chosen = {name: draw(filters[name]) for name in names}
+        zone = draw(st.sampled_from(ZONES))
+        asked.append((by, chosen | ({} if zone is None else {"tz": zone})))
+    return asked
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(worlds.deeds, questions())
+async def test_every_summary_is_the_sum_of_its_turns(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[Any]
+) -> None:
+    """Any way of dividing, under any filters, after any history, equals adding up the folded ledger turn by turn."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    naive = Naive(Folded(), await worlds.live(pipeline, history), PRICES)
+    naive = Naive(Folded(pipeline.journal.read()), [naive.turns[key] for key in naive.open], PRICES)
+    try:
+        for by, filters in asked:
+            if not _can_be_asked(naive, filters):
+                continue
+            answer = await ask_summary(pipeline.index, by=by, **filters)
+            expected = naive.summary(by, **filters)
+            assert answer["totals"] == expected["totals"], (by, filters)
+            assert {row["key"]: _fields(row) for row in answer["rows"]} == expected["rows"], (by, filters)
+            assert len(answer["rows"]) == len(expected["rows"])
+            assert answer["unpricedModels"] == expected["unpricedModels"]
+        everything = await ask_summary(pipeline.index)
+        said = everything["unlogged"]["usage"] if everything["unlogged"] else dict.fromkeys(naive.unlogged(), 0)
+        assert said == naive.unlogged()
+    finally:
+        await opener.close()
+
+
+def _fields(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name in FIELDS}
+
+
+def _can_be_asked(naive: Naive, filters: dict[str, Any]) -> bool:
+    """What names something that is not there, or a time that ends before it begins, is refused; see test_filters."""
+    known = {turn.session_id for turn in naive.turns.values()}
+    branches = {turn.git_branch for turn in naive.turns.values()}
+    return (
+        filters.get("since", -1) < filters.get("until", 1 << 60)
+        and filters.get("session", next(iter(known), None)) in known
+        and filters.get("branch", next(iter(branches), None)) in branches
+    )

@@ -1,0 +1,175 @@
+"""Random histories: turns that grow, are revised, change hands or are taken back; stamps, forks, children, totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from burnd.index.store import Change, OpenTurn
+from burnd.pipeline import Batch, Pipeline
+from burnd.records import Copy, Event, Overhead, Selector, ServerTools, Session, Subagent, Turn, Usage
+from burnd.records.times import to_iso
+from burnd.records.turn import Quality
+from tests.make import stamp
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+# Around a day on which Berlin's clocks are set back, and one on which they are set forward.
+AUTUMN, SPRING = 1_792_886_400_000, 1_774_742_400_000  # 2026-10-25 and 2026-03-29, 00:00 UTC
+SESSIONS = ("s0", "s1", "s2", "kid")
+MODELS = (
+    ("claude-code", "claude-sonnet-4-5-20250929", None),
+    ("opencode", "claude-sonnet-4-5", "anthropic"),
+    ("opencode", "gemini-2.5-pro", "google"),
+    ("claude-code", "claude-opus-9", None),
+    ("opencode", "gpt-5", "openai"),
+)
+PLACES = (("/code/a", "host.example/me/a"), ("/work/a", "host.example/me/a"), ("/code/b", None), (None, None))
+ACTIVITIES = ("coding", "debugging", "testing", None)
+BRANCHES = ("main", "fix", None)
+KEYS = ("workflowId", "workflow", "agentId", "parentAgentId", "persona")
+VALUES = ("x", "y")
+
+times = st.one_of(
+    st.integers(AUTUMN - 2 * DAY, AUTUMN + 3 * DAY),
+    st.integers(SPRING - DAY, SPRING + 2 * DAY),
+    st.integers(AUTUMN // DAY * 96 - 96, AUTUMN // DAY * 96 + 192).map(lambda quarter: quarter * 900_000),
+    st.integers(AUTUMN - 400 * DAY, AUTUMN + 400 * DAY),
+)
+tokens = st.one_of(st.just(0), st.integers(0, 3000), st.integers(190_000, 210_000))
+usages = st.builds(
+    Usage,
+    input=tokens,
+    output=tokens,
+    reasoning=st.integers(0, 50),
+    cache_read=tokens,
+    cache_create_5m=tokens,
+    cache_create_1h=st.integers(0, 100),
+)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> Turn:
+    source, model, provider = draw(st.sampled_from(MODELS))
+    project, key = draw(st.sampled_from(PLACES))
+    n = draw(st.integers(0, 7))
+    quality: Quality = draw(st.sampled_from(("final", "final", "partial", "empty")))
+    subagent = draw(st.sampled_from((None, None, Subagent(agent_id="a1", type="Explore"), Subagent(agent_id="a2"))))
+    has_edits = draw(st.sampled_from((None, False, True)))
+    return Turn(
+        source=source,
+        session_id=draw(st.sampled_from(SESSIONS)),
+        rail_id=subagent.agent_id or "main" if subagent else "main",
+        message_id=f"m{n}",
+        turn_index=n,
+        ts=to_iso(draw(times)),
+        model=model,
+        provider=provider,
+        project=project,
+        project_key=key,
+        git_branch=draw(st.sampled_from(BRANCHES)),
+        usage=Usage() if quality == "empty" else draw(usages),
+        speed=draw(st.sampled_from((None, None, "fast"))),
+        server_tools=draw(st.sampled_from((None, None, ServerTools(search=2, fetch=1)))),
+        subagent=subagent,
+        stop_reason=draw(st.sampled_from((None, "end_turn", "tool_use"))),
+        activity=draw(st.sampled_from(ACTIVITIES)),
+        has_edits=has_edits,
+        retries=draw(st.sampled_from((None, 0, 1))) if has_edits else None,
+        prompt_id=draw(st.sampled_from((None, "p1", "p2"))),
+        prompt_retries=draw(st.sampled_from((None, 0, 1, 2))),
+        quality=quality,
+    )
+
+
+@st.composite
+def stamps(draw: st.DrawFn) -> Any:
+    said = draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), min_size=1))
+    made = stamp(draw(st.integers(0, 5)), within=None, **said)
+    where = draw(st.sampled_from(("session", "session", "message", "range")))
+    if where == "message":
+        return msgspec.structs.replace(made, selector=_selector(message_id=f"m{draw(st.integers(0, 7))}"))
+    session_id = draw(st.sampled_from(SESSIONS))
+    if where == "session":
+        return msgspec.structs.replace(made, selector=_selector(session_id=session_id))
+    begin = draw(times)
+    span = {"fromTs": to_iso(begin), "toTs": to_iso(begin + draw(st.integers(1, 3 * DAY)))}
+    return msgspec.structs.replace(made, selector=_selector(session_id=session_id, range=span))
+
+
+def _selector(**facts: Any) -> Selector:
+    names = {"session_id": "sessionId", "message_id": "messageId", "range": "range"}
+    return msgspec.convert({names[name]: value for name, value in facts.items()}, Selector)
+
+
+others = st.one_of(
+    st.builds(
+        lambda child, parent: Session(session_id=child, source="opencode", parent_session_id=parent),
+        st.just("kid"),
+        st.sampled_from(("s0", "s1")),
+    ),
+    st.builds(
+        lambda model, n, session: Copy(
+            source=model[0], session_id=session, rail_id="main", message_id=f"m{n}", turn_index=n, ts=to_iso(AUTUMN)
+        ),
+        st.sampled_from(MODELS),
+        st.integers(0, 7),
+        st.sampled_from(SESSIONS),
+    ),
+    st.builds(
+        lambda session, ts, usage: Overhead(
+            source="claude-code", session_id=session, ts=to_iso(ts), models={"claude-sonnet-4-5-20250929": usage}
+        ),
+        st.sampled_from(SESSIONS),
+        times,
+        usages,
+    ),
+    st.builds(
+        lambda session, ts, name: Event(
+            source="claude-code", session_id=session, rail_id="main", id=f"e-{name}", ts=to_iso(ts), name=name
+        ),
+        st.sampled_from(SESSIONS),
+        times,
+        st.sampled_from(("interrupt", "api_error", "retry")),
+    ),
+)
+deeds = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.lists(st.one_of(turns(), turns(), turns(), stamps(), others), max_size=8)),
+        st.tuples(st.just("open"), st.lists(turns(), max_size=2)),
+        st.tuples(st.just("take back"), st.integers(0, 7)),
+    ),
+    max_size=8,
+)
+
+
+async def live(pipeline: Pipeline, history: list[Any]) -> list[Turn]:
+    """Lets a history happen; returns the turns that are still open at its end."""
+    still_open: dict[Any, Turn] = {}
+    for deed, what in history:
+        if deed == "commit":
+            await pipeline.commit(Batch(entries=what))
+            for entry in what:
+                if isinstance(entry, Turn):
+                    still_open.pop((entry.source, entry.message_id), None)
+        elif deed == "open":
+            shown = {(turn.source, turn.message_id): turn for turn in what}
+            await pipeline._apply(Change(open=[OpenTurn(turn, "claude-code", "/log") for turn in shown.values()]))
+            still_open |= shown
+        else:
+            gone = Turn(
+                source="opencode",
+                session_id="s0",
+                rail_id="main",
+                message_id=f"m{what}",
+                turn_index=what,
+                ts=to_iso(AUTUMN),
+                model="gpt-5",
+                usage=Usage(),
+                copy_of="m0",
+            )
+            await pipeline.commit(Batch(entries=[gone]))
+            still_open.pop(("opencode", f"m{what}"), None)
+    return list(still_open.values())

@@ -1,0 +1,40 @@
+"""Writes messages and forgets some of them until it is killed: `python -m tests.search.killed HOME FIRST`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import anyio
+import structlog
+
+from burnd.ledger.files import HomeLock, prepare_home
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import Batch, open_pipeline
+from burnd.search.searcher import Searcher
+from tests.make import text
+
+
+async def main() -> None:
+    home, begin = Home(Path(sys.argv[1])), int(sys.argv[2])
+    prepare_home(home.root)
+    lock = HomeLock(home.lock)
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=64, reserve=0)
+    searcher = Searcher(pipeline)
+    pipeline.listeners.append(searcher.landed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(searcher.run)
+        for i in range(begin, begin + 100_000):
+            words = f"apple n{i}" + " filler" * (i % 50)
+            await pipeline.commit(Batch(content=[text(f"m{i}", words, session_id=f"s{i % 7}")]))
+            if i % 50 == 49:
+                await pipeline.forget([f"s{i % 7}"])
+            print(i, flush=True)
+            await anyio.sleep(0.002)
+    lock.release()
+
+
+if __name__ == "__main__":
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    anyio.run(main)

@@ -1,0 +1,101 @@
+"""A home whose content can be searched, for tests: pipeline and searcher, opened and closed as a daemon would."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.pipeline import Batch, Pipeline
+from burnd.pricing import PriceTable
+from burnd.queries.search import SearchParams, search
+from burnd.queries.view import View
+from burnd.records import Content
+from burnd.records.codec import Entry
+from burnd.search import searcher as searching
+from burnd.search.engine import Engine
+from burnd.search.lookup import Lookup
+from burnd.search.searcher import Searcher
+from tests.conftest import Opened
+from tests.make import START_MS
+
+PRICES = PriceTable.load()
+
+
+class Library:
+    """A pipeline with its searcher. Made by `library`."""
+
+    def __init__(self, pipeline: Pipeline, searcher: Searcher) -> None:
+        self.pipeline = pipeline
+        self.searcher = searcher
+
+    async def add(self, *content: Content, entries: Sequence[Entry] = ()) -> None:
+        """Records content and waits until it can be found."""
+        await self.pipeline.commit(Batch(content=list(content), entries=list(entries)))
+        await self.calm()
+
+    async def calm(self) -> None:
+        with anyio.fail_after(20):
+            await self.searcher.calm()
+
+    @property
+    def engine(self) -> Engine:
+        assert self.searcher.engine is not None
+        return self.searcher.engine
+
+    async def search(self, query: str, **params: Any) -> dict[str, Any]:
+        lookup = Lookup(self.engine)
+        asked = SearchParams(query=query, **params)
+        return await self.pipeline.index.ask(
+            lambda db: search(View(db, PRICES, START_MS), lookup, self.searcher.recall, asked)
+        )
+
+    async def found(self, query: str, **params: Any) -> list[tuple[str, int | None]]:
+        """(session, message) of every hit."""
+        answer = await self.search(query, **params)
+        return [(hit["sessionId"], hit["msgIdx"]) for hit in answer["hits"]]
+
+    def holds(self, word: str) -> bool:
+        """Whether a word is in any file of the index, deleted or not."""
+        fields = ("user", "tool", "rest", "title", "summary")
+        return any(self.engine.searcher.doc_freq(field, word) for field in fields)
+
+    def files(self) -> list[Path]:
+        return [path for path in self.pipeline.home.search.rglob("*") if path.is_file()]
+
+
+async def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Waits until a condition holds; what it gives may have to be awaited."""
+    with anyio.fail_after(seconds):
+        while True:
+            found = check()
+            if await found if inspect.isawaitable(found) else found:
+                return
+            await anyio.sleep(0.005)
+
+
+@asynccontextmanager
+async def library(opened: Opened, mode: Any = "full", soon_s: float = 0.02) -> AsyncIterator[Library]:
+    """With commits that wait for less than they do in a daemon: most tests wait for them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searching, "SOON_S", soon_s)
+        async with _library(opened, mode) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _library(opened: Opened, mode: Any) -> AsyncIterator[Library]:
+    pipeline = await opened(mode)
+    searcher = Searcher(pipeline)
+    pipeline.listeners.append(searcher.landed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(searcher.run)
+        await until(lambda: searcher.engine is not None)
+        yield Library(pipeline, searcher)
+        tasks.cancel_scope.cancel()
+    await opened.close()

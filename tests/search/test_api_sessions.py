@@ -1,0 +1,293 @@
+"""Sessions of programs that call models themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from burnd import api_sessions
+from burnd.api_sessions import AppendParams, NewParams, SetParams
+from burnd.ledger.fold import Folded
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.sessions import exactly
+from burnd.queries.view import Missing, Refusal, View
+from burnd.recall import Recall
+from burnd.records import Turn, Usage
+from burnd.records.times import to_iso
+from tests.conftest import Opened
+from tests.dump import index_dump
+from tests.make import START_MS, at, text, turn
+from tests.search.library import PRICES
+
+USAGE = {"input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 4}
+PROMPT = {"id": "p1", "role": "user", "content": "please refactor the cron job"}
+CALL = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": "npm test"}}
+ANSWER = {
+    "id": "a1",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "usage": USAGE,
+    "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "sure"}, CALL],
+    "stopReason": "tool_use",
+}
+RESULT = {
+    "id": "r1",
+    "role": "tool",
+    "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "failed", "is_error": True}],
+}
+
+
+class Program:
+    """A program that records its own sessions. `now` may be moved."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.recall = Recall(pipeline.home.content)
+
+    async def ask(self, question: Any) -> Any:
+        return await self.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
+
+    async def new(self, **params: Any) -> str:
+        return await api_sessions.new(self.pipeline, NewParams(**{"agent": "me", "sender": "you"} | params))
+
+    async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
+        raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})
+        given = msgspec.json.decode(raw, type=AppendParams)
+        return await api_sessions.append(self.pipeline, self.ask, self.recall, given)
+
+    async def facts(self, session: str) -> dict[str, Any]:
+        found = await self.ask(lambda view: exactly(view, session))
+        facts: dict[str, Any] = found.facts
+        return facts
+
+    def turns(self) -> list[Turn]:
+        return sorted(Folded(self.pipeline.journal.read()).turns.values(), key=lambda t: (t.rail_id, t.turn_index))
+
+
+@pytest.fixture
+async def program(opened: Opened) -> AsyncIterator[Program]:
+    clock = [START_MS]
+
+    def now() -> int:
+        clock[0] += 1000
+        return clock[0]
+
+    made = Program(await opened(now=now))
+    yield made
+    made.recall.close()
+
+
+async def test_a_new_session_is_always_another_and_stays(program: Program, opened: Opened) -> None:
+    """Asked twice, there are two; with nothing said in them, they are there after a restart."""
+    first, second = await program.new(), await program.new(project="/p/x", source="openai-api", title="Mine")
+    assert first != second
+    again = Program(await opened())
+    facts = await again.facts(second)
+    assert (facts["agent"], facts["createdBy"], facts["title"], facts["project"]) == ("me", "you", "Mine", "/p/x")
+    assert facts["messageCount"] == 0
+    assert (await again.facts(first))["source"] is None
+
+
+async def test_what_is_appended_is_content_and_turns(program: Program) -> None:
+    """Messages are kept, answers with a model are turns with their usage, calls, sizes and label."""
+    session = await program.new(project="/p/x")
+    told = await program.append(session, PROMPT, ANSWER)
+    assert (told["appended"], told["known"]) == (2, 0)
+    (made,) = program.turns()
+    assert made.usage == Usage(input=9, output=3, cache_read=4)
+    assert (made.source, made.project, made.turn_index, made.quality) == ("anthropic-api", "/p/x", 0, "final")
+    assert [(call.name, call.target, call.is_error) for call in made.tool_calls] == [("Bash", "npm test", None)]
+    assert [(block.kind, block.bytes) for block in made.entered] == [("prompt", 28)]
+    assert [block.kind for block in made.made] == ["thinking", "text", "call"]
+    assert (made.prompt_id, made.prompt_words, made.activity) == ("p1", ("refactoring",), "testing")
+    kept = [(c.message_id, c.role, c.kind) for c in program.pipeline.content.read_content(session)]
+    assert kept == [
+        ("p1", "user", "text"),
+        ("a1", "assistant", "thinking"),
+        ("a1", "assistant", "text"),
+        ("a1", "assistant", "tool_use"),
+    ]
+
+
+async def test_a_result_is_noted_with_its_call(program: Program) -> None:
+    """What a call brought back belongs to the turn that made it, also when it comes later."""
+    session = await program.new()
+    await program.append(session, PROMPT, ANSWER)
+    await program.append(session, RESULT)
+    (made,) = program.turns()
+    assert made.tool_calls[0].is_error
+    assert made.tool_calls[0].result_hash
+    assert made.rev == 2
+    await program.append(session, ANSWER | {"id": "a2", "content": "next"})
+    assert [(block.kind, block.call_id) for block in program.turns()[1].entered] == [("result", "c1")]
+
+
+async def test_the_same_again_changes_nothing(program: Program) -> None:
+    """Sent twice, in one request or in two, a message is there once: in ledger, content and index."""
+    session = await program.new()
+    await program.append(session, PROMPT, ANSWER, RESULT, PROMPT)
+    end = program.pipeline.journal.end
+    before = await index_dump(program.pipeline.index)
+    facts = await program.facts(session)
+    for messages in ([PROMPT], [ANSWER], [RESULT, ANSWER], [PROMPT, ANSWER, RESULT]):
+        told = await program.append(session, *messages)
+        assert (told["appended"], told["known"]) == (0, len(messages))
+    assert program.pipeline.journal.end == end
+    assert await index_dump(program.pipeline.index) == before
+    assert await program.facts(session) == facts
+    assert facts["messageCount"] == 3
+
+
+async def test_late_usage_revises_the_turn(program: Program) -> None:
+    """An answer that is said again with other usage is the same turn, with what was said last."""
+    session = await program.new()
+    await program.append(session, PROMPT, ANSWER)
+    await program.append(session, ANSWER | {"usage": {"input_tokens": 9, "output_tokens": 30}})
+    (made,) = program.turns()
+    assert (made.rev, made.usage.output) == (2, 30)
+
+
+async def test_every_append_moves_the_session(program: Program) -> None:
+    """`updatedAt` and `messageCount` go up with each, whatever times the messages have."""
+    session = await program.new()
+    seen = [await program.facts(session)]
+    for n in range(3):
+        await program.append(session, PROMPT | {"id": f"p{n}", "ts": at(-100_000 + n)})
+        seen.append(await program.facts(session))
+    assert [facts["messageCount"] for facts in seen] == [0, 1, 2, 3]
+    times = [facts["updatedAt"] for facts in seen]
+    assert times == sorted(set(times))
+    assert seen[-1]["createdAt"] == at(-100_000)
+
+
+@pytest.mark.parametrize(
+    ("usage", "source"),
+    [
+        (USAGE, "anthropic-api"),
+        ({"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}, "openai-api"),
+        ({"promptTokenCount": 5, "candidatesTokenCount": 6}, "gemini-api"),
+    ],
+)
+async def test_the_source_is_told_by_the_usage(program: Program, usage: dict[str, Any], source: str) -> None:
+    """Whose API it was is seen in the first usage object, and stays."""
+    session = await program.new()
+    await program.append(session, PROMPT)
+    assert (await program.facts(session))["source"] is None
+    await program.append(session, ANSWER | {"usage": usage})
+    assert (await program.facts(session))["source"] == source
+    assert program.turns()[0].source == source
+
+
+async def test_turns_alone_are_counted(program: Program) -> None:
+    """Where only the usage is known, it is a turn without content; without usage it is an empty one."""
+    session = await program.new(source="openai-api")
+    await program.append(session, turns=[{"id": "t1", "model": "gpt-5", "usage": {"prompt_tokens": 3}}])
+    await program.append(session, turns=[{"id": "t2", "model": "gpt-5", "rail": "helper"}])
+    assert [(t.rail_id, t.usage.input, t.quality) for t in program.turns()] == [
+        ("helper", 0, "empty"),
+        ("main", 3, "final"),
+    ]
+
+
+async def test_turns_are_numbered_in_their_order(program: Program) -> None:
+    """Each rail counts for itself, over any number of requests."""
+    session = await program.new()
+    for n in range(6):
+        await program.append(session, ANSWER | {"id": f"a{n}", "rail": ("main", "side")[n % 2], "content": str(n)})
+    assert [(t.rail_id, t.turn_index) for t in program.turns()] == [("main", i) for i in range(3)] + [
+        ("side", i) for i in range(3)
+    ]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [PROMPT | {"id": " "}],
+        [PROMPT | {"id": "x" * 300}],
+        [PROMPT | {"rail": ""}],
+        [PROMPT | {"ts": "yesterday"}],
+        [PROMPT | {"content": 5}],
+        [PROMPT | {"content": [["x"]]}],
+        [PROMPT | {"usage": USAGE}],
+        [ANSWER | {"model": None}],
+        [ANSWER | {"usage": {"input_tokens": "x"}}],
+        [ANSWER | {"usage": {"tokens": 1}}],
+        [PROMPT, ANSWER, ANSWER | {"id": "a2", "usage": {"prompt_tokens": -1.5}}],
+    ],
+)
+async def test_what_makes_no_sense_is_refused_whole(program: Program, messages: list[dict[str, Any]]) -> None:
+    """Nothing of such a request is recorded, not even what would have been sound."""
+    session = await program.new()
+    end = program.pipeline.journal.end
+    with pytest.raises(Refusal):
+        await program.append(session, *messages)
+    assert program.pipeline.journal.end == end
+    assert list(program.pipeline.content.read_content(session)) == []
+
+
+async def test_sessions_of_others_are_not_added_to(program: Program) -> None:
+    """What a harness logs is recorded from its log; what is not there cannot be added to; one session, one source."""
+    await program.pipeline.commit(Batch(entries=[turn()], content=[text()]))
+    with pytest.raises(Refusal, match="claude-code"):
+        await program.append("s1", PROMPT)
+    with pytest.raises(Missing):
+        await program.append("nobody", PROMPT)
+    session = await program.new(source="openai-api")
+    with pytest.raises(Refusal, match="openai-api"):
+        await program.append(session, PROMPT, source="gemini-api")
+
+
+async def test_a_title_of_ones_own_wins(program: Program) -> None:
+    """Over the harness's, over an earlier one, for as long as it is not taken back."""
+    title = text("title:ai", "Harness title", role="system", kind="title")
+    await program.pipeline.commit(Batch(entries=[turn()], content=[text(), title]))
+    for given, expected in (("Mine", "Mine"), ("Other", "Other"), ("Mine", "Mine"), ("", "Harness title")):
+        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", title=given))
+        assert (await program.facts("s1"))["title"] == expected
+    await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
+    assert (await program.facts("s1"))["summary"] == "In short"
+
+
+@pytest.mark.parametrize("params", [{}, {"title": "x" * 600}, {"summary": "x" * 10_001}])
+async def test_an_unusable_title_is_refused(program: Program, params: dict[str, str]) -> None:
+    session = await program.new()
+    with pytest.raises(Refusal):
+        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id=session, **params))
+    with pytest.raises(Missing):
+        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
+
+
+@pytest.mark.parametrize("params", [{"agent": ""}, {"sender": " "}, {"agent": "x" * 300}, {"title": "x" * 600}])
+async def test_a_nameless_session_is_refused(program: Program, params: dict[str, str]) -> None:
+    with pytest.raises(Refusal):
+        await program.new(**params)
+
+
+@pytest.mark.parametrize("mode", ["hash-only", "off"])
+async def test_without_content_the_usage_is_recorded(opened: Opened, mode: str) -> None:
+    """In these modes nothing of what was said is kept, and everything else is the same, also the second time."""
+    program = Program(await opened(mode))
+    session = await program.new()
+    for _ in range(2):
+        await program.append(session, PROMPT, ANSWER, RESULT)
+    (made,) = program.turns()
+    assert made.usage.input == 9
+    assert made.tool_calls[0].is_error
+    assert (made.tool_calls[0].result_hash is None) == (mode == "off")
+    assert (await program.facts(session))["messageCount"] == 1
+    assert b"refactor the cron" not in program.pipeline.home.ledger.read_bytes()
+    program.recall.close()
+
+
+async def test_the_ledger_alone_gives_it_all_back(program: Program, opened: Opened) -> None:
+    """I3: with the index deleted, sessions made over the socket are what they were."""
+    session = await program.new(title="Mine")
+    await program.append(session, PROMPT, ANSWER, RESULT)
+    before = await index_dump(program.pipeline.index)
+    await program.pipeline.rebuild_index()
+    assert await index_dump(program.pipeline.index) == before
+    assert to_iso(START_MS) < (await program.facts(session))["updatedAt"]

@@ -1,0 +1,281 @@
+"""Finding messages again by their words, through the whole way from a batch to a hit."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from burnd.records import Content, File, Session
+from tests.conftest import Opened
+from tests.make import at, text, tool_result, tool_use, turn
+from tests.search.library import Library, library
+
+SAID = [
+    text("p1", "Please refactor the cron scheduler", role="user"),
+    text("t1", "pondering quaternions silently", kind="thinking"),
+    text("a1", "Zebra answer:\nfirstword of a line, naïve café"),
+    tool_use("u1", {"command": "grep -rn resolve_dirs(config) /srv/app/main.py", "depth": 4711}),
+    tool_result("r1", "Traceback: KeyError foo-bar\n  error[E0308] mismatched"),
+    tool_result("r2", [{"type": "text", "text": "blockwise getUserName HTTPServer"}]),
+    text("c1", "重构定时任务 完成 ✅"),
+    text("f1", "", text=None, role="user", kind="file", file=File(mime="text/plain", name="Quarterly_Report.pdf")),
+    text("s1", "You are a systemprompt", role="system"),
+    text("s2", "x-header: 1\nYou are helpful. " + "Be brief. " * 500 + "systemprompt", role="system"),
+    text("s3", '[{"name": "Read", "description": "systemprompt", "input_schema": {}}]', role="system"),
+    text("b1", "<bash-stdout>printedbyhand</bash-stdout>", role="system"),
+    text("long", "start " + "filler " * 3000 + "buriedneedle end"),
+]
+
+
+async def filled(lib: Library) -> None:
+    await lib.add(*SAID, entries=[turn("a1")])
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("scheduler", "p1"),
+        ("quaternions", "t1"),
+        ("firstword", "a1"),
+        ("naive", "a1"),
+        ("CAFÉ", "a1"),
+        ("resolve_dirs(config)", "u1"),
+        ("/srv/app/main.py", "u1"),
+        ("4711", "u1"),
+        ("foo-bar", "r1"),
+        ("error[E0308]", "r1"),
+        ("KeyError", "r1"),
+        ("getUserName", "r2"),
+        ("user name", "r2"),
+        ("getusername", "r2"),
+        ("server", "r2"),
+        ("定时", "c1"),
+        ("重", "c1"),
+        ("✅", "c1"),
+        ("quarterly", "f1"),
+        ("printedbyhand", "b1"),
+        ("buriedneedle", "long"),
+        ('"cron scheduler"', "p1"),
+        ("shceduler", "p1"),
+    ],
+)
+async def test_everything_said_is_found(opened: Opened, query: str, message: str) -> None:
+    """Prompts, answers, thoughts, arguments and results are found by any of their words, however they are written."""
+    async with library(opened) as lib:
+        await filled(lib)
+        (hit,) = (await lib.search(query))["hits"]
+        place = await lib.pipeline.index.rows("SELECT message_id FROM messages WHERE msg_idx = ?", (hit["msgIdx"],))
+        assert place == [(message,)]
+        (matched,) = [item for item in hit["window"] if item.get("match")]
+        assert matched["highlights"]
+
+
+@pytest.mark.parametrize(
+    "query", ["systemprompt", '"scheduler cron"', '"resolve config"', "nosuchwordatall", "keyword"]
+)
+async def test_what_was_not_said_is_not_found(opened: Opened, query: str) -> None:
+    """System prompts are not searched, a phrase in another order is not that phrase, and keys are no words."""
+    async with library(opened) as lib:
+        await lib.add(*SAID, tool_use("k1", {"keyword": True}))
+        assert await lib.found(query) == []
+
+
+async def test_a_query_without_words_finds_nothing(opened: Opened) -> None:
+    """Nothing, spaces and punctuation find nothing, and the answer says why."""
+    async with library(opened) as lib:
+        await filled(lib)
+        for query in ("", "   ", "?!", '""', "-> == !=", "(", '"', "* ?"):
+            answer = await lib.search(query)
+            assert answer["hits"] == []
+            assert "no word" in answer["note"]
+
+
+async def test_whatever_is_typed_is_words(opened: Opened) -> None:
+    """A thousand random strings, with every character that is syntax somewhere, never raise."""
+    rng = random.Random(11)
+    alphabet = "abcxyz019 \t\n\"'()[]{}<>*?+-~^:;!/\\|&%$#@=._,`\0\u200b\u2028é重ß🚀İ\ufffd"
+    syntax = ["AND", "OR", "NOT", "TO", "title:", "rest:*", "/re.*/", "a^2", '"a b"~3', "[1 TO 2]", "scheduler"]
+    async with library(opened) as lib:
+        await filled(lib)
+        for _ in range(1000):
+            letters = "".join(rng.choices(alphabet, k=rng.randrange(40)))
+            await lib.search(" ".join([letters, *rng.choices(syntax, k=rng.randrange(3))]))
+        await lib.search("word " * 20_000)
+
+
+async def test_a_hit_says_where_and_what(opened: Opened) -> None:
+    """Its session, rail and number, a score, the session's facts, and the messages around it in order."""
+    async with library(opened) as lib:
+        await filled(lib)
+        answer = await lib.search("firstword zebra")
+        (hit,) = answer["hits"]
+        assert (hit["sessionId"], hit["railId"], hit["msgIdx"]) == ("s1", "main", 2)
+        assert hit["score"] > 0
+        assert hit["meta"]["messageCount"] == len(SAID)
+        assert hit["meta"].keys() >= {"title", "createdAt", "updatedAt"}
+        assert [item["msgIdx"] for item in hit["window"]] == [0, 1, 2, 3, 4, 5, 6]
+        matched = hit["window"][2]
+        assert matched["match"]
+        assert matched["role"] == "assistant"
+        assert [matched["snippet"][a:b] for a, b in matched["highlights"]] == ["Zebra", "firstword"]
+        assert hit["window"][3]["toolName"] == "Read"
+        assert hit["window"][4]["toolName"] == "Read"
+
+
+async def test_one_hit_for_each_session_or_every_one(opened: Opened) -> None:
+    """By default the best message of each session; with `all`, every message that matches."""
+    async with library(opened) as lib:
+        await lib.add(
+            *[text(f"m{i}", "apple pie" if i else "apple", session_id=s) for s in ("s1", "s2") for i in range(4)]
+        )
+        assert sorted(await lib.found("apple")) == [("s1", 0), ("s2", 0)]
+        assert sorted(await lib.found("apple", all=True)) == [(s, i) for s in ("s1", "s2") for i in range(4)]
+
+
+async def test_windows_do_not_repeat(opened: Opened) -> None:
+    """No message is in two windows, however close the hits are, and every hit has its own match."""
+    async with library(opened) as lib:
+        await lib.add(*[text(f"m{i:02}", "apple" if i % 3 == 0 else "pear", ts=at(i)) for i in range(20)])
+        hits = (await lib.search("apple", all=True, before=9, after=9))["hits"]
+        shown = [item["msgIdx"] for hit in hits for item in hit["window"]]
+        assert len(shown) == len(set(shown)) == 20
+        assert all(sum("match" in item for item in hit["window"]) == 1 for hit in hits)
+
+
+@pytest.mark.parametrize("asked", [(10**9, 10**9), (10**9, 0), (0, 10**9), (-5, -5), (4, 4), (20, 3)])
+async def test_bounds_hold_whatever_is_asked(opened: Opened, asked: tuple[int, int]) -> None:
+    """Twenty hits, sixteen messages around each, 1,024 bytes of each: never more."""
+    before, after = asked
+    async with library(opened) as lib:
+        said = [text(f"m{i:03}", "äpple " * 400, session_id=f"s{i // 40}", ts=at(i)) for i in range(1000)]
+        await lib.add(*said)
+        hits = (await lib.search("apple", limit=10**9, before=before, after=after))["hits"]
+        assert len(hits) == 20
+        for hit in hits:
+            assert 1 <= len(hit["window"]) <= 16
+            assert all(len(item["snippet"].encode()) <= 1024 and item["truncated"] for item in hit["window"])
+        assert await lib.found("apple", limit=-3) == []
+
+
+async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
+    """Of two sessions that say the same, the one whose title or summary matches comes first."""
+    async with library(opened) as lib:
+        for session in ("a", "b", "c", "d"):
+            said = [text(f"m{i}", "the cron refactor went well", session_id=session) for i in range(3)]
+            await lib.add(*said, entries=[Session(session_id=session, source="claude-code")])
+        await lib.add(entries=[Session(session_id="b", source="claude-code", title="Cron refactor")])
+        await lib.add(text("title:ai", "About cron", session_id="c", role="system", kind="title"))
+        await lib.add(entries=[Session(session_id="d", source="claude-code", summary="refactor of the cron jobs")])
+        ranked = [session for session, _ in await lib.found("cron refactor")]
+        assert set(ranked[:2]) == {"b", "d"}
+        assert ranked[2:] == ["c", "a"]
+
+
+async def test_a_title_alone_is_found(opened: Opened) -> None:
+    """Words that only a title has find the session, which is shown from its beginning."""
+    async with library(opened) as lib:
+        said = [text("m1", "first words"), text("m2", "more")]
+        await lib.add(*said, entries=[Session(session_id="s1", source="x", title="Unicorn hunt")])
+        (hit,) = (await lib.search("unicorn"))["hits"]
+        assert hit["msgIdx"] == 0
+        title = hit["matchedTitle"]
+        assert [title["snippet"][a:b] for a, b in title["highlights"]] == ["Unicorn"]
+        assert [item["snippet"] for item in hit["window"]] == ["first words", "more"]
+        assert await lib.found("unicorn", role="user") == []
+
+
+FILTERED = [
+    (text("u", "apple", role="user", ts=at(0), session_id="one"), turn("x1", session_id="one", project="/p/one")),
+    (text("a", "apple", ts=at(100), session_id="two"), turn("x2", session_id="two", project="/p/two")),
+    (
+        tool_use("c", {"what": "apple"}, ts=at(200), session_id="three"),
+        turn("x3", session_id="three", project="/p/one/sub", source="opencode"),
+    ),
+    (tool_result("r", "apple", ts=at(300), session_id="three"), turn("x4", session_id="three", source="opencode")),
+]
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"project": "/p/one"}, {"one", "three"}),
+        ({"project": "/p/two"}, {"two"}),
+        ({"source": "opencode"}, {"three"}),
+        ({"source": "gemini-api"}, set()),
+        ({"since": at(150)}, {"three"}),
+        ({"until": at(150)}, {"one", "two"}),
+        ({"since": at(50), "until": at(150)}, {"two"}),
+        ({"role": "user"}, {"one"}),
+        ({"role": "assistant"}, {"two", "three"}),
+        ({"role": "tool_result"}, {"three"}),
+        ({"tool": "read"}, {"three"}),
+        ({"tool": "Bash"}, set()),
+        ({"session": "tw"}, {"two"}),
+        ({"session": "two", "project": "/p/one"}, set()),
+    ],
+)
+async def test_filters_narrow_the_hits(opened: Opened, filters: dict[str, Any], expected: set[str]) -> None:
+    """By project, harness, time, role, tool and session, alone or together."""
+    async with library(opened) as lib:
+        await lib.add(*[content for content, _ in FILTERED], entries=[entry for _, entry in FILTERED])
+        assert {session for session, _ in await lib.found("apple", **filters)} == expected
+
+
+async def test_a_result_is_found_by_its_tool(opened: Opened) -> None:
+    """What a call brought back is among what was found by the tool's name, also when it comes long after."""
+    async with library(opened) as lib:
+        await lib.add(tool_use("c", {"x": 1}), entries=[turn("c")])
+    async with library(opened) as lib:
+        await lib.add(tool_result("r", "apple"))
+        assert await lib.found("apple", tool="Read") == [("s1", 1)]
+
+
+async def test_a_message_that_grows_is_found_whole(opened: Opened) -> None:
+    """Lines of one message that come one after the other are one hit, with words of all of them."""
+    async with library(opened) as lib:
+        for n, words in enumerate(["alpha", "beta", "gamma"]):
+            await lib.add(text("m1", words, n=n), text(f"other{n}", "delta"))
+        for word in ("alpha", "beta", "gamma", '"alpha beta gamma"'):
+            assert await lib.found(word, all=True) == [("s1", 0)]
+
+
+async def test_a_very_long_message_is_searched_to_its_end(opened: Opened) -> None:
+    """However long a result is, its last word is found, and it is one hit."""
+    async with library(opened) as lib:
+        await lib.add(tool_result("r", "word " * 2_000_000 + "lastofall"), text("m", "beside"))
+        (hit,) = (await lib.search("lastofall word", all=True))["hits"]
+        assert "lastofall" in hit["window"][0]["snippet"]
+
+
+def _needle(n: int, kind: int) -> Content:
+    word = f"needle{n:04}"
+    if kind == 0:
+        return text(f"m{n}", f"please {word} now", role="user")
+    if kind == 1:
+        return text(f"m{n}", "x " * 900 + word, kind="thinking")
+    if kind == 2:
+        return tool_use(f"m{n}", {"deep": [{"er": f"path/{word}.py"}]})
+    if kind == 3:
+        return tool_result(f"m{n}", "line\n" * 500 + f"{word}()")
+    return text(f"m{n}", word)
+
+
+async def test_nothing_is_lost(opened: Opened) -> None:
+    """Every one of many planted words is found, whatever kind of message holds it: all of them, not most."""
+    async with library(opened) as lib:
+        needles = [_needle(n, n % 5) for n in range(500)]
+        for begin in range(0, 500, 50):
+            await lib.add(*needles[begin : begin + 50])
+        missed = [n for n in range(500) if await lib.found(f"needle{n:04}") != [("s1", n)]]
+        assert missed == []
+
+
+async def test_corrections_are_told(opened: Opened) -> None:
+    """A word that is nowhere is looked for as the known words it may have been meant to be, and that is said."""
+    async with library(opened) as lib:
+        await filled(lib)
+        answer = await lib.search("shceduler")
+        assert answer["corrected"] == {"shceduler": ["scheduler"]}
+        assert "corrected" not in await lib.search("scheduler")

@@ -1,0 +1,314 @@
+"""The search index against crashes, damage, prunes and rebuilds: it always comes back to what the content says."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.pipeline import Batch
+from burnd.records import Session
+from burnd.search import engine, searcher
+from burnd.search.searcher import Searcher
+from tests.conftest import Opened
+from tests.make import at, text, tool_result, turn
+from tests.search.library import Library, library, until
+
+SECRET = "xqzcanaryjv"
+
+
+async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
+    """From the batch that holds it, while others keep coming."""
+    async with library(opened, soon_s=searcher.SOON_S) as lib:
+        for i in range(5):
+            await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
+            await until(partial(lib.found, f"word{i}x"), 1)
+
+
+async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) -> None:
+    """What was committed stays; nothing is due after it."""
+    async with library(opened) as lib:
+        await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
+        folder = lib.engine.folder
+    async with library(opened) as lib:
+        assert lib.engine.folder == folder
+        assert lib.searcher.status() == searcher.SearchStatus("ready", 0)
+        assert len(await lib.found("apple", all=True)) == 10
+
+
+async def test_what_was_not_committed_is_taken_in_at_the_next_start(opened: Opened) -> None:
+    """Content that was recorded while search was not running, or before its commit, is not lost to it."""
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple"))
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m1", "apple"), text("m0", "more", n=1)]))
+    await opened.close()
+    async with library(opened) as lib:
+        await lib.calm()
+        assert len(await lib.found("apple", all=True)) == 2
+        assert await lib.found('"apple more"') == [("s1", 0)]
+
+
+async def test_a_commit_that_was_not_recorded_is_not_doubled(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the commit and the row that tells of it: the same messages are taken in again, once."""
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple"))
+
+        async def crashes(*_: Any) -> None:
+            raise OSError
+
+        monkeypatch.setattr(lib.searcher, "_remember", crashes)
+        monkeypatch.setattr(searcher, "FIRST_RETRY_S", 60)
+        await lib.pipeline.commit(Batch(content=[text("m1", "apple pear")]))
+        await until(lambda: lib.searcher.engine is None)
+    async with library(opened) as lib:
+        await lib.calm()
+        assert sorted(await lib.found("apple", all=True)) == [("s1", 0), ("s1", 1)]
+        assert lib.engine.searcher.num_docs == 2
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _break_meta(folder: Path) -> None:
+    next(folder.glob("*/meta.json")).write_text("{")
+
+
+def _cut_segments(folder: Path) -> None:
+    for path in folder.glob("*/*.term"):
+        path.write_bytes(path.read_bytes()[:10])
+
+
+def _other_layout(folder: Path) -> None:
+    (current,) = folder.iterdir()
+    current.rename(folder / "v0-old")
+
+
+def _stray(folder: Path) -> None:
+    shutil.copytree(next(folder.iterdir()), folder / "v1-stray")
+
+
+@pytest.mark.parametrize("harm", [_remove, _break_meta, _cut_segments, _other_layout, _stray])
+async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, harm: Any) -> None:
+    """Missing, damaged or of another layout: it is built from content, and nothing else is left in its folder."""
+    async with library(opened) as lib:
+        await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
+    harm(opened.home.search)
+    async with library(opened) as lib:
+        with anyio.fail_after(15):
+            while True:
+                try:
+                    if len(await lib.found("apple", all=True)) == 10:
+                        break
+                except (engine.Unusable, AssertionError):
+                    lib.searcher.damaged()
+                await anyio.sleep(0.05)
+        await lib.calm()
+        assert [path.name for path in opened.home.search.iterdir()] == [lib.engine.folder.name]
+
+
+async def test_an_older_copy_of_the_files_is_not_believed(opened: Opened) -> None:
+    """Files from a backup lack what came after: they are made anew."""
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple"))
+        await lib.add(text("m1", "apple"))
+    copy = opened.home.root / "copy"
+    shutil.copytree(opened.home.search, copy)
+    async with library(opened) as lib:
+        await lib.add(text("m2", "apple"))
+    shutil.rmtree(opened.home.search)
+    copy.rename(opened.home.search)
+    async with library(opened) as lib:
+        await lib.calm()
+        assert len(await lib.found("apple", all=True)) == 3
+
+
+async def test_the_index_database_may_be_made_anew(opened: Opened) -> None:
+    """Its rows get other numbers; search does not depend on them, running or stopped."""
+    async with library(opened) as lib:
+        for session in ("zz", "aa", "mm"):
+            await lib.add(*[text(f"m{i}", f"apple {session}{i}", session_id=session) for i in range(5)])
+        before = sorted(await lib.found("apple", all=True, limit=20))
+        await lib.pipeline.rebuild_index()
+        assert sorted(await lib.found("apple", all=True, limit=20)) == before
+        await lib.add(text("m9", "apple", session_id="mm"))
+    shutil.rmtree(opened.home.index)
+    async with library(opened) as lib:
+        await lib.calm()
+        assert sorted(await lib.found("apple", all=True, limit=20)) == sorted([*before, ("mm", 5)])
+
+
+async def fill_with_secret(lib: Library) -> None:
+    """A secret in every place that search knows, among much that is none."""
+    for i in range(5):
+        await lib.add(*[text(f"m{i}-{n}", f"innocent words {i} {n}", session_id="kept") for n in range(20)])
+        await lib.add(text(f"s{i}", f"the key is {SECRET}{i}", session_id="gone"))
+    await lib.add(
+        tool_result("r", "x" * 3000 + f" {SECRET}"),
+        text("title:ai", f"About {SECRET}", role="system", kind="title", session_id="gone"),
+        entries=[turn("s0", session_id="gone")],
+    )
+    await lib.add(tool_result("r", "x " * 3000 + SECRET, session_id="gone"))
+
+
+async def test_what_is_forgotten_is_gone_at_once_and_from_every_file(opened: Opened) -> None:
+    """A pruned session is no hit any more, and soon its words are in no file of the index."""
+    async with library(opened) as lib:
+        await fill_with_secret(lib)
+        assert lib.holds(SECRET)
+        await lib.pipeline.forget(["gone", "s1"])
+        assert await lib.found(SECRET) == []
+        assert await lib.found(f"{SECRET}3") == []
+        await lib.calm()
+        assert not any(lib.holds(f"{SECRET}{n}") for n in ("", 0, 1, 2, 3, 4))
+        assert len(await lib.found("innocent", all=True, limit=20)) == 20
+        assert [path.name for path in opened.home.search.iterdir()] == [lib.engine.folder.name]
+        for path in lib.files():
+            assert SECRET.encode() not in path.read_bytes()
+
+
+async def test_a_prune_that_a_crash_cut_short_is_finished(opened: Opened) -> None:
+    """Pruned while search was not running: the next start takes the words out."""
+    async with library(opened) as lib:
+        await fill_with_secret(lib)
+    pipeline = await opened()
+    await pipeline.forget(["gone", "s1"])
+    await pipeline.commit(Batch(content=[text("new", "apple", ts=at(7200), session_id="gone")]))
+    await opened.close()
+    async with library(opened) as lib:
+        await lib.calm()
+        assert not lib.holds(SECRET)
+        assert await lib.found("apple") == [("gone", 0)]
+
+
+async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old index goes on answering and taking in what is new until the other is whole."""
+    monkeypatch.setattr(searcher, "AT_ONCE", 1)
+    async with library(opened) as lib:
+        await lib.add(*[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(150)])
+        await lib.pipeline.forget(["s3"])
+        await until(lambda: lib.searcher.status().state == "rebuilding")
+        await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="s9", ts=at(3600))]))
+        await until(partial(lib.found, "brandnew"))
+        assert len(await lib.found("apple")) == 10
+        await lib.calm()
+        assert await lib.found("brandnew") == [("s9", 1)]
+        assert await lib.found("apple", session="s3") == []
+
+
+async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With everything still to be taken in, what is said now is found within a second."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(400)]))
+    monkeypatch.setattr(searcher, "AT_ONCE", 1)
+    async with library(opened) as lib:
+        assert lib.searcher.status().state == "catching-up"
+        await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="zz", ts=at(3600))]))
+        await until(partial(lib.found, "brandnew"), 1)
+        assert lib.searcher.status().state == "catching-up"
+        monkeypatch.setattr(searcher, "AT_ONCE", 1000)
+        await lib.calm()
+        assert lib.engine.searcher.num_docs == 401
+
+
+async def test_titles_follow_what_is_said_of_them(opened: Opened) -> None:
+    """A client's title wins over the harness's, a new one over an old one, and a prune takes the harness's away."""
+    async with library(opened) as lib:
+        await lib.add(text("m", "words"), text("title:ai", "Walrus", role="system", kind="title"))
+        assert await lib.found("walrus") == [("s1", 0)]
+        await lib.add(entries=[Session(session_id="s1", source="x", title="Penguin")])
+        assert await lib.found("walrus") == []
+        assert await lib.found("penguin") == [("s1", 0)]
+        await lib.pipeline.forget(["s1"])
+        await lib.calm()
+        assert await lib.found("penguin") == [("s1", None)]
+        assert not lib.holds("walrus")
+
+
+@pytest.mark.parametrize("mode", ["hash-only", "off"])
+async def test_without_content_there_is_nothing_to_search(opened: Opened, mode: str) -> None:
+    """In these modes no text comes anywhere near the index."""
+    async with library(opened, mode) as lib:
+        await lib.add(text("m", SECRET), entries=[turn("m")])
+        assert await lib.found(SECRET) == []
+        assert not lib.holds(SECRET)
+
+
+async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the library cannot be imported, search says so and the pipeline goes on."""
+    real = builtins.__import__
+
+    def importing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name in ("tantivy", "burnd.search.engine"):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+    pipeline = await opened()
+    found = Searcher(pipeline)
+    pipeline.listeners.append(found.landed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.run)
+        await pipeline.commit(Batch(content=[text("m", "apple")]))
+        await anyio.sleep(0.01)
+        assert found.engine is None
+        assert found.status().state == "unavailable"
+        assert "tantivy" in found.status().detail
+        tasks.cancel_scope.cancel()
+
+
+async def test_its_files_are_private(opened: Opened) -> None:
+    """Folders 0700 and files 0600, whatever the umask."""
+    before = os.umask(0)
+    try:
+        async with library(opened) as lib:
+            await lib.add(*[text(f"m{i}", "apple") for i in range(10)])
+            assert {stat.S_IMODE(path.stat().st_mode) for path in lib.files()} == {0o600}
+            assert stat.S_IMODE(lib.engine.folder.stat().st_mode) == 0o700
+    finally:
+        os.umask(before)
+
+
+async def test_it_lets_go_of_its_writer_when_idle(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With nothing to do its memory and threads are given back, and taken again when there is."""
+    monkeypatch.setattr(searcher, "IDLE_S", 0.01)
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple"))
+        await until(lambda: lib.engine._writer is None)
+        await lib.add(text("m1", "apple"))
+        assert len(await lib.found("apple", all=True)) == 2
+
+
+def killed_after(home: Path, begin: int, seconds: float) -> int:
+    """Runs the writer from that message on and kills it; returns with which to go on."""
+    command = [sys.executable, "-m", "tests.search.killed", str(home), str(begin)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(seconds)
+        child.send_signal(signal.SIGKILL)
+        return begin + len(child.stdout.read().split()) + 2
+
+
+async def test_kill_nine_anywhere_loses_and_doubles_nothing(opened: Opened) -> None:
+    """Killed again and again while it writes: the next start has exactly the messages that the content has."""
+    done = 0
+    for seconds in (0.3, 0.55, 0.9, 0.35, 1.2):
+        done = killed_after(opened.home.root, done, seconds)
+    async with library(opened) as lib:
+        await lib.calm()
+        kept = await lib.pipeline.index.rows("SELECT count(DISTINCT session || rail || message_id) FROM messages")
+        assert lib.engine.searcher.num_docs == kept[0][0]
+        assert done > 100

@@ -1,0 +1,79 @@
+"""Passages: what of a text is shown around what was found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from burnd.search.passages import SNIPPET_BYTES, Spotter, folded, passage
+
+
+def test_a_short_text_is_shown_whole() -> None:
+    """What fits is not cut, and the words found in it are marked."""
+    text = "  the cron job runs twice\n"
+    shown = passage(text, Spotter(["cron"]).spots(text))
+    assert shown.text == "the cron job runs twice"
+    assert not shown.truncated
+    assert [shown.text[a:b] for a, b in shown.highlights] == ["cron"]
+
+
+def test_the_passage_around_the_words_is_shown() -> None:
+    """Of a long text the part with the most different words that were looked for."""
+    text = "alpha " + "filler " * 1000 + "here alpha meets beta " + "filler " * 1000 + "beta"
+    shown = passage(text, Spotter(["alpha", "beta"]).spots(text))
+    assert "alpha meets beta" in shown.text
+    assert shown.truncated
+    assert shown.text.startswith("…")
+    assert shown.text.endswith("…")
+    assert len(shown.text.encode()) <= SNIPPET_BYTES
+    assert [shown.text[a:b] for a, b in shown.highlights] == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("getUserName and user_name", ["user", "name"], ["User", "Name", "user", "name"]),
+        ("username", ["user"], []),
+        ("HTTPServer", ["server", "http"], ["HTTP", "Server"]),
+        ("Crème BRÛLÉE", ["creme", "brulee"], ["Crème", "BRÛLÉE"]),
+        ("重构定时任务", ["定时"], ["定时"]),
+        ("ok ✅ done", ["✅"], ["✅"]),
+        ("a.b(c)", ["b"], ["b"]),
+    ],
+)
+def test_words_are_marked_where_they_stand(text: str, words: list[str], expected: list[str]) -> None:
+    """Whole words and parts of camelCase ones are marked, in whatever case and with whatever accents."""
+    assert [text[a:b] for a, b in Spotter(words).spots(text)] == expected
+
+
+@pytest.mark.parametrize(
+    ("phrase", "text", "stands"),
+    [
+        ("step three", "Step  three of", True),
+        ("step three", "step-three", True),
+        ("step three", "three step", False),
+        ("step three", "step and three", False),
+        ("step three", "misstep three", False),
+        ("step three", "step threefold", False),
+        ("resolve_dirs(config)", "call resolve_dirs( config ) now", True),
+        ("定时任务", "重构定时任务", True),
+        ("定时 任务", "定时任务", True),
+        ("ship it 🚀", "ship it 🚀 now", True),
+        ("été naïf", "Ete naif", True),
+    ],
+)
+def test_a_phrase_stands_in_a_row(phrase: str, text: str, stands: bool) -> None:
+    """Its words are next to each other, in order, with nothing but punctuation between them."""
+    assert Spotter([], [phrase]).has_phrases(text) is stands
+
+
+@given(st.text(max_size=3000), st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=9), max_size=2))
+def test_any_text_makes_a_passage_within_bounds(text: str, words: list[str], phrases: list[str]) -> None:
+    """Nothing that is typed or shown breaks the limit or the marks."""
+    spotter = Spotter(words, phrases)
+    spotter.has_phrases(text)
+    shown = passage(text, spotter.spots(text), 64)
+    assert len(shown.text.encode("utf-8", "replace")) <= 64
+    assert all(0 <= a < b <= len(shown.text) for a, b in shown.highlights)
+    assert len(folded(text)) == len(text)

@@ -1,0 +1,250 @@
+"""Sessions listed and read: facts, pages, bounds, and what is said when nothing is retained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
+from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
+from burnd.queries.view import Missing, Refusal, View
+from burnd.recall import Recall
+from burnd.records import File, Session
+from burnd.records.content import LEAF
+from tests.conftest import Opened
+from tests.make import START_MS, at, text, tool_result, tool_use, turn
+from tests.search.library import PRICES
+
+
+async def listed(pipeline: Pipeline, **params: Any) -> dict[str, Any]:
+    return await pipeline.index.ask(lambda db: list_sessions(View(db, PRICES, START_MS), ListParams(**params)))
+
+
+async def known(pipeline: Pipeline, name: str) -> dict[str, Any]:
+    return await pipeline.index.ask(lambda db: meta(View(db, PRICES, START_MS), MetaParams(id=name)))
+
+
+async def read(pipeline: Pipeline, name: str, **params: Any) -> dict[str, Any]:
+    recall = Recall(pipeline.home.content)
+    try:
+        asked = MessagesParams(id=name, **params)
+        return await pipeline.index.ask(lambda db: messages(View(db, PRICES, START_MS), recall, asked))
+    finally:
+        recall.close()
+
+
+def ids(answer: dict[str, Any]) -> list[str]:
+    return [session["sessionId"] for session in answer["sessions"]]
+
+
+async def filled(pipeline: Pipeline) -> None:
+    for n, source in enumerate(["claude-code", "opencode", "claude-code"]):
+        name, ts = f"session-{n}", at(n * 100)
+        facts = {"session_id": name, "source": source, "project": f"/p/{n % 2}", "ts": ts}
+        await pipeline.commit(
+            Batch(
+                entries=[turn(f"m{n}", **facts), Session(session_id=name, source=source, agent=f"agent-{n}")],
+                content=[text(f"m{n}", f"words {n}", session_id=name, ts=ts)],
+            )
+        )
+
+
+async def test_the_latest_come_first_and_pages_join(opened: Opened) -> None:
+    """Page after page, every session is there once, those written last first."""
+    pipeline = await opened()
+    await filled(pipeline)
+    whole = ids(await listed(pipeline))
+    assert whole == ["session-2", "session-1", "session-0"]
+    paged, token = [], None
+    while True:
+        page = await listed(pipeline, limit=1, next=token)
+        paged += ids(page)
+        token = page.get("next")
+        if token is None:
+            break
+    assert paged == whole
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"source": "opencode"}, ["session-1"]),
+        ({"source": "gemini-api"}, []),
+        ({"project": "/p/0"}, ["session-2", "session-0"]),
+        ({"agent": "agent-1"}, ["session-1"]),
+        ({"since": at(50)}, ["session-2", "session-1"]),
+        ({"until": at(150)}, ["session-1", "session-0"]),
+        ({"since": at(50), "until": at(150)}, ["session-1"]),
+        ({"limit": 10**9}, ["session-2", "session-1", "session-0"]),
+        ({"limit": -1}, ["session-2"]),
+    ],
+)
+async def test_filters_narrow_the_list(opened: Opened, filters: dict[str, Any], expected: list[str]) -> None:
+    pipeline = await opened()
+    await filled(pipeline)
+    assert ids(await listed(pipeline, **filters)) == expected
+
+
+async def test_a_row_says_what_is_known(opened: Opened) -> None:
+    """Facts, times, how many messages; costs where they are asked for; never what was said."""
+    pipeline = await opened()
+    await filled(pipeline)
+    row = (await listed(pipeline, costs=True, limit=1))["sessions"][0]
+    assert row["messageCount"] == 1
+    assert row["updatedAt"] == at(200)
+    assert (row["turns"], row["costUsd"]) == (1, pytest.approx(0.0006))
+    assert "costUsd" not in (await listed(pipeline))["sessions"][0]
+    assert "words" not in repr(row)
+
+
+async def test_summaries_of_other_sessions_are_no_session(opened: Opened) -> None:
+    """A file that only held titles for other files' lines is not listed, and not found by its beginning."""
+    pipeline = await opened()
+    await filled(pipeline)
+    leaf = text(LEAF + "uuid", "About something", session_id="leaf-only", role="system", kind="summary")
+    await pipeline.commit(Batch(content=[leaf]))
+    assert "leaf-only" not in ids(await listed(pipeline))
+    with pytest.raises(Missing):
+        await known(pipeline, "leaf")
+
+
+async def test_a_session_is_found_by_its_beginning(opened: Opened) -> None:
+    """By its id, or by as much of it as is only its own; else the answer says what would be enough."""
+    pipeline = await opened()
+    await filled(pipeline)
+    assert (await known(pipeline, "session-1"))["sessionId"] == "session-1"
+    assert (await known(pipeline, "session-2"))["rails"] == [{"railId": "main", "messages": 1}]
+    with pytest.raises(Refusal, match="more than one") as several:
+        await known(pipeline, "sess")
+    assert "session-0, session-1" in several.value.hint
+    for name in ("x", "session_1", "%"):
+        with pytest.raises(Missing):
+            await known(pipeline, name)
+    with pytest.raises(Refusal):
+        await known(pipeline, "")
+
+
+@pytest.mark.parametrize("token", ["", "x", "1", ".s", "1e9.s", "99999999999999999999.s"])
+async def test_a_strange_token_is_refused(opened: Opened, token: str) -> None:
+    pipeline = await opened()
+    with pytest.raises(Refusal):
+        await listed(pipeline, next=token)
+
+
+async def test_messages_are_given_back_as_they_were(opened: Opened) -> None:
+    """Texts, calls, results and files, small or large, with what each turn cost."""
+    pipeline = await opened()
+    large = "much " * 5000
+    await pipeline.commit(
+        Batch(
+            entries=[turn("a1")],
+            content=[
+                text("p1", "ask", role="user"),
+                text("a1", large[:3000], kind="thinking"),
+                tool_use("a1", {"file_path": "/x", "large": large[:2000]}, b=1),
+                tool_result("r1", [{"type": "text", "text": "block"}]),
+                text(
+                    "f1",
+                    "",
+                    text=None,
+                    role="user",
+                    kind="file",
+                    file=File(mime="image/png", name="x.png", data=b"\0" * 99),
+                ),
+            ],
+        )
+    )
+    answer = await read(pipeline, "s1")
+    assert (answer["total"], answer["retained"], answer["railId"]) == (4, True, "main")
+    prompt, made, result, image = answer["messages"]
+    assert prompt["blocks"] == [{"kind": "text", "text": "ask"}]
+    assert made["blocks"][0]["text"] == large[:3000]
+    assert made["blocks"][1]["toolUse"]["input"] == {"file_path": "/x", "large": large[:2000]}
+    assert made["turn"]["costUsd"] == pytest.approx(0.0006)
+    assert result["blocks"][0]["toolResult"]["content"] == [{"type": "text", "text": "block"}]
+    assert result["blocks"][0]["toolResult"]["toolName"] == "Read"
+    assert image["blocks"][0]["file"] == {"mime": "image/png", "name": "x.png", "bytes": 99}
+
+
+async def test_a_page_is_bounded_whatever_is_asked(opened: Opened) -> None:
+    """In messages and in bytes; what is cut says so, and the pages join."""
+    pipeline = await opened()
+    said = [text(f"m{i:03}", "äx" * 40_000, ts=at(i)) for i in range(30)]
+    said += [text("z", "small", n=n, ts=at(99)) for n in range(1000)]
+    await pipeline.commit(Batch(content=said))
+    found, offset = [], 0
+    while True:
+        page = await read(pipeline, "s1", offset=offset, limit=10**9, block_bytes=10**9)
+        assert len(msgspec.json.encode(page)) < PAGE_BYTES + 300_000
+        found += page["messages"]
+        if "next" not in page:
+            break
+        offset = page["next"]
+    assert [message["msgIdx"] for message in found] == list(range(31))
+    block = found[0]["blocks"][0]
+    assert block["truncated"]
+    assert len(block["text"].encode()) <= BLOCK_BYTES
+    assert found[-1]["blocksLeftOut"] == 600
+    few = await read(pipeline, "s1", offset=-5, limit=-5, block_bytes=-5)
+    assert len(few["messages"]) == 1
+    assert (await read(pipeline, "s1", offset=10**9))["messages"] == []
+
+
+async def test_rails_are_read_one_by_one(opened: Opened) -> None:
+    """The main conversation unless another is named; one that is not there is said to be missing."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m1", "main words"), text("m2", "side words", rail_id="agent7")]))
+    answer = await read(pipeline, "s1", rail="agent7")
+    assert [message["messageId"] for message in answer["messages"]] == ["m2"]
+    assert [rail["railId"] for rail in answer["rails"]] == ["main", "agent7"]
+    with pytest.raises(Missing):
+        await read(pipeline, "s1", rail="nobody")
+
+
+async def test_turns_outlive_their_content(opened: Opened) -> None:
+    """Pruned or never kept: the page says which, and still lists the turns with their cost."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("m1")], content=[text("m1", "words")]))
+    await pipeline.forget(["s1"])
+    answer = await read(pipeline, "s1")
+    assert (answer["retained"], answer["why"]) == (False, "content not retained: it was pruned")
+    assert answer["messages"][0]["turn"]["costUsd"] == pytest.approx(0.0006)
+    await opened.close()
+    pipeline = await opened("off")
+    await pipeline.commit(Batch(entries=[turn("m9", session_id="s9")], content=[text("m9", "words", session_id="s9")]))
+    answer = await read(pipeline, "s9")
+    assert "never kept" in answer["why"]
+    assert answer["total"] == 1
+
+
+async def test_a_lost_blob_is_said(opened: Opened) -> None:
+    """What cannot be given back is not made up."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m1", "x" * 5000), tool_result("r1", "y" * 5000)]))
+    await opened.close()
+    opened.home.blobs.unlink()
+    pipeline = await opened()
+    first, second = (await read(pipeline, "s1"))["messages"]
+    assert first["blocks"] == [{"kind": "text", "lost": "missing"}]
+    assert second["blocks"][0]["lost"] == "missing"
+
+
+async def test_reading_goes_on_while_content_is_pruned(opened: Opened) -> None:
+    """A pack that was written anew under its number is not mistaken for the one of before."""
+    pipeline = await opened()
+    recall = Recall(pipeline.home.content)
+    said = [text(f"m{i}", f"{i}" * 3000, session_id=f"s{i % 2}") for i in range(6)]
+    await pipeline.commit(Batch(content=said))
+
+    async def texts(session: str) -> list[Any]:
+        asked = MessagesParams(id=session)
+        found = await pipeline.index.ask(lambda db: messages(View(db, PRICES, START_MS), recall, asked))
+        return [message["blocks"][0]["text"] for message in found["messages"]]
+
+    assert await texts("s1") == [str(i) * 3000 for i in (1, 3, 5)]
+    await pipeline.forget(["s0"])
+    assert await texts("s1") == [str(i) * 3000 for i in (1, 3, 5)]
+    recall.close()

@@ -1,0 +1,23 @@
+"""A daemon whose event loop a client can block."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from burnd.server.method import Method, NoParams
+from burnd.server.methods import METHODS
+from burnd.server.service import Service
+
+
+async def block(_service: Service, _params: NoParams) -> dict[str, Any]:
+    time.sleep(2)
+    return {}
+
+
+METHODS["block"] = Method(NoParams, block)
+
+if __name__ == "__main__":
+    from burnd.cli import main
+
+    raise SystemExit(main())

@@ -1,0 +1,25 @@
+"""Fixtures for tests of the socket: a home with a short path, and a daemon that answers there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from burnd.paths import Home
+from tests.server.wire import Daemon, running
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    """Below a folder of its own with a short name: a socket's path may have few bytes."""
+    with tempfile.TemporaryDirectory(prefix="burnd-") as folder:
+        yield Home(Path(folder) / "home")
+
+
+@pytest.fixture
+def daemon(home: Home) -> Iterator[Daemon]:
+    with running(home) as daemon:
+        yield daemon

@@ -1,0 +1,60 @@
+"""What docs/protocol.md shows, and a home in which every request it shows can be asked."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnd.paths import Home
+from burnd.records import Session
+from burnd.records.codec import encode
+from tests.readers.transcript import Transcript, call, text
+from tests.server.logs import write
+
+DOCS = Path(__file__).parents[2] / "docs" / "protocol.md"
+SESSION = "0f9c1d2e-6b7a-4c3d-8e5f-001122334455"
+OTHER = "7d1b0a5c-2e4f-4a6b-9c8d-665544332211"
+OWN = "5a0c8a52-1f0e-4d0c-9b1e-0d6f5f6a7b8c"
+_SECTION = re.compile(r"^### `([a-z_.]+)`$", re.MULTILINE)
+_BLOCK = re.compile(r"^```json\n(.*?)\n```$", re.MULTILINE | re.DOTALL)
+
+
+class Shown(NamedTuple):
+    """A method as the page shows it: a request, its answer, and what else is said on the way."""
+
+    method: str
+    request: dict[str, Any]
+    answer: dict[str, Any]
+    notifications: list[dict[str, Any]]
+
+
+def shown() -> list[Shown]:
+    """Every method on the page, in its order."""
+    sections = _SECTION.split(DOCS.read_text())[1:]
+    return [_of(name, body) for name, body in zip(sections[::2], sections[1::2], strict=True)]
+
+
+def _of(name: str, body: str) -> Shown:
+    request, *others = [json.loads(block) for block in _BLOCK.findall(body)]
+    (answer,) = [other for other in others if "id" in other]
+    return Shown(name, request, answer, [other for other in others if "id" not in other])
+
+
+def furnish(home: Home) -> None:
+    """Three sessions: one with a tool call, one that is soon forgotten, one of a program that calls models itself."""
+    home.root.mkdir(mode=0o700)
+    home.ledger.write_bytes(encode(Session(session_id=OWN, source="", agent="summarizer", created_by="nightly")))
+    home.ledger.chmod(0o600)
+    log = Transcript(session=SESSION)
+    log.prompt("find the bug")
+    log.calls("msg_01A", call("toolu_1", "Read", file_path="/home/dev/app/main.py"), model="claude-sonnet-4-5")
+    log.result("toolu_1", "print('hello')")
+    usage = {"cache_read_input_tokens": 12000, "cache_creation_input_tokens": 800}
+    log.says("msg_01B", text("it is in line 1"), model="claude-sonnet-4-5", usage=usage)
+    write(home, log, SESSION)
+    other = Transcript(session=OTHER, prefix="o")
+    other.prompt("the password is hunter2")
+    other.says("msg_02A", text("please do not tell me"), model="claude-sonnet-4-5")
+    write(home, other, OTHER)

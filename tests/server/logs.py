@@ -1,0 +1,34 @@
+"""Transcripts where a daemon under test looks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from burnd.paths import Home
+from tests.readers.transcript import Transcript, text
+
+PROJECT = "/home/dev/app"
+
+
+def projects(home: Home) -> Path:
+    """Where Claude Code keeps its sessions for the user that the daemon under test belongs to."""
+    return home.root.parent / ".claude" / "projects"
+
+
+def write(home: Home, transcript: Transcript, session: str, root: Path | None = None) -> None:
+    """Appends the lines that were not written yet."""
+    folder = (root or projects(home)) / "-home-dev-app"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{session}.jsonl").open("ab") as file:
+        file.write(b"".join(line + b"\n" for line in transcript.lines))
+    transcript.lines.clear()
+
+
+def conversation(session: str, *answers: str, prompt: str = "hello", prefix: str = "", **envelope: Any) -> Transcript:
+    """A prompt and answers to it, with ids that are the session's own."""
+    log = Transcript(session=session, prefix=f"{prefix or session}-u", **envelope)
+    log.prompt(prompt)
+    for n, words in enumerate(answers):
+        log.says(f"{prefix or session}-m{n}", text(words), output=7)
+    return log

@@ -1,0 +1,12 @@
+"""A daemon with short intervals, for tests that would have to wait for half a minute otherwise."""
+
+from __future__ import annotations
+
+from burnd.server import listener
+
+listener.LOOK_EVERY_S = 0.2
+
+if __name__ == "__main__":
+    from burnd.cli import main
+
+    raise SystemExit(main())

@@ -1,0 +1,27 @@
+"""A daemon in which something hangs when it is told to stop, and whose hard limit is short."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from burnd import daemon
+from burnd.pipeline import Pipeline
+
+daemon.STOP_S = 2.0
+
+
+async def close(_self: Pipeline) -> None:
+    import anyio.to_thread
+
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(time.sleep, 60)
+
+
+hanging: Any = close
+Pipeline.close = hanging  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    from burnd.cli import main
+
+    raise SystemExit(main())

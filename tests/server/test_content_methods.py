@@ -1,0 +1,205 @@
+"""Content over the socket: read in pages, pruned by age, forgotten at once and everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.finding import Finding, Stopped
+from burnd.paths import Home
+from burnd.pipeline import Batch
+from burnd.records import Session
+from tests.conftest import Opened
+from tests.make import at, text, tool_result, tool_use, turn
+from tests.readers.transcript import Transcript, call
+from tests.readers.transcript import text as said
+from tests.server.logs import conversation, write
+from tests.server.wire import Daemon, running
+
+
+def pages(daemon: Daemon, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    with daemon.wire() as wire:
+        while True:
+            page = wire.call("content.read", offset=len(found), **params)
+            found += page["records"]
+            if page["next"] is None:
+                assert len(found) == page["total"]
+                return found
+            assert page["next"] == len(found)
+
+
+def test_content_is_read_in_pages(home: Home) -> None:
+    """Everything once and in its original text, whatever the size of the page."""
+    long = "long " * 1000
+    write(home, conversation("s1", "first", long, *(f"answer {n}" for n in range(20)), prompt="the question"), "s1")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        everything = pages(daemon, session="s1")
+        assert [record["text"] for record in everything][:3] == ["the question", "first", long]
+        for size in (1, 5, 500):
+            assert pages(daemon, session="s1", limit=size) == everything
+        (one,) = pages(daemon, session="s1", message="s1-m1")
+        assert one["text"] == long
+        assert wire.error("content.read", session="s1", message="none")["data"]["name"] == "not_found"
+        assert wire.error("content.read", session="none")["data"]["name"] == "not_found"
+        assert wire.error("content.read", session="s1", limit=501)["data"]["name"] == "refused"
+
+
+def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
+    """F71: no answer grows beyond what a client takes; many long ones make short pages."""
+    log = Transcript(session="s1")
+    log.prompt("x" * (3 << 20))
+    for n in range(8):
+        log.says(f"m{n}", said("y" * (900 << 10)))
+    log.calls("m9", call("c", "Bash", command="z" * (2 << 20)))
+    write(home, log, "s1")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        records = pages(daemon, session="s1", limit=500)
+        assert len(records) == 10
+        assert (records[0]["truncated"], len(records[0]["text"])) == (True, 1 << 20)
+        assert records[0]["bytes"] > 3 << 20
+        assert "truncated" not in records[1]
+        assert isinstance(records[9]["toolUse"]["input"], str)
+
+
+def test_prune_tells_and_then_does(home: Home) -> None:
+    """A dry run says what would go; the command does it; usage stays."""
+    for session, day in (("old", b"2020-01-01T"), ("new", b"2099-01-01T")):
+        log = conversation(session, session * 2000, "shared" * 1000)
+        log.lines = [line.replace(b"2026-11-16T", day) for line in log.lines]
+        write(home, log, session)
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        before = wire.call("status")["ledger"]["turns"]
+        told = wire.call("content.prune", olderThanDays=30, dryRun=True)
+        assert (told["files"], told["dryRun"]) == (1, True)
+        assert 6000 < told["bytes"] < 9000, "what another session needs stays"
+        assert wire.call("content.read", session="old")["total"] == 3
+        assert wire.call("content.prune", olderThanDays=30)["files"] == 1
+        assert wire.call("content.read", session="old")["kept"] == "pruned"
+        assert wire.call("content.read", session="new")["kept"] == "yes"
+        assert wire.call("status")["ledger"]["turns"] == before
+        assert "for ever" in wire.error("content.prune")["message"]
+        assert wire.error("content.prune", olderThanDays=-1)["data"]["name"] == "refused"
+
+
+def test_what_is_forgotten_is_nowhere(home: Home) -> None:
+    """By a text in it: shown first, then erased from every file, large content and write-ahead logs included."""
+    canary, other = "sk-THE-CANARY-1234", "keep-me-5678"
+    write(home, conversation("small", f"it is {canary} here", prompt=other), "small")
+    write(home, conversation("large", "x" * 3000 + canary + "y" * 3000, prompt=other), "large")
+    write(home, conversation("innocent", other), "innocent")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        told = wire.call("content.forget", match=canary, dryRun=True)
+        assert (told["count"], told["files"], told["dryRun"]) == (2, 2, True)
+        assert [found["sessionId"] for found in told["sessions"]] == ["large", "small"]
+        assert told["sessions"][0]["project"] == "/home/dev/app"
+        assert wire.call("content.read", session="small")["total"] == 2
+        forgotten = wire.call("content.forget", match=canary)
+        assert (forgotten["count"], forgotten["clean"]) == (2, True)
+        assert holding(home, canary) == []
+        assert holding(home, other) != []
+        assert wire.call("content.forget", match=canary)["count"] == 0
+        wire.call("rebuild", index=True)
+        wire.call("flush")
+        assert holding(home, canary) == [], "reading the log again brought it back"
+        assert wire.call("content.read", session="innocent")["kept"] == "yes"
+
+
+def holding(home: Home, words: str) -> list[Path]:
+    return [path for path in home.root.rglob("*") if path.is_file() and words.encode() in path.read_bytes()]
+
+
+def test_a_project_and_a_session_are_forgotten(home: Home) -> None:
+    """With what is below the folder; a session with its children."""
+    for session, folder in (("a", "/home/dev/app"), ("b", "/home/dev/app/sub"), ("c", "/home/dev/app2")):
+        write(home, conversation(session, "fine", cwd=folder), session)
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        told = wire.call("content.forget", project="/home/dev/app/", dryRun=True)
+        assert [found["sessionId"] for found in told["sessions"]] == ["a", "b"]
+        assert wire.call("content.forget", project="/home/dev/app")["count"] == 2
+        assert wire.call("content.read", session="c")["kept"] == "yes"
+        assert wire.call("content.forget", session="c")["files"] == 1
+        assert wire.error("content.forget", session="none")["data"]["name"] == "not_found"
+        assert wire.error("content.forget", project="/none")["data"]["name"] == "not_found"
+        assert wire.error("content.forget")["data"]["name"] == "refused"
+        assert wire.error("content.forget", match="")["data"]["name"] == "refused"
+        assert wire.error("content.forget", match="x", session="a")["data"]["name"] == "refused"
+
+
+async def test_children_go_with_their_parent(opened: Opened) -> None:
+    """A session's family is all that it or its children started."""
+    from burnd.queries.content import family, of_project
+    from burnd.queries.view import View
+
+    pipeline = await opened()
+    parents = {"child": "root", "grandchild": "child", "other": "elsewhere"}
+    sessions = [Session(session_id=s, source="opencode", parent_session_id=p) for s, p in parents.items()]
+    await pipeline.commit(Batch(entries=[turn(session_id="root", project="/a_b"), *sessions]))
+
+    def ask(question: Any) -> Any:
+        return pipeline.index.ask(lambda db: question(View(db, None, 0)))  # type: ignore[arg-type]
+
+    assert await ask(lambda view: family(view, "root")) == {"root", "child", "grandchild"}
+    assert await ask(lambda view: of_project(view, "/a_b")) == {"root"}
+
+
+@pytest.mark.parametrize(
+    ("needle", "found"),
+    [
+        ("plain", {"text"}),
+        ("caf\u00e9", {"escaped", "text"}),
+        ('quo"te', {"escaped", "large"}),
+        ("two\nlines", {"escaped"}),
+        ("C:\\dir", {"escaped"}),
+        ("in the result", {"result"}),
+        ("large json", {"large"}),
+        ("Grep", set()),
+        ("Read", {"escaped", "large"}),  # the name of the tool
+        ("sessionId", set()),
+        ("assistant", set()),
+        ("blob", set()),
+        ("nobody said this", set()),
+    ],
+)
+async def test_a_text_is_found_however_it_is_stored(opened: Opened, needle: str, found: set[str]) -> None:
+    """Escaped or not, small or large, in arguments and results; never in what only says where things stand."""
+    pipeline = await opened()
+    escaped = {"path": "C:\\dir", "quote": 'quo"te', "lines": "two\nlines"}
+    raw = json.dumps({**escaped, "accent": "caf\u00e9"})  # with \u00e9 written out, as a harness may
+    import msgspec
+
+    use = tool_use("m2", session_id="escaped").tool_use
+    assert use is not None
+    use = msgspec.structs.replace(use, input=msgspec.Raw(raw.encode()))
+    await pipeline.commit(
+        Batch(
+            content=[
+                text("m1", "plain caf\u00e9", session_id="text"),
+                msgspec.structs.replace(tool_use("m2", session_id="escaped"), tool_use=use),
+                tool_result("m3", [{"type": "text", "text": "in the result"}], session_id="result"),
+                tool_use("m4", {"x": "large json " * 500 + 'quo"te'}, session_id="large"),
+            ]
+        )
+    )
+    told: list[tuple[int, int]] = []
+    finding = Finding(pipeline.home, needle, lambda done, total: told.append((done, total)))
+    assert finding.run() == found
+    assert told[-1][0] == told[-1][1] > 0
+
+
+async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
+    """F70: at the next file."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m", ts=at(0))]))
+    finding = Finding(pipeline.home, "x", lambda *_: None)
+    finding.stop()
+    with pytest.raises(Stopped):
+        finding.run()

@@ -1,0 +1,98 @@
+"""docs/protocol.md is true: every method is on it, and every request it shows is answered in the shape it shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from burnd import protocol
+from burnd.paths import Home
+from burnd.server.methods import METHODS
+from tests.server.documented import DOCS, Shown, furnish, shown
+from tests.server.wire import Daemon, Wire, running
+
+# Names of maps whose keys are anybody's, and of records that leave out what they do not have.
+MAPS = {"counts", "enrichment", "tags"}
+ANYTHING = {"value", "default"}  # settings are of any type
+RECORDS = {"records", "turn"}
+
+
+def test_every_method_is_documented() -> None:
+    """A method nobody can read about does not exist; one that does not exist is not on the page."""
+    assert sorted(METHODS) == sorted(method.method for method in shown())
+
+
+def test_every_parameter_is_documented() -> None:
+    """By its name, in its method's section."""
+    text = DOCS.read_text()
+    for name, method in METHODS.items():
+        if f"### `{name}`\n" not in text:
+            continue  # which the test above says
+        section = text.split(f"### `{name}`\n", 1)[1].split("\n### ", 1)[0]
+        for field in method.params.__struct_encode_fields__:
+            assert f"`{field}`" in section or f'"{field}"' in section, f"{name}: {field}"
+
+
+def test_every_error_is_documented() -> None:
+    text = DOCS.read_text()
+    for code, name in protocol.NAMES.items():
+        assert f"| {code} | `{name}` |" in text
+
+
+def test_every_request_is_answered_as_shown(home: Home) -> None:
+    """Keys and types of each answer are those on the page."""
+    furnish(home)
+    with running(home) as daemon:
+        with daemon.wire() as wire:
+            wire.call("flush")
+        for method in shown():
+            check(daemon, method)
+        assert daemon.process.wait(30) == 0
+
+
+def check(daemon: Daemon, method: Shown) -> None:
+    assert method.request["method"] == method.method
+    with daemon.wire() as wire:
+        given = method.request.get("params", {})
+        answer = wire.ask(method.method, **given)
+        assert "result" in answer, (method.method, answer)
+        compare(answer["result"], method.answer["result"], method.method)
+        for notification in method.notifications:
+            heard = _provoke(daemon, wire)
+            assert heard["method"] == notification["method"]
+            compare(heard["params"], notification["params"], method.method)
+
+
+def _provoke(daemon: Daemon, wire: Wire) -> dict[str, Any]:
+    """Makes a turn land, and hears of it."""
+    from tests.readers.transcript import text
+    from tests.server.logs import conversation, write
+
+    log = conversation("tailed")
+    log.says("msg_03A", text("words"), model="claude-sonnet-4-5")
+    write(daemon.home, log, "tailed")
+    heard = wire.line()
+    assert heard is not None
+    return heard
+
+
+def compare(found: Any, documented: Any, where: str) -> None:
+    """Whether two values have the same shape. A null, and an empty list, stand for anything."""
+    name = where.rpartition(".")[2]
+    if found is None or documented is None or name in MAPS | ANYTHING:
+        return
+    if isinstance(documented, dict):
+        assert isinstance(found, dict), where
+        if name not in RECORDS:
+            assert sorted(found) == sorted(documented), where
+        for key in found.keys() & documented.keys():
+            compare(found[key], documented[key], f"{where}.{key}")
+    elif isinstance(documented, list):
+        assert isinstance(found, list), where
+        for item in found if documented else ():
+            compare(item, documented[0], where)
+    elif isinstance(documented, bool) or isinstance(found, bool):
+        assert type(found) is type(documented), where
+    elif isinstance(documented, int | float):
+        assert isinstance(found, int | float), where
+    else:
+        assert type(found) is type(documented), where

@@ -1,0 +1,111 @@
+"""Sessions over the socket: written, found, read, with a real daemon."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from burnd import protocol
+from burnd.paths import Home
+from tests.readers.transcript import text
+from tests.server.logs import conversation, write
+from tests.server.wire import Daemon, Wire, running, until
+
+PROMPT = {"id": "p1", "role": "user", "content": "please polish the zeppelin"}
+ANSWER = {
+    "id": "a1",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": "polished",
+    "usage": {"input_tokens": 1000, "output_tokens": 100},
+}
+
+
+def found(wire: Wire, query: str, **params: Any) -> list[str]:
+    return [hit["sessionId"] for hit in wire.call("sessions.search", query=query, **params)["hits"]]
+
+
+def test_what_is_written_is_found_within_a_second(daemon: Daemon) -> None:
+    """A line of a log becomes a hit, while the daemon runs, in less than a second after it is recorded."""
+    with daemon.wire() as wire:
+        log = conversation("watched")
+        log.says("m", text("an aardvark appears"))
+        write(daemon.home, log, "watched")
+        wire.call("flush")
+        until(lambda: found(wire, "aardvark") == ["watched"], 1)
+
+
+def test_a_program_keeps_a_session_of_its_own(daemon: Daemon) -> None:
+    """Made, filled, named, found, read and counted: the whole way over the socket."""
+    with daemon.wire() as wire:
+        session = wire.call("sessions.new", agent="painter", sender="studio")["sessionId"]
+        assert wire.call("sessions.append", id=session, messages=[PROMPT, ANSWER])["messageCount"] == 2
+        again = wire.call("sessions.append", id=session, messages=[PROMPT, ANSWER])
+        assert (again["appended"], again["messageCount"]) == (0, 2)
+        assert wire.call("sessions.set", id=session, title="Zeppelins")["title"] == "Zeppelins"
+        until(lambda: found(wire, "zeppelin polish") == [session], 2)
+        until(lambda: found(wire, "zeppelins") == [session], 2)
+        page = wire.call("sessions.messages", id=session[:8])
+        assert [message["role"] for message in page["messages"]] == ["user", "assistant"]
+        meta = wire.call("sessions.meta", id=session[:8])
+        assert (meta["turns"], meta["usage"]["input"], meta["title"]) == (1, 1000, "Zeppelins")
+        assert meta["costUsd"] == 0.0045
+        listed = wire.call("sessions.list", agent="painter")["sessions"]
+        assert [row["sessionId"] for row in listed] == [session]
+
+
+def test_a_large_append_is_taken(daemon: Daemon) -> None:
+    """Sixteen megabytes are too much for any other method, but not for this one."""
+    with daemon.wire() as wire:
+        session = wire.call("sessions.new", agent="a", sender="b")["sessionId"]
+        large = [{"id": f"m{n}", "role": "user", "content": "word " * 200_000} for n in range(5)]
+        assert wire.call("sessions.append", id=session, messages=large)["appended"] == 5
+
+
+def test_forgotten_words_are_not_found(daemon: Daemon) -> None:
+    """As soon as `content.forget` has answered."""
+    with daemon.wire() as wire:
+        session = wire.call("sessions.new", agent="a", sender="b")["sessionId"]
+        wire.call("sessions.append", id=session, messages=[PROMPT])
+        until(lambda: found(wire, "zeppelin") == [session], 2)
+        wire.call("content.forget", session=session)
+        assert found(wire, "zeppelin") == []
+
+
+def test_mistakes_are_said(daemon: Daemon) -> None:
+    """With a code for programs and a sentence for people."""
+    with daemon.wire() as wire:
+        assert wire.error("sessions.search")["code"] == protocol.BAD_PARAMS
+        assert wire.error("sessions.search", query="x", role="nobody")["code"] == protocol.BAD_PARAMS
+        assert wire.error("sessions.search", query="x", since="soon")["code"] == protocol.REFUSED
+        assert wire.error("sessions.search", query="x", session="none")["code"] == protocol.NOT_FOUND
+        assert wire.error("sessions.messages", id="none")["code"] == protocol.NOT_FOUND
+        assert wire.error("sessions.append", id="none", messages=[PROMPT])["code"] == protocol.NOT_FOUND
+        assert wire.error("sessions.append", id="none", messages=[])["code"] == protocol.REFUSED
+        assert wire.error("sessions.append", id="x", messages=[{"id": 5}])["code"] == protocol.BAD_PARAMS
+        assert wire.error("sessions.new", agent="", sender="x")["code"] == protocol.REFUSED
+
+
+def _answers(wire: Wire) -> bool:
+    return "result" in wire.ask("sessions.search", query="x")
+
+
+def test_search_says_why_it_is_empty(home: Home) -> None:
+    """Where no content is kept there is nothing to find, and the answer says so."""
+    for mode in ("hash-only", "off"):
+        with running(home, RELAYBURN_CONTENT_STORE=mode) as daemon, daemon.wire() as wire:
+            until(partial(_answers, wire))
+            answer = wire.call("sessions.search", query="anything")
+            assert answer["hits"] == []
+            assert f"mode {mode}" in answer["note"]
+
+
+def test_without_tantivy_everything_else_works(home: Home) -> None:
+    """All but search, which says what is missing."""
+    with running(home, script="tests.server.without_tantivy") as daemon, daemon.wire() as wire:
+        session = wire.call("sessions.new", agent="a", sender="b")["sessionId"]
+        wire.call("sessions.append", id=session, messages=[PROMPT, ANSWER])
+        assert wire.call("sessions.messages", id=session)["total"] == 2
+        error = wire.error("sessions.search", query="zeppelin")
+        assert "tantivy" in error["message"]
+        assert error["code"] == protocol.REFUSED

@@ -1,0 +1,408 @@
+"""The spool: nothing left there is lost, taken twice, or in the way of anything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd import spool as spooling
+from burnd.errors import NoSpace
+from burnd.ledger.fold import Folded
+from burnd.paths import Home
+from burnd.pipeline import Pipeline
+from burnd.records import Session, Stamp
+from burnd.spool import Spool
+from tests.conftest import Opened
+from tests.make import START_MS, at, text, turn
+from tests.server.logs import conversation, write
+from tests.server.wire import running, until
+
+SOURCES = ("claude-code", "opencode")
+_numbers = iter(range(1, 1 << 60))
+
+
+def leave(folder: Path, record: Any, name: str = "") -> Path:
+    """What a client does: a hidden file first, then its name."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = name or f"{1_000_000_000_000_000_000 + next(_numbers)}-1-abcd"
+    data = record if isinstance(record, bytes) else json.dumps(record).encode()
+    hidden = folder / f".{name}.json"
+    hidden.write_bytes(data)
+    return hidden.rename(folder / f"{name}.json")
+
+
+def stamped(session: str = "s1", ts: str = at(0), **keys: str) -> dict[str, Any]:
+    return {"v": 1, "kind": "stamp", "ts": ts, "selector": {"sessionId": session}, "enrichment": keys or {"a": "b"}}
+
+
+def announced(session: str, **more: Any) -> dict[str, Any]:
+    return {"v": 1, "kind": "announce", "sessionId": session, "source": "claude-code", **more}
+
+
+def claimed(begin: float = 0, **more: Any) -> dict[str, Any]:
+    claim = {"v": 1, "kind": "claim", "project": "/p", "fromTs": at(begin), "enrichment": {"wf": "1"}}
+    return claim | more
+
+
+def spool_of(pipeline: Pipeline) -> Spool:
+    return Spool(pipeline.home.spool, pipeline, SOURCES)
+
+
+def entries(pipeline: Pipeline, kind: type) -> list[Any]:
+    return [logged.entry for logged in pipeline.journal.read() if isinstance(logged.entry, kind)]
+
+
+def files(pipeline: Pipeline) -> list[str]:
+    return sorted(path.name for path in pipeline.home.spool.glob("[!.]*.json"))
+
+
+async def test_stamps_are_taken_in_and_their_files_go(opened: Opened) -> None:
+    """In the order they were left; a hidden file that is still being written is not touched."""
+    pipeline = await opened()
+    for n in range(1200):
+        leave(pipeline.home.spool, stamped(n=str(n)))
+    half = pipeline.home.spool / ".half.json"
+    half.write_bytes(b'{"v":1')
+    taken = await spool_of(pipeline).take_in()
+    assert (taken.stamps, taken.bad) == (1200, 0)
+    assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == [str(n) for n in range(1200)]
+    assert files(pipeline) == []
+    assert half.exists()
+
+
+async def test_taking_one_in_twice_changes_nothing(opened: Opened) -> None:
+    """A crash between the ledger and the deleting: the file is there again, its stamp is not."""
+    pipeline = await opened()
+    kept = leave(pipeline.home.spool, stamped()).read_bytes()
+    await spool_of(pipeline).take_in()
+    leave(pipeline.home.spool, kept)
+    taken = await spool_of(pipeline).take_in()
+    assert taken.stamps == 1
+    assert len(entries(pipeline, Stamp)) == 1
+    assert files(pipeline) == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"null",
+        b"[" * 100_000,
+        b'{"v":2,"kind":"stamp"}',
+        b'{"v":1,"kind":"something"}',
+        b'{"v":1,"kind":"stamp","ts":"soon","selector":{"sessionId":"s"},"enrichment":{"a":"b"}}',
+        b'{"v":1,"kind":"stamp","ts":"2026-01-01","selector":{},"enrichment":{"a":"b"}}',
+        b'{"v":1,"kind":"stamp","ts":"2026-01-01","selector":{"sessionId":"s"},"enrichment":{"a":1}}',
+        b'{"v":1,"kind":"announce","sessionId":"s","source":"nobody"}',
+        b'{"v":1,"kind":"announce","sessionId":"s","source":"claude-code","roots":["relative"]}',
+        b'{"v":1,"kind":"announce","sessionId":"s","source":"claude-code","contentMode":"some"}',
+        b'{"v":1,"kind":"claim","project":"relative","fromTs":"2026-01-01","enrichment":{"a":"b"}}',
+        b'{"v":1,"kind":"claim","project":"/p","fromTs":"soon","enrichment":{"a":"b"}}',
+        b'{"v":1,"kind":"claim","project":"/p","fromTs":"2026-01-01","enrichment":{"a":"b"},"typo":1}',
+    ],
+    ids=lambda data: repr(data)[:40],
+)
+async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> None:
+    """Kept for a person to look at and counted; what was left beside it is taken in."""
+    pipeline = await opened()
+    bad = leave(pipeline.home.spool, data)
+    leave(pipeline.home.spool, stamped())
+    spool = spool_of(pipeline)
+    taken = await spool.take_in()
+    assert (taken.stamps, taken.bad, spool.bad) == (1, 1, 1)
+    assert (pipeline.home.spool / "bad" / bad.name).read_bytes() == data
+    assert files(pipeline) == []
+    assert await spool_of(pipeline).take_in() == spooling.Taken()
+
+
+async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
+    """A folder, a link, a pipe, a file without rights or of a gigabyte: put aside, never followed, never waited for."""
+    pipeline = await opened()
+    folder = pipeline.home.spool
+    leave(folder, stamped())
+    (folder / "1-folder.json").mkdir()
+    (folder / "2-link.json").symlink_to("/etc/passwd")
+    os.mkfifo(folder / "3-pipe.json")
+    with (folder / "4-large.json").open("wb") as large:
+        large.truncate(1 << 30)
+    (folder / "notes.txt").write_text("mine")
+    taken = await spool_of(pipeline).take_in()
+    assert (taken.stamps, taken.bad) == (1, 4)
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert Path("/etc/passwd").exists()
+
+
+async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F41: the files wait, the state says so, and when there is room they are taken in."""
+    pipeline = await opened()
+    leave(pipeline.home.spool, stamped())
+    spool = spool_of(pipeline)
+
+    async def full(_batch: Any) -> int:
+        raise NoSpace("the disk is full", "disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "commit", full)
+        assert not await spool.try_to_take_in()
+    assert spool.blocked == "the disk is full"
+    assert len(files(pipeline)) == 1
+    assert await spool.try_to_take_in()
+    assert spool.blocked == ""
+    assert len(entries(pipeline, Stamp)) == 1
+
+
+async def test_leftovers_of_killed_clients_go_after_an_hour(opened: Opened) -> None:
+    """A hidden file that was never given its name."""
+    pipeline = await opened()
+    folder = pipeline.home.spool
+    folder.mkdir(mode=0o700)
+    for name, age in ((".old.json", 7200), (".new.json", 10)):
+        (folder / name).write_bytes(b"x")
+        os.utime(folder / name, (time.time() - age, time.time() - age))
+    await spool_of(pipeline).take_in()
+    assert [path.name for path in folder.iterdir()] == [".new.json"]
+
+
+async def test_an_announcement_holds_for_what_comes_and_for_what_came(opened: Opened) -> None:
+    """A session whose text must not be kept: what was captured meanwhile goes, and nothing comes after it."""
+    pipeline = await opened()
+    await pipeline.commit(batch(text("m1", session_id="s1", ts=at(5))))
+    leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
+    taken = await spool_of(pipeline).take_in()
+    assert taken.announcements == 1
+    assert not pipeline.content.sidecars.size("s1")
+    await pipeline.commit(batch(text("m2", session_id="s1", ts=at(6))))
+    assert not pipeline.content.sidecars.size("s1")
+    (session, *_) = [s for s in entries(pipeline, Session) if s.content_mode]
+    assert (session.session_id, session.content_mode) == ("s1", "off")
+    await opened.close()
+    again = await opened()
+    assert again.keeping.mode_of("s1") == "off"
+
+
+async def test_an_announcement_leaves_older_content_alone(opened: Opened) -> None:
+    """A session that is taken up again without keeping its text keeps what it had from before."""
+    pipeline = await opened()
+    await pipeline.commit(batch(text("m1", session_id="s1", ts=at(0))))
+    leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="off"))
+    await spool_of(pipeline).take_in()
+    assert pipeline.content.sidecars.size("s1")
+
+
+async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(opened: Opened) -> None:
+    """Full again from now on, not from the beginning, however often the log is read."""
+    pipeline = await opened()
+    leave(pipeline.home.spool, announced("s1", ts=at(0), contentMode="off"))
+    await spool_of(pipeline).take_in()
+    leave(pipeline.home.spool, announced("s1", ts=at(60), contentMode="full"))
+    await spool_of(pipeline).take_in()
+    await pipeline.commit(batch(text("m1", ts=at(30)), text("m2", ts=at(90))))
+    assert [record.message_id for record in pipeline.content.read_content("s1")] == ["m2"]
+
+
+def batch(*content: Any, turns: Any = ()) -> Any:
+    from burnd.pipeline import Batch
+
+    return Batch(entries=list(turns), content=list(content))
+
+
+async def commit_session(pipeline: Pipeline, session: str, begin: float, project: str = "/p", **more: Any) -> None:
+    facts = {"session_id": session, "ts": at(begin + 1), "project": project, **more}
+    await pipeline.commit(batch(text(f"p-{session}", session_id=session, ts=at(begin)), turns=[turn(session, **facts)]))
+
+
+def tags(pipeline: Pipeline) -> dict[str, dict[str, str]]:
+    folded = Folded(pipeline.journal.read())
+    return {found.session_id: folded.tags(found) for found in folded.turns.values()}
+
+
+async def test_a_claim_waits_for_its_session(opened: Opened) -> None:
+    """It stays in the spool until a session of its folder begins, then becomes its stamp."""
+    pipeline = await opened()
+    path = leave(pipeline.home.spool, claimed(10))
+    spool = spool_of(pipeline)
+    taken = await spool.take_in()
+    assert (taken.pending, spool.pending) == ([path.stem], 1)
+    await commit_session(pipeline, "old", 0)
+    await commit_session(pipeline, "elsewhere", 20, project="/q")
+    assert (await spool.take_in()).pending == [path.stem]
+    await commit_session(pipeline, "mine", 30)
+    await commit_session(pipeline, "later", 40)
+    taken = await spool.take_in()
+    assert taken.claimed == {path.stem: "mine"}
+    assert not path.exists()
+    assert tags(pipeline) == {"old": {}, "elsewhere": {}, "mine": {"wf": "1"}, "later": {}}
+
+
+async def test_a_claim_never_takes_an_older_session(opened: Opened) -> None:
+    """Not one whose prompt came before, though its first turn came after; not one that only goes on."""
+    pipeline = await opened()
+    await commit_session(pipeline, "prompted before", 9.5)
+    await commit_session(pipeline, "goes on", 0)
+    await pipeline.commit(batch(turns=[turn("x", session_id="goes on", ts=at(20), project="/p", turn_index=1)]))
+    path = leave(pipeline.home.spool, claimed(10))
+    assert (await spool_of(pipeline).take_in()).pending == [path.stem]
+
+
+async def test_a_claim_with_an_end_takes_nothing_that_began_later(opened: Opened) -> None:
+    pipeline = await opened()
+    path = leave(pipeline.home.spool, claimed(10, toTs=at(20)))
+    await commit_session(pipeline, "later", 20)
+    assert (await spool_of(pipeline).take_in()).pending == [path.stem]
+    await commit_session(pipeline, "within", 15)
+    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "within"}
+
+
+async def test_a_claim_of_a_source_takes_only_its_sessions(opened: Opened) -> None:
+    pipeline = await opened()
+    path = leave(pipeline.home.spool, claimed(0, source="opencode"))
+    await commit_session(pipeline, "a", 10)
+    await commit_session(pipeline, "b", 20, source="opencode")
+    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "b"}
+
+
+async def test_sessions_that_somebody_has_are_not_taken(opened: Opened) -> None:
+    """Neither announced ones, nor claimed ones, nor children; claims made first choose first."""
+    pipeline = await opened()
+    await spool_of(pipeline).take_in()
+    leave(pipeline.home.spool, announced("announced", ts=at(0)))
+    second = leave(pipeline.home.spool, claimed(2, enrichment={"wf": "second"}), name="1-second")
+    first = leave(pipeline.home.spool, claimed(1, enrichment={"wf": "first"}), name="2-first")
+    for n, name in enumerate(("announced", "child", "one", "two")):
+        await commit_session(pipeline, name, 10 + n)
+    await pipeline.commit(batch(turns=[Session(session_id="child", source="opencode", parent_session_id="one")]))
+    assert (await spool_of(pipeline).take_in()).claimed == {first.stem: "one", second.stem: "two"}
+    assert tags(pipeline)["announced"] == {}
+    third = leave(pipeline.home.spool, claimed(1))
+    assert (await spool_of(pipeline).take_in()).pending == [third.stem]
+
+
+async def test_a_claim_keeps_text_away(opened: Opened) -> None:
+    """What was captured before the session was known goes, its hash of results aside, and nothing follows."""
+    pipeline = await opened()
+    leave(pipeline.home.spool, claimed(0, contentMode="off", enrichment={}))
+    await commit_session(pipeline, "s", 5)
+    assert pipeline.content.sidecars.size("s")
+    await spool_of(pipeline).take_in()
+    assert not pipeline.content.sidecars.size("s")
+    await pipeline.commit(batch(text("later", session_id="s", ts=at(50))))
+    assert not pipeline.content.sidecars.size("s")
+    assert entries(pipeline, Stamp) == []
+
+
+async def test_a_claim_that_was_settled_is_settled_for_good(opened: Opened) -> None:
+    """After a crash before its file was gone, or when its client writes it again, it takes no second session."""
+    pipeline = await opened()
+    path = leave(pipeline.home.spool, claimed(0))
+    await commit_session(pipeline, "mine", 5)
+    await spool_of(pipeline).take_in()
+    await commit_session(pipeline, "another", 10)
+    leave(pipeline.home.spool, claimed(0, toTs=at(60)), name=path.stem)
+    assert (await spool_of(pipeline).take_in()).claimed == {path.stem: "mine"}
+    assert not path.exists()
+    assert tags(pipeline) == {"mine": {"wf": "1"}, "another": {}}
+    assert len(entries(pipeline, Stamp)) == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "age_s", "gone"),
+    [
+        (claimed(0), 6 * 86400, False),
+        (claimed(0), 8 * 86400, True),
+        (claimed(0, toTs=at(100)), 23 * 3600, False),
+        (claimed(0, toTs=at(100)), 25 * 3600, True),
+    ],
+)
+async def test_a_claim_does_not_wait_for_ever(opened: Opened, claim: dict[str, Any], age_s: int, gone: bool) -> None:
+    """A day after its end, or a week after its beginning, it is given up."""
+    pipeline = await opened(now=lambda: START_MS + age_s * 1000)
+    path = leave(pipeline.home.spool, claim)
+    await spool_of(pipeline).take_in()
+    assert path.exists() != gone
+
+
+async def _crash_before(pipeline: Pipeline, patched: pytest.MonkeyPatch, step: str) -> None:
+    async def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    target: Any = {"remove": Spool, "forget": pipeline, "commit": pipeline}[step]
+    patched.setattr(target, {"remove": "_remove"}.get(step, step), crash)
+    with pytest.raises(KeyboardInterrupt):
+        await spool_of(pipeline).take_in()
+
+
+@pytest.mark.parametrize("step", ["commit", "forget", "remove"])
+@pytest.mark.parametrize("kind", ["stamp", "announce", "claim"])
+async def test_a_crash_anywhere_ends_the_same(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, kind: str, step: str
+) -> None:
+    """Before a commit, between the ledger and forgetting, before the file is gone: nothing is lost or doubled."""
+    pipeline = await opened()
+    await commit_session(pipeline, "s", 5)
+    record = {
+        "stamp": stamped("s", wf="1"),
+        "announce": announced("s", ts=at(0), contentMode="off"),
+        "claim": claimed(0, contentMode="off"),
+    }[kind]
+    leave(pipeline.home.spool, record)
+    if (kind, step) != ("stamp", "forget"):
+        with monkeypatch.context() as patched:
+            await _crash_before(pipeline, patched, step)
+    pipeline = await opened()
+    await commit_session(pipeline, "other", 10)
+    await spool_of(pipeline).take_in()
+    assert files(pipeline) == []
+    expected = {} if kind == "announce" else {"wf": "1"}
+    assert tags(pipeline) == {"s": expected, "other": {}}
+    assert len(entries(pipeline, Stamp)) == (kind != "announce")
+    assert bool(pipeline.content.sidecars.size("s")) == (kind == "stamp")
+
+
+def test_the_spool_is_taken_in_before_any_log_is_read(home: Home) -> None:
+    """What was left while the daemon was down holds for the logs it finds: no text of that session, ever."""
+    secret = "the-canary-in-the-coal-mine"
+    write(home, conversation("s1", "fine", prompt=secret), "s1")
+    write(home, conversation("s2", "fine", prompt="hello"), "s2")
+    leave(home.spool, announced("s1", contentMode="off"))
+    leave(home.spool, stamped("s1", wf="7"))
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert wire.call("content.read", session="s2")["total"] > 0
+        assert wire.call("content.read", session="s1")["kept"] == "no"
+        assert wire.call("stamps.list")["stamps"][0]["enrichment"] == {"wf": "7"}
+        daemon.terminate()
+    for path in home.root.rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes(), path
+
+
+def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> None:
+    """What a client left because the daemon was busy is in within seconds."""
+    with running(home) as daemon, daemon.wire() as wire:
+        leave(home.spool, stamped(n="1"))
+        assert wire.call("spool")["stamps"] == 1
+        leave(home.spool, stamped(n="2"))
+        leave(home.spool, b"nonsense")
+        until(lambda: len(wire.call("stamps.list")["stamps"]) == 2, 10)
+        status = wire.call("status")
+        assert status["spool"]["bad"] == 1
+        assert any("spool" in notice["what"] for notice in status["degraded"])
+
+
+def test_a_claim_is_told_its_session(home: Home) -> None:
+    """A wrapper that asks when its harness has ended is told which session was its own."""
+    with running(home) as daemon, daemon.wire() as wire:
+        claim = claimed(project="/home/dev/app", fromTs="2026-11-16T00:00:00Z")
+        path = leave(home.spool, claim)
+        assert wire.call("spool", claim=path.stem)["claims"] == [{"claim": path.stem, "sessionId": None}]
+        write(home, conversation("s1", "fine"), "s1")
+        wire.call("flush")
+        until(lambda: wire.call("spool", claim=path.stem)["claims"][0]["sessionId"] == "s1")
+        assert wire.call("stamps.list", session="s1")["stamps"][0]["enrichment"] == {"wf": "1"}

@@ -1,0 +1,151 @@
+"""Stamps over the socket: durable when answered, refused with a reason, listed in pages."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from burnd.records.codec import decode
+from tests.server.wire import Daemon, running
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for all that is refused: none of it changes anything."""
+    with running(Home(tmp_path_factory.mktemp("live") / "home")) as daemon:
+        yield daemon
+
+
+def ledger(home: Home) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in home.ledger.read_bytes().splitlines()]
+
+
+def test_a_stamp_is_in_the_ledger_when_it_is_answered(daemon: Daemon) -> None:
+    """Flat, as the format says, with the daemon's time where none was given."""
+    with daemon.wire() as wire:
+        answer = wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"workflowId": "wf-1"})
+        assert (answer["stamped"], answer["new"]) == (1, 1)
+    (line,) = ledger(daemon.home)
+    assert (line["v"], line["kind"]) == (1, "stamp")
+    assert (line["selector"], line["enrichment"]) == ({"sessionId": "s1"}, {"workflowId": "wf-1"})
+    assert line["ts"].endswith("Z")
+
+
+def test_many_are_taken_at_once_or_not_at_all(daemon: Daemon) -> None:
+    """One that cannot be used is named by its number, and none of the others is taken."""
+    good = {"selector": {"sessionId": "s1"}, "enrichment": {"a": "1"}, "ts": "2026-11-16T10:00:00Z"}
+    bad = {"selector": {"sessionId": ""}, "enrichment": {"a": "1"}}
+    with daemon.wire() as wire:
+        error = wire.error("stamp", stamps=[good, bad])
+        assert error["message"].startswith("stamp 1: ")
+        assert ledger(daemon.home) == []
+        assert wire.call("stamp", stamps=[good, good | {"enrichment": {"b": "2"}}])["new"] == 2
+        assert wire.call("stamp", stamps=[good])["new"] == 0  # the same one again is the same one
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({}, "selector and an enrichment"),
+        ({"selector": {"sessionId": "s"}}, "selector and an enrichment"),
+        ({"selector": {}, "enrichment": {"a": "b"}}, "either a sessionId or a messageId"),
+        ({"selector": {"sessionId": "s", "messageId": "m"}, "enrichment": {"a": "b"}}, "either"),
+        ({"selector": {"session": "s"}, "enrichment": {"a": "b"}}, "unknown field `session`"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {}}, "at least one key"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"": "b"}}, "key must not be empty"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": 1}}, "Expected `str`, got `int`"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": None}}, "Expected `str`, got `null`"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": ["b"]}}, "Expected `str`, got `array`"),
+        ({"selector": {"sessionId": "s"}, "enrichment": {"a": "b"}, "ts": "soon"}, "not an ISO time"),
+        (
+            {
+                "selector": {"messageId": "m", "range": {"fromTs": "2026-01-01", "toTs": "2026-01-02"}},
+                "enrichment": {"a": "b"},
+            },
+            "range goes with a sessionId",
+        ),
+        (
+            {
+                "selector": {"sessionId": "s", "range": {"fromTs": "2026-01-02", "toTs": "2026-01-01"}},
+                "enrichment": {"a": "b"},
+            },
+            "begins before it ends",
+        ),
+        ({"selector": {"sessionId": "s", "range": {"fromTs": "2026-01-02"}}, "enrichment": {"a": "b"}}, "toTs"),
+        ({"stamps": [], "selector": {"sessionId": "s"}}, "stand alone"),
+    ],
+)
+def test_a_stamp_that_cannot_be_used_is_refused_with_the_reason(
+    live: Daemon, params: dict[str, Any], reason: str
+) -> None:
+    """Bad selectors and values that are no text; the ledger does not grow."""
+    with live.wire() as wire:
+        assert reason in wire.error("stamp", **params)["message"]
+    assert ledger(live.home) == []
+
+
+def test_odd_but_legal_stamps_are_kept_whole(daemon: Daemon) -> None:
+    """Any key, any text: emoji, NUL, newlines, quotes, a very long value."""
+    keys = {'k\n\x00"': "v\u2028\U0001f600\x00", "long": "x" * 100_000, "wf id": " "}
+    with daemon.wire() as wire:
+        wire.call("stamp", selector={"messageId": "m\x00é"}, enrichment=keys)
+        (found,) = wire.call("stamps.list", message="m\x00é")["stamps"]
+    assert found["enrichment"] == keys
+    (line,) = daemon.home.ledger.read_bytes().splitlines()
+    assert decode(line).enrichment == keys  # type: ignore[union-attr]
+
+
+def test_stamps_are_listed_in_pages_and_by_what_they_say(daemon: Daemon) -> None:
+    """All of them once, in order, whatever the size of the page; filters narrow them."""
+    stamps = [
+        {
+            "selector": {"sessionId": f"s{n % 3}"},
+            "enrichment": {"n": str(n), "even": "yes" if n % 2 == 0 else "no"},
+            "ts": f"2026-11-16T10:00:{n:02d}Z",
+        }
+        for n in range(50)
+    ]
+    with daemon.wire() as wire:
+        wire.call("stamp", stamps=stamps)
+        for size in (1, 7, 50, 1000):
+            found, after = [], -1
+            while after is not None:
+                page = wire.call("stamps.list", limit=size, after=after)
+                found += page["stamps"]
+                after = page["next"]
+            assert [stamp["enrichment"]["n"] for stamp in found] == [str(n) for n in range(50)]
+        assert len(wire.call("stamps.list", session="s1")["stamps"]) == 17
+        assert len(wire.call("stamps.list", key="even", value="yes")["stamps"]) == 25
+        assert len(wire.call("stamps.list", key="none")["stamps"]) == 0
+        assert len(wire.call("stamps.list", value="7")["stamps"]) == 1
+        times = {"since": "2026-11-16T10:00:10Z", "until": "2026-11-16T10:00:20Z"}
+        assert len(wire.call("stamps.list", **times)["stamps"]) == 10
+        assert "ISO" in wire.error("stamps.list", since="later")["message"]
+
+
+def test_a_stamp_with_a_range_comes_back_as_it_was_said(daemon: Daemon) -> None:
+    """With its times in the ledger's own form."""
+    span = {"fromTs": "2026-11-16T10:00:00+02:00", "toTs": "2026-11-17"}
+    with daemon.wire() as wire:
+        wire.call("stamp", selector={"sessionId": "s", "range": span}, enrichment={"a": "b"})
+        (found,) = wire.call("stamps.list")["stamps"]
+    assert found["selector"] == {
+        "sessionId": "s",
+        "range": {"fromTs": "2026-11-16T08:00:00.000Z", "toTs": "2026-11-17T00:00:00.000Z"},
+    }
+
+
+def test_stamps_outlive_the_index(home: Home) -> None:
+    """I3: deleted and made anew, it lists the same."""
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("stamp", selector={"sessionId": "s"}, enrichment={"a": "b"})
+        before = wire.call("stamps.list")
+        daemon.terminate()
+    shutil.rmtree(home.index)
+    with running(home) as daemon, daemon.wire() as wire:
+        assert wire.call("stamps.list") == before

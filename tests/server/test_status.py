@@ -1,0 +1,311 @@
+"""`status` and its neighbours: what is so is said, what is wrong has a remedy, and it answers while others wait."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import anyio
+import pytest
+
+from burnd.paths import Home
+from burnd.pipeline import Pipeline
+from burnd.sources.base import Source, Status
+from burnd.sources.running import Kept
+from tests.conftest import Opened
+from tests.server.logs import conversation, projects, write
+from tests.server.wire import Daemon, noise, running, stamp_often, until
+
+
+def test_what_there_is_is_counted(home: Home) -> None:
+    """Turns, open ones, sessions, stamps, content; sizes are those of the files."""
+    write(home, conversation("s1", "one", "x" * 5000, "three"), "s1")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"a": "b"})
+        wire.call("flush")
+        log = conversation("s2", "open")
+        write(home, log, "s2")
+        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1)
+        status = wire.call("status")
+        ledger = status["ledger"]
+        assert (ledger["turns"], ledger["sessions"], ledger["stamps"]) == (3, 2, 1)
+        assert ledger["bytes"] == home.ledger.stat().st_size
+        assert status["content"]["mode"] == "full"
+        assert status["content"]["bytes"] >= status["content"]["blobBytes"] > 0
+        assert status["index"]["state"] == "ready"
+        (source,) = [found for found in status["sources"] if found["name"] == "claude-code"]
+        assert (source["files"], source["restarts"], source["lastFailure"]) == (1, 0, None)
+        assert source["counts"]["lines"] == 6
+        assert status["degraded"] == []
+
+
+def test_damaged_lines_of_the_ledger_are_shown_by_their_place(home: Home) -> None:
+    """F46: the byte range of what is passed over, and what to do."""
+    with running(home) as daemon, daemon.wire() as wire:
+        for n in range(3):
+            wire.call("stamp", selector={"sessionId": "s"}, enrichment={"n": str(n)})
+        daemon.terminate()
+    lines = home.ledger.read_bytes().splitlines(keepends=True)
+    damaged = b"#" * (len(lines[1]) - 1) + b"\n"
+    home.ledger.write_bytes(lines[0] + damaged + lines[2])
+    shutil.rmtree(home.index)
+    with running(home) as daemon, daemon.wire() as wire:
+        status = wire.call("status")
+        assert status["ledger"]["stamps"] == 2
+        assert status["ledger"]["skipped"] == {
+            "count": 1,
+            "lines": [{"position": len(lines[0]), "length": len(damaged), "reason": "corrupt", "kind": ""}],
+        }
+        assert any("ledger" in notice["what"] and notice["remedy"] for notice in status["degraded"])
+
+
+def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
+    """The last good prices stay in use; a mended file counts without a restart."""
+    with daemon.wire() as wire:
+        assert wire.call("status")["prices"]["userFile"] is False
+        daemon.home.prices.write_text("{")
+        status = wire.call("status")
+        assert "models.dev.json" in status["prices"]["problem"]
+        assert any("models.dev.json" in notice["what"] for notice in status["degraded"])
+        assert not wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
+        listed = {"mine": {"models": {"my-own-model": {"cost": {"input": 1, "output": 2}}}}}
+        daemon.home.prices.write_text(json.dumps(listed))
+        assert wire.call("status")["prices"]["problem"] is None
+        assert wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
+
+
+def test_settings_are_shown_as_the_daemon_has_them(home: Home) -> None:
+    with running(home, RELAYBURN_CONTENT_STORE="hash-only") as daemon, daemon.wire() as wire:
+        shown = {setting["key"]: setting for setting in wire.call("config.show")["settings"]}
+        assert (shown["content.store"]["value"], shown["content.store"]["fromEnv"]) == ("hash-only", True)
+        assert shown["log.level"]["default"] == "info"
+
+
+def test_a_session_is_announced_before_it_begins(home: Home) -> None:
+    """Its mode holds from the moment that is answered; its subagents are of the same session."""
+    projects(home).mkdir(parents=True)
+    with running(home) as daemon, daemon.wire() as wire:
+        answer = wire.call("announce", sessionId="s1", source="claude-code", contentMode="off")
+        assert answer["contentMode"] == "off"
+        write(home, conversation("s1", "secret-one"), "s1")
+        write(home, conversation("s2", "open-words"), "s2")
+        wire.call("flush")
+        assert wire.call("content.read", session="s1")["kept"] == "no"
+        assert wire.call("content.read", session="s2")["kept"] == "yes"
+        assert wire.error("announce", sessionId="s", source="nobody")["data"]["name"] == "refused"
+        assert wire.error("announce", sessionId="", source="claude-code")["data"]["name"] == "refused"
+        assert wire.error("announce", sessionId="s", roots=["relative"])["data"]["name"] == "refused"
+        assert wire.error("announce", sessionId="s", contentMode="some")["data"]["name"] == "bad_params"
+
+
+def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> None:
+    """A wrapper's own CLAUDE_CONFIG_DIR: read by the running daemon, and by the next one."""
+    root = home.root.parent / "elsewhere"
+    (root / "projects").mkdir(parents=True)
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("announce", sessionId="s1", roots=[str(root)])
+        write(home, conversation("s1", "one"), "s1", root / "projects")
+        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 3)
+        daemon.terminate()
+    write(home, conversation("s2", "two"), "s2", root / "projects")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert wire.call("status")["ledger"]["turns"] == 2
+
+
+def test_a_root_that_is_told_before_it_exists_is_read_when_it_does(home: Home) -> None:
+    root = home.root.parent / "later"
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("announce", sessionId="s1", roots=[str(root)])
+        write(home, conversation("s1", "one"), "s1", root / "projects")
+        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 10)
+
+
+def test_a_rebuild_tells_how_far_it_is(home: Home) -> None:
+    """Progress while it lasts, then the answer; questions are answered from the old index meanwhile."""
+    with running(home) as daemon, daemon.wire(60) as wire, daemon.wire() as other:
+        stamp_often(wire, 16_000)
+        request = wire.request("rebuild", index=True)
+        told, states = [], set()
+        while (line := wire.line()) is not None and "method" in line:
+            assert (line["method"], line["params"]["id"]) == ("progress", request)
+            told.append(line["params"]["done"] / max(1, line["params"]["total"]))
+            states.add(other.call("status")["index"]["state"])
+            assert other.call("stamps.list", limit=1)["stamps"]
+        assert line is not None
+        assert line["result"]["rebuilt"] == "index"
+        assert told == sorted(told)
+        assert any(state.startswith("rebuilding ") for state in states)
+        assert wire.call("status")["ledger"]["stamps"] == 16_000
+        assert wire.error("rebuild")["data"]["name"] == "refused"
+        assert wire.error("rebuild", index=True, reclassify=True)["data"]["name"] == "refused"
+
+
+def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
+    """P5: from its first moment the socket says how far it is; other questions are asked to wait."""
+    with running(home) as daemon, daemon.wire(60) as wire:
+        stamp_often(wire, 16_000)
+        daemon.terminate()
+    shutil.rmtree(home.index)
+    with running(home, ready=False) as daemon:
+        until(daemon.socket.exists)
+        states, times, refusals = [], [], set()
+        with daemon.wire() as wire:
+            while True:
+                begun = time.monotonic()
+                status = wire.call("status")
+                times.append(time.monotonic() - begun)
+                states.append(status["index"]["state"])
+                if status["daemon"]["state"] == "ready":
+                    break
+                answer = wire.ask("stamps.list")
+                refusals.add(answer["error"]["data"]["name"] if "error" in answer else "answered")
+                time.sleep(0.005)
+        assert any(state.startswith("rebuilding ") and state.endswith(" %") for state in states), states
+        assert states[-1] == "ready"
+        assert "not_now" in refusals
+        times.sort()
+        assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
+        with daemon.wire() as wire:
+            assert wire.call("status")["ledger"]["stamps"] == 16_000
+
+
+def test_status_answers_while_old_logs_are_read(home: Home) -> None:
+    """F18: with the progress of that, and quickly."""
+    for n in range(120):
+        write(home, conversation(f"s{n}", *["words " * 2000] * 20), f"s{n}")
+    with running(home) as daemon, daemon.wire() as wire:
+        times, seen = [], []
+        while True:
+            begun = time.monotonic()
+            status = wire.call("status")
+            times.append(time.monotonic() - begun)
+            if status["backfill"] is not None:
+                seen.append(status["backfill"])
+            if status["ledger"]["turns"] >= 120 * 19:
+                break
+            assert time.monotonic() - begun < 60
+            time.sleep(0.01)
+        assert seen
+        assert all(0 <= one["done"] <= one["total"] and one["bytesPerSecond"] >= 0 for one in seen)
+        times.sort()
+        assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
+        until(lambda: wire.call("status")["backfill"] is None)
+
+
+class Failing:
+    """A source that fails every time."""
+
+    name = "failing"
+
+    async def run(self) -> None:
+        await anyio.sleep(0.01)
+        raise RuntimeError("words that may be anybody's")
+
+    async def flush(self, session_id: str | None = None) -> None:
+        await anyio.sleep_forever()
+
+    def status(self) -> Status:
+        return Status(self.name, "watching", "all is well")
+
+
+async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F77: with a pause that grows, counted and named by the kind of its failure, not by its words."""
+    monkeypatch.setattr("burnd.sources.running.FIRST_DELAY_S", 0.05)
+    kept = Kept("failing", Failing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(kept.run)
+        with anyio.fail_after(5):
+            while kept.restarts < 3:  # noqa: ASYNC110 - nothing tells of it but the count
+                await anyio.sleep(0.01)
+            assert not await kept.flush()
+        assert kept.last_failure == "RuntimeError"
+        tasks.cancel_scope.cancel()
+    assert kept.status().state == "degraded"
+    assert "anybody" not in kept.status().detail
+
+
+async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
+    """A source that fails while it is asked to flush is said not to have done so."""
+    kept = Kept("failing", Failing)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(kept.run)
+        with anyio.fail_after(5):
+            assert not await kept.flush()
+        tasks.cancel_scope.cancel()
+
+
+def test_others_go_on_beside_a_failing_source(home: Home) -> None:
+    """F77: a daemon with a source that fails every time records the rest and shows the restarts."""
+    daemon = Daemon(home, script="tests.server.failing")
+    try:
+        daemon.wait_until_ready()
+        write(home, conversation("s1", "one"), "s1")
+        with daemon.wire() as wire:
+            wire.call("flush")
+            assert wire.call("status")["ledger"]["turns"] == 1
+            until(lambda: _of(wire.call("status"), "failing")["restarts"] > 0)
+            assert _of(wire.call("status"), "claude-code")["restarts"] == 0
+            until(lambda: any(notice["what"].startswith("failing: ") for notice in wire.call("status")["degraded"]))
+    finally:
+        daemon.kill()
+
+
+def _of(status: dict[str, object], name: str) -> dict[str, int]:
+    sources = status["sources"]
+    assert isinstance(sources, list)
+    found: dict[str, int] = next(source for source in sources if source["name"] == name)
+    return found
+
+
+async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: Home) -> None:
+    """F56: and the one after it is answered at once."""
+    from burnd.index.asking import TookTooLong
+
+    pipeline: Pipeline = await opened()
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+    begun = time.monotonic()
+    with pytest.raises(TookTooLong):
+        await pipeline.index.ask(lambda db: db.execute(endless).fetchone(), within=0.1)
+    assert await pipeline.index.ask(lambda db: db.execute("SELECT 1").fetchone()) == (1,)
+    assert time.monotonic() - begun < 3 * noise()
+
+
+def test_who_leaves_takes_the_question_along(home: Home) -> None:
+    """F70: a client that goes away frees the thread its question was running in, at once."""
+    daemon = Daemon(home, script="tests.server.endless")
+    try:
+        daemon.wait_until_ready()
+        for _ in range(8):
+            with daemon.wire() as wire:
+                wire.request("endless")
+                time.sleep(0.05)
+        with daemon.wire() as wire:
+            begun = time.monotonic()
+            wire.call("stamps.list")
+            assert time.monotonic() - begun < 2 * noise()
+            assert wire.error("endless")["data"]["name"] == "too_long"
+    finally:
+        daemon.kill()
+
+
+def test_a_bug_in_a_method_is_an_error_and_a_line_in_the_log(home: Home) -> None:
+    """F69: the client is told that it failed, the log where; neither is told the words of the exception."""
+    daemon = Daemon(home, script="tests.server.endless")
+    try:
+        daemon.wait_until_ready()
+        with daemon.wire() as wire:
+            error = wire.error("broken")
+            assert error["data"]["name"] == "failed"
+            assert "canary" not in json.dumps(error)
+            assert wire.call("status")["version"] == 1
+        said = [json.loads(line) for line in daemon.log.read_text().splitlines() if "request.failed" in line]
+        assert (said[0]["method"], said[0]["error"]) == ("broken", "ZeroDivisionError")
+        assert said[0]["where"].startswith("endless.py:")
+        assert "canary" not in daemon.log.read_text()
+    finally:
+        daemon.kill()
+
+
+MADE: Source = Failing()  # it is one, as mypy checks

@@ -1,0 +1,176 @@
+"""Following turns as they land, and recording everything at once."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.index.store import Change, OpenTurn
+from burnd.paths import Home
+from burnd.records import Turn
+from burnd.server.feed import QUEUE, Feed, Landed
+from burnd.server.methods.tail import TailParams
+from tests.make import turn
+from tests.readers.transcript import Transcript, text
+from tests.server.logs import conversation, projects, write
+from tests.server.wire import Daemon, Wire, noise, running, until
+
+
+def heard(wire: Wire, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        line = wire.line()
+        assert line is not None
+        assert line["method"] == "tail"
+        assert "id" not in line
+        found.append(line["params"])
+    return found
+
+
+def test_turns_are_streamed_as_they_land(home: Home) -> None:
+    """Open at once, settled when the next one begins, with what they cost."""
+    projects(home).mkdir(parents=True)
+    with running(home) as daemon, daemon.wire() as wire:
+        assert wire.call("tail")["following"] is True
+        log = Transcript(session="s1")
+        log.prompt("hello")
+        log.says("m1", text("one"), output=7, model="claude-sonnet-4-5")
+        begun = time.monotonic()
+        write(home, log, "s1")
+        (first,) = heard(wire, 1)
+        assert time.monotonic() - begun < 3 * noise()
+        assert (first["turn"]["messageId"], first["open"], first["missed"]) == ("m1", True, 0)
+        assert first["turn"]["usage"]["output"] == 7
+        assert first["costUsd"] > 0
+        log.says("m2", text("two"))
+        begun = time.monotonic()
+        write(home, log, "s1")
+        landed = {(item["turn"]["messageId"], item["open"]) for item in heard(wire, 2)}
+        assert landed == {("m1", False), ("m2", True)}
+        assert time.monotonic() - begun < 2 * noise()
+
+
+def test_only_what_was_asked_for_is_streamed(home: Home) -> None:
+    """By session, by project, by source."""
+    projects(home).mkdir(parents=True)
+    with running(home) as daemon, daemon.wire() as wire, daemon.wire() as other, daemon.wire() as none:
+        wire.call("tail", session="s2")
+        other.call("tail", project="/home/dev", source="claude-code")
+        none.call("tail", project="/home/de")
+        for session in ("s1", "s2"):
+            write(home, conversation(session, "fine"), session)
+        assert {item["turn"]["sessionId"] for item in heard(wire, 1)} == {"s2"}
+        assert {item["turn"]["sessionId"] for item in heard(other, 2)} == {"s1", "s2"}
+        none.socket.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            none.line()
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        ({}, True),
+        ({"session": "s1"}, True),
+        ({"session": "s2"}, False),
+        ({"source": "opencode"}, False),
+        ({"project": "/p"}, True),
+        ({"project": "/p/"}, True),
+        ({"project": "/"}, True),
+        ({"project": "/p/app"}, True),
+        ({"project": "/p/ap"}, False),
+        ({"project": "github.com/a/b"}, True),
+        ({"project": "github.com/a"}, False),
+    ],
+)
+def test_which_turns_a_follower_wants(asked: dict[str, str], wanted: bool) -> None:
+    params = TailParams(**asked)
+    assert params.wants(turn(project="/p/app", project_key="github.com/a/b")) == wanted
+
+
+def test_who_leaves_is_forgotten(daemon: Daemon) -> None:
+    """A follower's place is free when it has gone, also if nothing ever lands."""
+    with daemon.wire() as wire:
+        wire.call("tail")
+    with daemon.wire() as wire:
+        until(lambda: wire.call("status")["daemon"]["clients"] == 1, 5)
+
+
+async def test_a_slow_reader_is_told_what_it_missed() -> None:
+    """F67: its queue is short, the oldest go, and whoever hands turns over never waits."""
+    feed = Feed()
+    with feed.following(lambda _: True) as follower:
+        turns = [turn(f"m{n}") for n in range(QUEUE + 50)]
+        feed.landed(Change(open=[OpenTurn(one, "claude-code", "x") for one in turns]))
+        landed, missed = await follower.take()
+        assert (len(landed), missed) == (QUEUE, 50)
+        assert landed[0] == Landed(turn("m50"), open=True)
+        feed.landed(Change(closed=[turn("last")]))
+        assert await follower.take() == ([Landed(turn("last"), open=False)], 0)
+        with anyio.move_on_after(0.05) as waited:
+            await follower.take()
+        assert waited.cancelled_caught
+    feed.landed(Change(closed=[turn("nobody follows")]))
+
+
+def test_a_follower_that_never_reads_holds_nothing_up(home: Home) -> None:
+    """F67: hundreds of turns are recorded at once beside it."""
+    with running(home) as daemon, daemon.wire() as stuck, daemon.wire() as wire:
+        stuck.call("tail")
+        for n in range(40):
+            write(home, conversation(f"s{n}", *["x" * 200] * 20), f"s{n}")
+        wire.call("flush")
+        assert wire.call("status")["ledger"]["turns"] == 800
+
+
+def test_flush_returns_when_everything_is_recorded(home: Home) -> None:
+    """Written before, settled and in the ledger after; nothing has to be waited for."""
+    write(home, conversation("s0", "before the daemon"), "s0")
+    with running(home) as daemon, daemon.wire() as wire:
+        flushed = {source["name"]: source["flushed"] for source in wire.call("flush")["sources"]}
+        assert flushed["claude-code"]
+        assert all(flushed.values())
+        for n in range(1, 15):
+            write(home, conversation(f"s{n}", "one", "two"), f"s{n}")
+            wire.call("flush")
+            status = wire.call("status")["ledger"]
+            assert (status["turns"], status["openTurns"]) == (1 + 2 * n, 0)
+
+
+def test_flush_of_one_session_settles_only_that_one(home: Home) -> None:
+    """The others may still be talking."""
+    with running(home) as daemon, daemon.wire() as wire:
+        for session in ("s1", "s2"):
+            write(home, conversation(session, "one"), session)
+        wire.call("flush", session="s2")
+        status = wire.call("status")["ledger"]
+        assert (status["turns"], status["openTurns"]) == (1, 1)
+
+
+def test_several_flush_at_once(home: Home) -> None:
+    """Each gets its answer."""
+    with running(home) as daemon:
+        wires = [daemon.wire() for _ in range(10)]
+        write(home, conversation("s1", "one"), "s1")
+        for wire in wires:
+            wire.request("flush")
+        for wire in wires:
+            answer = wire.line()
+            assert answer is not None
+            assert answer["result"]["sources"][0]["flushed"]
+            wire.close()
+
+
+def test_a_turn_is_whole() -> None:
+    """What is streamed is the record as the ledger has it."""
+    import msgspec
+
+    from burnd.pricing import PriceTable
+    from burnd.server.methods.tail import shown
+
+    one = turn(model="nobody-knows-this-model")
+    said = shown(Landed(one, True), PriceTable.load(), 3)
+    assert msgspec.convert(said["turn"], Turn) == one
+    assert (said["costUsd"], said["missed"]) == (None, 3)

@@ -1,0 +1,281 @@
+"""Budgets: whose clock their periods follow, when one is crossed, and that its command runs once and harms nothing."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd import budget_watch, config
+from burnd.budget import Standing, period_of, standings
+from burnd.budget_watch import BudgetWatch, run_command
+from burnd.errors import ConfigError
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.pricing import PriceTable
+from burnd.queries.view import View
+from burnd.records import Usage
+from burnd.records.times import to_iso, to_ms
+from tests.conftest import Opened
+from tests.make import turn
+from tests.queries.looking import look
+
+NOW = "2026-06-10T12:00:00.000Z"
+
+
+@pytest.fixture
+def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the machine's clock to a zone."""
+
+    def choose(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    choose("UTC")
+    yield choose
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "now", "begin", "end"),
+    [
+        ("UTC", "daily", "2026-06-10T12:00:00Z", "2026-06-10T00:00:00Z", "2026-06-11T00:00:00Z"),
+        ("UTC", "weekly", "2026-06-10T12:00:00Z", "2026-06-08T00:00:00Z", "2026-06-15T00:00:00Z"),
+        ("UTC", "monthly", "2026-06-10T12:00:00Z", "2026-06-01T00:00:00Z", "2026-07-01T00:00:00Z"),
+        ("UTC", "monthly", "2026-12-31T23:59:59Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+        ("UTC", "weekly", "2026-06-08T00:00:00Z", "2026-06-08T00:00:00Z", "2026-06-15T00:00:00Z"),
+        # Half past midnight in Berlin is still yesterday in Greenwich.
+        ("Europe/Berlin", "daily", "2026-06-09T22:30:00Z", "2026-06-09T22:00:00Z", "2026-06-10T22:00:00Z"),
+        ("Asia/Kolkata", "daily", "2026-06-10T12:00:00Z", "2026-06-09T18:30:00Z", "2026-06-10T18:30:00Z"),
+        # The days on which summer time begins and ends have 23 and 25 hours.
+        ("Europe/Berlin", "daily", "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"),
+        ("Europe/Berlin", "daily", "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"),
+    ],
+)
+def test_periods_follow_the_clock_of_the_machine(
+    zone: Callable[[str], None], where: str, name: str, now: str, begin: str, end: str
+) -> None:
+    zone(where)
+    assert period_of(name, to_ms(now))[1:] == (to_ms(begin), to_ms(end))
+
+
+def spends(name: str, ts: str = NOW, output: int = 1000) -> Any:
+    """A turn that costs $0.015 for every 1,000 tokens of output."""
+    return turn(name, ts=ts, usage=Usage(output=output))
+
+
+async def standing(pipeline: Pipeline, limit: str, now: str = NOW) -> Standing:
+    (found,) = await look(pipeline, lambda view: standings(view, {"daily": Decimal(limit)}), now)
+    return found
+
+
+async def test_a_budget_is_crossed_when_it_is_used_up(opened: Opened, zone: object) -> None:
+    """To the last digit: a budget of $0.03 is crossed by $0.03, one of a little more is not."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1"), spends("m2"), spends("m0", "2026-06-09T23:59:59.999Z")]))
+    assert (await standing(pipeline, "0.03")).crossed
+    assert not (await standing(pipeline, "0.030000000000001")).crossed
+
+
+async def test_nothing_is_projected_from_the_first_hour(opened: Opened, zone: object) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", "2026-06-10T00:10:00Z")]))
+    assert (await standing(pipeline, "1", "2026-06-10T01:00:00Z")).projected is None
+    assert (await standing(pipeline, "1", "2026-06-10T06:00:00Z")).projected == Decimal("0.06")
+
+
+@pytest.mark.parametrize(
+    ("said", "budgets", "command"),
+    [
+        ("", {}, []),
+        ("daily = 20", {"daily": Decimal(20)}, []),
+        ("daily = 0.1\nweekly = 0\nmonthly = 250", {"daily": Decimal("0.1"), "monthly": Decimal(250)}, []),
+        ('command = "echo over"', {}, "echo over"),
+        ('command = ["echo", "over"]', {}, ["echo", "over"]),
+    ],
+)
+def test_settings(tmp_path: Path, said: str, budgets: dict[str, Decimal], command: object) -> None:
+    """Amounts are taken as they are written: a tenth of a dollar is exactly that."""
+    (tmp_path / "config.toml").write_text(f"[budget]\n{said}\n")
+    settings = config.load(Home(tmp_path), {})
+    assert (settings.budgets, settings.budget_command) == (budgets, command)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "daily = -1",
+        'daily = "20"',
+        "daily = true",
+        "daily = nan",
+        "daily = inf",
+        "command = 3",
+        "command = [1]",
+        "dayly = 1",
+    ],
+)
+def test_a_bad_setting_is_refused_by_its_name(tmp_path: Path, said: str) -> None:
+    (tmp_path / "config.toml").write_text(f"[budget]\n{said}\n")
+    with pytest.raises(ConfigError, match=rf"budget\.{said.split(maxsplit=1)[0]}"):
+        config.load(Home(tmp_path), {})
+
+
+class Watched:
+    """A watch whose command writes down what it was told."""
+
+    def __init__(self, pipeline: Pipeline, folder: Path, now: str = NOW) -> None:
+        self.note = folder / "note"
+        self.said: list[dict[str, Any]] = []
+        self.now = now
+        self.pipeline = pipeline
+        self.command: str | list[str] = ["/bin/sh", "-c", f"env | grep BURND_BUDGET | sort >> {self.note}"]
+        self.budgets = {"daily": Decimal("0.03")}
+        self.problem: Callable[[], str] = str
+
+    async def watch_until(self, enough: Callable[[], bool]) -> None:
+        """Lets it look again and again, until that is so."""
+        prices = PriceTable.load()
+
+        async def look(question: Any) -> Any:
+            return await self.pipeline.index.ask(lambda db: question(View(db, prices, to_ms(self.now))))
+
+        watch = BudgetWatch(self.pipeline, self.budgets, self.command, look=look, announce=self.said.append)
+        self.problem = lambda: watch.problem
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch.run, anyio.lowlevel.checkpoint)
+            with anyio.fail_after(20):
+                while not enough():  # noqa: ASYNC110 - what is waited for happens in other processes
+                    await anyio.sleep(0.01)
+            await anyio.sleep(0.1)
+            tasks.cancel_scope.cancel()
+
+    @property
+    def told(self) -> list[str]:
+        return self.note.read_text().splitlines() if self.note.exists() else []
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_watch, "PAUSE_S", 0.01)
+
+
+async def test_the_command_runs_once_and_knows_the_amounts(opened: Opened, tmp_path: Path, zone: object) -> None:
+    """Its environment says which budget, how much it was, and how much was spent."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
+    watched = Watched(pipeline, tmp_path)
+    await watched.watch_until(lambda: len(watched.told) >= 5)
+    assert watched.told == [
+        "BURND_BUDGET_FROM=2026-06-10T00:00:00.000Z",
+        "BURND_BUDGET_LIMIT_USD=0.03",
+        "BURND_BUDGET_PERIOD=daily",
+        "BURND_BUDGET_SPENT_USD=0.04",
+        "BURND_BUDGET_TO=2026-06-11T00:00:00.000Z",
+    ]
+    assert [said["period"] for said in watched.said] == ["daily"]
+
+
+async def test_a_restart_does_not_run_it_again(opened: Opened, tmp_path: Path, zone: object) -> None:
+    """Once for each period, whatever happens in between; the next day it runs again, and so does another amount."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", output=3000), spends("m2", "2026-06-11T01:00:00Z", 3000)]))
+    watched = Watched(pipeline, tmp_path)
+    await watched.watch_until(lambda: len(watched.told) == 5)
+    watched.pipeline = await opened()
+    await watched.watch_until(lambda: True)
+    assert len(watched.told) == 5
+    watched.now = "2026-06-11T02:00:00Z"
+    await watched.watch_until(lambda: len(watched.told) == 10)
+    watched.budgets = {"daily": Decimal("0.04")}
+    await watched.watch_until(lambda: len(watched.told) == 15)
+
+
+async def test_it_is_remembered_when_the_index_is_made_anew(opened: Opened, tmp_path: Path, zone: object) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
+    watched = Watched(pipeline, tmp_path)
+    await watched.watch_until(lambda: len(watched.told) == 5)
+    await pipeline.rebuild_index()
+    await watched.watch_until(lambda: True)
+    assert len(watched.told) == 5
+
+
+async def test_a_crossing_is_seen_when_it_happens(opened: Opened, tmp_path: Path, zone: object) -> None:
+    """Nothing is said below the amount; the turn that crosses it is enough."""
+    pipeline = await opened()
+    watched = Watched(pipeline, tmp_path)
+    await watched.watch_until(lambda: True)
+    assert watched.said == []
+    await pipeline.commit(Batch(entries=[spends("m1", output=2000)]))
+    await watched.watch_until(lambda: len(watched.told) == 5)
+
+
+async def test_a_line_for_the_shell(opened: Opened, tmp_path: Path, zone: object) -> None:
+    """A text goes to the shell as it is written."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
+    watched = Watched(pipeline, tmp_path)
+    watched.command = f'echo "$BURND_BUDGET_PERIOD: $BURND_BUDGET_SPENT_USD" > "{watched.note}"'
+    await watched.watch_until(lambda: bool(watched.told))
+    assert watched.told == ["daily: 0.04"]
+
+
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (["/no/such/program"], "the budget command cannot be run: No such file or directory"),
+        (["/bin/sh", "-c", "exit 3"], "the budget command ended with code 3"),
+    ],
+)
+async def test_a_command_that_fails_is_said(
+    opened: Opened, tmp_path: Path, zone: object, command: list[str], problem: str
+) -> None:
+    """It is not tried again, and nothing else notices."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
+    watched = Watched(pipeline, tmp_path)
+    watched.command = command
+    await watched.watch_until(lambda: watched.problem() == problem)
+    assert len(watched.said) == 1
+
+
+async def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After its time is up the whole group goes."""
+    monkeypatch.setattr(budget_watch, "PATIENCE_S", 0.3)
+    note = tmp_path / "pid"
+    began = time.monotonic()
+    assert await run_command(f"sleep 60 & echo $! > {note}; wait", {}) is None
+    assert time.monotonic() - began < 10
+    child = int(note.read_text())
+    with anyio.fail_after(10):
+        while _is_alive(child):  # noqa: ASYNC110 - nobody tells when a process of others ends
+            await anyio.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] if sys.platform == "linux" else "R"
+        os.kill(pid, 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
+
+
+async def test_no_budget_no_watch(opened: Opened, tmp_path: Path) -> None:
+    pipeline = await opened()
+    watched = Watched(pipeline, tmp_path)
+    watched.budgets = {}
+    await watched.watch_until(lambda: True)
+    assert watched.said == []
+
+
+def test_times_in_the_environment_are_utc() -> None:
+    assert to_iso(period_of("daily", to_ms(NOW)).begin).endswith("Z")

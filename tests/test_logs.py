@@ -1,0 +1,205 @@
+"""The log: events with keys, small files, few repetitions, and nothing that anybody said."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from burnd import logs
+from burnd.logs import RotatedFile, Seldom
+from burnd.paths import Home
+from tests.readers.transcript import Transcript, call, text
+from tests.server.logs import write
+from tests.server.wire import Wire, environment, running, until
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Any:
+    handlers = logging.getLogger().handlers[:]
+    yield
+    structlog.reset_defaults()
+    logging.getLogger().handlers[:] = handlers
+
+
+def test_events_are_json_or_for_a_person() -> None:
+    """One line each, with the time, the level and the keys."""
+    out = io.StringIO()
+    logs.configure(as_json=True, stream=out)
+    structlog.get_logger().info("ledger.appended", lines=3)
+    said = json.loads(out.getvalue())
+    assert (said["event"], said["level"], said["lines"]) == ("ledger.appended", "info", 3)
+    assert said["timestamp"].endswith("Z")
+    out = io.StringIO()
+    logs.configure(as_json=False, stream=out)
+    structlog.get_logger().info("ledger.appended", lines=3)
+    assert "ledger.appended" in out.getvalue()
+    assert "\x1b" not in out.getvalue()
+
+
+def test_what_is_below_the_level_is_not_written() -> None:
+    out = io.StringIO()
+    logs.configure(as_json=True, level="warning", stream=out)
+    structlog.get_logger().info("one")
+    structlog.get_logger().warning("two")
+    assert out.getvalue().count("\n") == 1
+
+
+def test_the_same_warning_is_said_once_a_minute() -> None:
+    """F83: with the number of those held back; ten thousand bad lines are one piece of news."""
+    now = 1000.0
+    seldom = Seldom(clock=lambda: now)
+    said = []
+
+    def warn(**event: Any) -> None:
+        with contextlib.suppress(structlog.DropEvent):
+            said.append(seldom(None, "warning", {"event": "line.bad", **event}))
+
+    for n in range(10_000):
+        warn(offset=n, reason=f"{n} bytes too many")
+    assert len(said) == 1
+    warn(offset=1, reason="another reason")
+    assert len(said) == 2
+    now += 61
+    warn(offset=2, reason="7 bytes too many")
+    assert said[-1]["held_back"] == 9999
+    seldom(None, "info", {"event": "line.bad"})
+    seldom(None, "info", {"event": "line.bad"})
+
+
+def test_what_is_remembered_of_warnings_is_bounded() -> None:
+    """P8: any number of different ones."""
+    seldom = Seldom()
+    for n in range(5000):
+        seldom(None, "error", {"event": "x" * (n % 100) + chr(97 + n % 26) * (n // 100 + 1)})
+    assert len(seldom._said) <= 1000
+
+
+def test_a_file_is_private_and_put_aside_when_it_is_full(tmp_path: Path) -> None:
+    """A few generations, each no larger than the limit, none lost in between."""
+    before = os.umask(0)
+    try:
+        out = RotatedFile(tmp_path / "burnd.log", most_bytes=1000, older_kept=3)
+        for n in range(100):
+            out.write(f"line {n:04} " + "x" * 40 + "\n")
+        out.close()
+    finally:
+        os.umask(before)
+    names = ["burnd.log", "burnd.log.1", "burnd.log.2", "burnd.log.3"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600 for name in names)
+    assert all((tmp_path / name).stat().st_size <= 1000 for name in names)
+    kept = "".join((tmp_path / name).read_text() for name in reversed(names)).splitlines()
+    assert [int(line.split()[1]) for line in kept] == list(range(100 - len(kept), 100))
+
+
+def test_a_log_that_cannot_be_written_costs_lines_only(tmp_path: Path) -> None:
+    """A full disk, or a file that is gone: the daemon goes on."""
+    out_file = RotatedFile(tmp_path / "log")
+    out_file.close()
+    out_file.write("x\n")
+
+
+def test_a_daemon_outlives_who_read_its_log(home: Home) -> None:
+    """Its stderr is a pipe whose other end is gone: it records all the same, and ends well."""
+    reader, writer = os.pipe()
+    started = subprocess.Popen([sys.executable, "-m", "burnd", "run"], env=environment(home), stderr=writer)
+    os.close(writer)
+    os.close(reader)
+    try:
+        until((home.root / "burnd.sock").exists)
+        with Wire(home.root / "burnd.sock") as wire:
+            until(lambda: wire.call("status")["daemon"]["state"] == "ready")
+            wire.call("stamp", selector={"sessionId": "s"}, enrichment={"a": "b"})
+            wire.call("rebuild", index=True)
+            wire.call("shutdown")
+        assert started.wait(30) == 0
+    finally:
+        started.kill()
+        started.wait()
+
+
+def test_libraries_are_heard_without_their_words() -> None:
+    """Whatever they put into their messages, only who said something is written."""
+    out = io.StringIO()
+    logs.configure(as_json=True, stream=out)
+    logging.getLogger("somebody").warning("the canary sings %s", "/home/dev/project")
+    said = json.loads(out.getvalue())
+    assert (said["event"], said["library"]) == ("library.warned", "somebody")
+    assert "canary" not in out.getvalue()
+
+
+CANARY = "canary-7f3a9"
+
+
+def test_nothing_that_anybody_said_reaches_the_log(home: Home) -> None:
+    """F83, I6: prompts, answers, titles, commands, results, folders of projects and stamps, at the most talkative."""
+    log = Transcript(session="s1", cwd=f"/home/dev/{CANARY}-folder", gitBranch=f"{CANARY}-branch")
+    log.bare(type="summary", summary=f"{CANARY} title", leafUuid="u1")
+    log.prompt(f"{CANARY} prompt")
+    log.calls("m1", call("c1", "Bash", command=f"cat {CANARY}.txt"))
+    log.result("c1", f"{CANARY} result", is_error=True)
+    log.says("m2", text(f"{CANARY} answer " + "x" * 3000))
+    log.lines += [f'{{"type":"{CANARY}","x":'.encode(), f'{{"type":"{CANARY}-unknown"}}'.encode(), b"\xff" * 50]
+    write(home, log, "s1")
+    with running(home, log_level="debug") as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("stamp", selector={"sessionId": CANARY}, enrichment={CANARY: CANARY})
+        wire.error("stamp", selector={"sessionId": CANARY}, enrichment={CANARY: 7})
+        wire.error(f"{CANARY}.method")
+        wire.error("content.read", session=CANARY)
+        wire.call("content.read", session="s1")
+        wire.send(f"{CANARY}\n".encode())
+        assert wire.line() is not None
+        wire.call("announce", sessionId=f"{CANARY}-session", contentMode="off")
+        home.spool.mkdir(exist_ok=True)
+        (home.spool / f"1-{CANARY}.json").write_text(CANARY)
+        wire.call("spool")
+        home.prices.write_text(f'{{"{CANARY}": 7}}')
+        wire.call("status")
+        (home.root.parent / ".claude" / "projects" / "-home-dev-app" / "s1.jsonl").write_bytes(b"{}\n")
+        until(lambda: "source.rewound" in daemon.log.read_text())
+        wire.call("content.forget", match=CANARY)
+        wire.call("rebuild", index=True)
+        wire.call("flush")
+        assert daemon.terminate() == 0
+    said = daemon.log.read_text()
+    assert said.count("\n") > 5
+    assert CANARY not in said
+
+
+def test_many_bad_lines_make_few_lines_of_log(home: Home) -> None:
+    """F83: ten thousand of them, and the log stays short."""
+    log = Transcript(session="s1")
+    log.lines = [b"{not json %d" % n for n in range(10_000)]
+    write(home, log, "s1")
+    with running(home, log_level="debug") as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        counts = next(s["counts"] for s in wire.call("status")["sources"] if s["name"] == "claude-code")
+        assert sum(number for name, number in counts.items() if name.startswith("rejected")) == 10_000
+        assert len(daemon.log.read_text().splitlines()) < 20
+
+
+def test_the_settings_say_where_the_log_goes(home: Home) -> None:
+    """A file below the home, private, in the chosen form; what the command line says wins."""
+    home.root.mkdir(mode=0o700)
+    home.config.write_text('[log]\nfile = "burnd.log"\nformat = "console"\nlevel = "info"\n')
+    with running(home) as daemon:
+        assert daemon.terminate() == 0
+    first = (home.root / "burnd.log").read_text().splitlines()
+    assert json.loads(first[0])["event"], "the test's daemon is told --log-format json"
+    assert stat.S_IMODE((home.root / "burnd.log").stat().st_mode) == 0o600
+    assert daemon.log.read_text() == ""
+    with running(home, "--log-file", "other.log") as daemon:
+        assert daemon.terminate() == 0
+    assert "daemon.stopped" in (home.root / "other.log").read_text()
