@@ -64,16 +64,24 @@ def filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--activity", metavar="LABEL", help="only this kind of work: coding, testing, ...")
 
 
-def filters_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The filters that were given, with the caller's time zone: days are theirs."""
+def filters_of(options: argparse.Namespace, *, days: bool = False) -> dict[str, Any]:
+    """The filters that were given, with the caller's time zone where they name times or `days` are shown."""
     names = ("since", "until", "project", "session", "workflow", "agent", "source", "model", "provider", "branch")
     given = {name: getattr(options, name) for name in (*names, "activity")}
     given = {name: value for name, value in given.items() if value is not None}
     if options.tag:
         given["tags"] = dict(options.tag)
-    if "since" in given or "until" in given:
+    if days or "since" in given or "until" in given:
         given["tz"] = time_zone()
     return given
+
+
+def count(text: str) -> int:
+    import argparse
+
+    if not text.isdecimal() or not 0 < int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
+    return int(text)
 
 
 def tag(text: str) -> tuple[str, str]:

@@ -22,3 +22,19 @@ def as_json(answer: Any) -> int:
 def json_line(answer: Any) -> None:
     """Prints one object of a stream, at once."""
     print(json.dumps(answer), flush=True)
+
+
+def as_csv(rows: list[dict[str, Any]]) -> int:
+    """Prints rows as CSV with a header; None is an empty cell. Returns exit code 0."""
+    import csv
+
+    if rows:
+        writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([{name: _safe_cell(value) for name, value in row.items()} for row in rows])
+    return 0
+
+
+def _safe_cell(value: Any) -> Any:
+    """Spreadsheets take a cell that begins like a formula for one, and names come from logs."""
+    return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

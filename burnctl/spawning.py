@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from burnd.paths import Home, find_home, user_home
 
 _ALREADY_RUNS = 5  # burnd's exit code when another one has the home; that one will answer
 _LABEL = "dev.burnd.burnd"
+_GIVING_WAY_S = 10.0
 _LAST_WORDS = 2000  # bytes of the log that are looked at when it did not start
 
 
@@ -48,6 +50,15 @@ class Detached:
         if code is not None and code != _ALREADY_RUNS:
             raise BurnctlError(self._last_words() or f"burnd ended with code {code}", f"see: {self.where_it_logs}")
 
+    def give_way(self, pid: int) -> None:
+        """Where another burnd (`pid`) was quicker, waits until ours has seen that and ended.
+
+        Otherwise it might still be starting when that one is stopped, and take its place.
+        """
+        if self._process.pid != pid:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GIVING_WAY_S)
+
     def _last_words(self) -> str:
         with open(self._stderr, "rb") as log:
             log.seek(max(self._log_began, os.fstat(log.fileno()).st_size - _LAST_WORDS))
@@ -68,6 +79,9 @@ class Service:
 
     def check(self) -> None:
         """The service manager watches over it; whether it answers is all there is to see."""
+
+    def give_way(self, pid: int) -> None:
+        """There is only ever one of a service."""
 
 
 def spawn() -> Detached | Service:

@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
+    from burnctl.spawning import Detached, Service
+
 ANSWER_S = 60.0
 _PAUSE_S = 0.03
 _FIRST_LOOK_S = 1.0
@@ -46,6 +48,11 @@ def start(client: Client) -> None:
 
     daemon = spawn()
     say(f"starting burnd {daemon.how} ...")
+    await_answer(client, daemon)
+
+
+def await_answer(client: Client, daemon: Detached | Service) -> None:
+    """Returns when a burnd that was just started can be asked. Raises BurnctlError when it cannot."""
     deadline = time.monotonic() + ANSWER_S
     while True:
         try:
@@ -56,11 +63,11 @@ def start(client: Client) -> None:
         if time.monotonic() > deadline:
             raise BurnctlError("burnd was started but does not answer", f"see: {daemon.where_it_logs}")
         time.sleep(_PAUSE_S)
-    _wait_until_open(client)
+    daemon.give_way(_wait_until_open(client))
 
 
-def _wait_until_open(client: Client) -> None:
-    """burnd answers `status` before its storage is open, which takes long where the index must be built anew."""
+def _wait_until_open(client: Client) -> int:
+    """The pid of burnd, when its storage is open: that takes long where the index must be built anew."""
     said = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
         state = str((status.get("index") or {}).get("state") or "")
@@ -68,6 +75,7 @@ def _wait_until_open(client: Client) -> None:
             said = state
             say(f"burnd is starting: {state}")
         time.sleep(_PAUSE_S)
+    return int(status["daemon"]["pid"])
 
 
 def wait_for_old_logs(client: Client, *, color: bool = True) -> None:

@@ -19,6 +19,7 @@ from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace
 from burnd.forgetting import farewells, outdated
 from burnd.index import build
 from burnd.index.apply import Applier, fact_key
+from burnd.index.rollup import refine, too_coarse
 from burnd.index.rows import shown_rail
 from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
 from burnd.joiner import Held, Joiner
@@ -30,6 +31,7 @@ from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned
 from burnd.paths import Home
+from burnd.pricing import PriceTable
 from burnd.projects import ProjectKeys
 from burnd.records import Compaction, Content, Event, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, encode, written
@@ -172,6 +174,19 @@ class Pipeline:
         async with self._one_at_a_time:
             await self._rebuild_index(report, keep_cursors=True)
 
+    async def adopt_prices(self, prices: PriceTable) -> None:
+        """Lets the index add up turns in such a way that these prices can be told from sums."""
+        self.index.prices = prices
+        if await too_coarse(self.index, prices):
+            async with self._writing(), self._told(build.no_progress) as told:
+                await self._healed(partial(self._refine, told))
+
+    async def _refine(self, report: build.Progress) -> None:
+        if self._behind:
+            await self._catch_up()
+        await refine(self.index, report)
+        self._applier = Applier(self.index)
+
     @contextlib.asynccontextmanager
     async def _told(self, report: build.Progress) -> AsyncIterator[build.Progress]:
         """The same progress, for everybody to see as long as it lasts."""
@@ -206,7 +221,8 @@ class Pipeline:
         self._behind = True
         cursors = await _cursors_of(self.index) if keep_cursors else []
         async with self._told(report) as told:
-            await build.build_beside(self.home.index_db, rewritten or self.journal, self.content, told)
+            journal, prices = rewritten or self.journal, self.index.prices
+            await build.build_beside(self.home.index_db, journal, self.content, told, prices)
         with anyio.CancelScope(shield=True):
             self.generation += 1
             if rewritten is not None:

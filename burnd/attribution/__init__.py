@@ -1,1 +1,31 @@
-"""Why every token was spent: turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
+"""Why every token was spent: the turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
+
+from burnd.attribution.causes import Cause, Explained, Part, anatomy, explain
+from burnd.attribution.rail import Rail, in_order
+from burnd.attribution.rates import Rate, Spent, add_up, rate_of
+from burnd.attribution.saving import restore, save
+from burnd.attribution.tally import Sums, Taken, Tally, revise, tally
+from burnd.attribution.tree import Branch, nest
+
+__all__ = [
+    "explain",
+    "anatomy",
+    "Explained",
+    "Cause",
+    "Part",
+    "nest",
+    "Branch",
+    "in_order",
+    "Rail",
+    "save",
+    "restore",
+    "Tally",
+    "tally",
+    "revise",
+    "Taken",
+    "Sums",
+    "Rate",
+    "Spent",
+    "rate_of",
+    "add_up",
+]

@@ -31,6 +31,7 @@ REACH: Final = 256
 MOST_ROLLED_BACK: Final = 64
 _KEPT: Final = REACH + MOST_ROLLED_BACK
 _CREDIT_A_TURN: Final = 64
+_MOST_PENDING: Final = 256
 # A compaction may be told of before the turn that writes its summary: then it is the turn after that begins anew.
 _TOLD_FOR: Final = 2
 
@@ -104,14 +105,14 @@ class Rail:
     def _feed_turn(self, turn: Turn) -> Step:
         self._here, self._own = (turn.turn_index, turn.message_id), {}
         ground = self._ground(turn)
+        claims = [*ground.pending, *entered_claims(turn.entered, self._owner, self._call_owner)]
         calls = [(self._begin_call(call.id, call.name, call.target), bool(call.is_error)) for call in turn.tool_calls]
         outputs, made = made_claims(turn, self._owner, self._call_owner, UNEXPLAINED_OWNER)
         if turn.server_tools is not None:
             outputs += search_outputs(turn, self._owner, self._call_owner)
-        claims = [*ground.pending, *entered_claims(turn.entered, self._owner, self._call_owner)]
         bounds = bounds_of(turn.usage)
         if not bounds.end:
-            self._remember(turn.message_id, self._stand(turn, ground, ground.tip, (*claims, *made)))
+            self._remember(turn.message_id, self._stand(turn, ground, ground.tip, _limited([*claims, *made])))
             return Step(bounds, [], [], outputs, [], [], [], calls, None, False)
         seated = self._seat(turn, ground, claims, bounds)
         runs, pieces = self.row.lay(bounds)
@@ -266,6 +267,14 @@ class Rail:
     def _begin(self, kind: Kind, tool: str | None = None, target: str | None = None, call_id: str | None = None) -> int:
         self.origins.append(Origin(kind, tool, target, call_id, *self._here))
         return len(self.origins) - 1
+
+
+def _limited(claims: list[Claim]) -> tuple[Claim, ...]:
+    """So many blocks, none of which was ever billed, are not told apart: the oldest of them stay unexplained."""
+    if len(claims) > _MOST_PENDING:
+        old = sum(claim.expected for claim in claims[:-_MOST_PENDING])
+        claims = [Claim(UNEXPLAINED_OWNER, old, LOOSE), *claims[-_MOST_PENDING:]]
+    return tuple(claims)
 
 
 def _has_summary(blocks: Sequence[Block]) -> bool:

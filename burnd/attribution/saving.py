@@ -36,7 +36,7 @@ _decoder: Final = msgspec.msgpack.Decoder(_Saved)
 
 
 def save(rail: Rail) -> bytes:
-    """As large as the rows that turns within reach stood on: some 8 bytes a block and 100 a turn."""
+    """As large as the rows that turns within reach stood on: some 5 bytes a block and 100 a message."""
     rail.forget_old()
     row, order = rail.row, rail.order
     kept = _reachable(row, (node.tip for _, node in order))

@@ -17,6 +17,7 @@ from burnd.index.store import Change, IndexStore, open_index
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Placed
 from burnd.ledger.journal import Journal, Logged
+from burnd.pricing import PriceTable
 from burnd.records.codec import Skipped, digest
 from burnd.records.times import to_ms
 
@@ -67,11 +68,18 @@ async def rebuild(path: Path, journal: Journal, content: ContentStore, report: P
     return await open_index(path)
 
 
-async def build_beside(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> None:
+async def build_beside(
+    path: Path,
+    journal: Journal,
+    content: ContentStore,
+    report: Progress = no_progress,
+    prices: PriceTable | None = None,
+) -> None:
     """Builds a whole new index beside the one in use; an interrupted build leaves nothing."""
     new = _beside(path)
     _remove_database(new)
     store = await open_index(new)
+    store.prices = prices
     try:
         await catch_up(store, journal, content, report)
         await store.seal()

@@ -7,13 +7,13 @@ by place, by activity and by both. What one more turn costs does not depend on h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import aiosqlite
 import msgspec
 
 from burnd.index import endings, unlogged
-from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, tier_sizes
+from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, shipped_prices, tier_sizes
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.records import Turn
@@ -40,6 +40,7 @@ COUNTED = (
     "one_shots",
 )
 _CHUNK = 50_000
+Report = Callable[[int, int], None]
 
 
 def bucket_of(ts: int) -> int:
@@ -130,7 +131,7 @@ class Rollup:
             await db.execute("DELETE FROM session_sums WHERE n = 0")
         await db.execute("DELETE FROM temp.moved")
 
-    async def anew(self, db: aiosqlite.Connection) -> None:
+    async def anew(self, db: aiosqlite.Connection, report: Report) -> None:
         """Makes all sums again from the turns."""
         for table in ("sums", "session_sums", "prompts", "endings", "unlogged"):
             await db.execute(f"DELETE FROM {table}")
@@ -138,29 +139,17 @@ class Rollup:
         ((last,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) FROM turns")
         for begin in range(1, last + 1, _CHUNK):
             await self._add_turns(db, _listed(range(begin, min(begin + _CHUNK, last + 1))))
+            report(begin, last)
         found = await db.execute_fetchall("SELECT session FROM turns UNION SELECT session FROM overheads")
         self.touch(row[0] for row in found)
         await self.settle(db)
 
 
-async def adopt(store: IndexStore, prices: PriceTable) -> bool:
-    """Lets sums tell contexts apart at every size these prices know; returns whether they had to be made anew.
+async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], tuple[int, ...]]:
+    """The models whose contexts are not told apart wherever these prices change, with the sizes at which to do so.
 
-    Until then reports read the turns of such models one by one. To be called by the one writer.
+    Until that is done, reports read the turns of such models one by one.
     """
-    store.prices = prices
-    stale = await _coarse(store, prices)
-    if not stale:
-        return False
-    async with store.transaction() as db:
-        for (model, provider), sizes in stale.items():
-            await _tell_apart(db, model, provider, sizes)
-        await Rollup(prices).anew(db)
-    return True
-
-
-async def _coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The models whose turns are not told apart finely enough, with the sizes at which they should be."""
     known = await store.rows(
         "SELECT t.model, t.provider, m.name, p.name, t.sizes FROM tiers t JOIN names m ON m.id = t.model "
         "LEFT JOIN names p ON p.id = t.provider"
@@ -172,6 +161,16 @@ async def _coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int]
         if needed != sizes:
             wanted[model, provider] = tuple(sorted(needed))
     return wanted
+
+
+async def refine(store: IndexStore, report: Report) -> None:
+    """Tells contexts apart wherever the store's prices change. To be called by the one writer."""
+    prices = store.prices or shipped_prices()
+    coarse = await too_coarse(store, prices)
+    async with store.transaction() as db:
+        for (model, provider), sizes in coarse.items():
+            await _tell_apart(db, model, provider, sizes)
+        await Rollup(prices).anew(db, report)
 
 
 async def _tell_apart(db: aiosqlite.Connection, model: int, provider: int, sizes: tuple[int, ...]) -> None:
@@ -213,7 +212,8 @@ INSERT INTO temp.moved
 SELECT session, (ts + {SHIFT_MS}) / {BUCKET_MS}, class, place, coalesce(branch, 0), coalesce(activity, {NO_ACTIVITY}),
        subagent, ?1, ?1 * input, ?1 * output, ?1 * reasoning, ?1 * cache_read, ?1 * cache_create_5m,
        ?1 * cache_create_1h, ?1 * searches, ?1 * (quality = 'partial'), ?1 * (quality = 'empty'),
-       ?1 * (has_edits IS 1), ?1 * (has_edits IS 1 AND coalesce(retries, 0) = 0)
+       ?1 * (has_edits IS 1 AND quality <> 'empty'),
+       ?1 * (has_edits IS 1 AND quality <> 'empty' AND coalesce(retries, 0) = 0)
 FROM turns WHERE id IN (SELECT value FROM json_each(?2))
 """
 _MOVE_UNLOGGED = f"""

@@ -222,7 +222,7 @@ def _about(window: Window, readings: list[Reading]) -> list[Reading]:
 
 _NEXT_BUCKET = f"""
 SELECT bucket FROM sums
-WHERE place = 0 AND activity = 0 AND grain = {QUARTER} AND bucket >= {{begin}} AND class IN ({{kinds}})
+WHERE place = 0 AND activity = 0 AND grain = {QUARTER} AND bucket >= {{begin}} AND class IN ({{kinds}}) AND n > empties
 ORDER BY bucket LIMIT 1
 """
 # A window begins at the full hour, four quarters long, that its first turn is in.

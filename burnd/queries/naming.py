@@ -101,15 +101,17 @@ def subagents(view: View, given: str) -> frozenset[int]:
     return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
 
 
-def places(view: View, given: str) -> frozenset[int]:
-    """The places of a project: a folder with all below it and all clones of its repository, or a remote or its name."""
+def places(view: View, given: str) -> frozenset[int] | None:
+    """The places of a project: a folder with all below it and all clones of its repository, or a remote or its name.
+
+    None where that is every place there is.
+    """
     if not given.strip() or len(given) > _LONGEST:
         raise Refusal("a project is a folder or a remote like github.com/me/it")
     known = view.rows(_PLACES)
     folder = os.path.expanduser(given)
-    if os.path.isabs(folder):
-        return _by_folder(os.path.normpath(folder), known)
-    return _by_name(given, known)
+    found = _by_folder(os.path.normpath(folder), known) if os.path.isabs(folder) else _by_name(given, known)
+    return found if len(found) < len(known) else None
 
 
 def _by_folder(folder: str, known: list[tuple[int, str | None, str | None]]) -> frozenset[int]:

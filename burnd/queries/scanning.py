@@ -55,7 +55,8 @@ class Clause(NamedTuple):
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
 _TOKENS = tuple(f"sum(x.{name})" for name in COUNTED[1:7])
 _EVERYTHING = tuple(f"sum(x.{name})" for name in COUNTED)
-_ONE_SHOT = "x.has_edits IS 1 AND coalesce(x.retries, 0) = 0"
+_EDITS = "x.has_edits IS 1 AND x.quality <> 'empty'"
+_ONE_SHOT = f"{_EDITS} AND coalesce(x.retries, 0) = 0"
 
 SUMS = Table("sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
 SESSION_SUMS = Table("session_sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
@@ -68,7 +69,7 @@ TURNS = Table(
         "sum(x.searches)",
         "sum(x.quality = 'partial')",
         "sum(x.quality = 'empty')",
-        "sum(x.has_edits IS 1)",
+        f"sum({_EDITS})",
         f"sum({_ONE_SHOT})",
     ),
 )

@@ -142,12 +142,14 @@ def of_project(view: View, project: str) -> set[int]:
         known = [(session_id,) for session_id in content.of_project(view, project)]
         found = {row for (row,) in view.keyed("SELECT id FROM sessions WHERE session_id IN ({keys})", known)}
     try:
-        places = [(place,) for place in naming.places(view, project)]
+        places = naming.places(view, project)
     except Missing:
         if found:
             return found
         raise
-    return found | {row for (row,) in view.keyed(_IN_PLACES, places)}
+    if places is None:  # all that there are
+        return found | {row for (row,) in view.rows(_IN_ANY_PLACE)}
+    return found | {row for (row,) in view.keyed(_IN_PLACES, [(place,) for place in places])}
 
 
 def shown(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -227,4 +229,5 @@ _IS_A_SESSION = f"""
  OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
  OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id AND substr(m.message_id, 1, {len(LEAF)}) <> '{LEAF}'))
 """
-_IN_PLACES = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND place IN ({{keys}})"
+_IN_ANY_PLACE = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION}"
+_IN_PLACES = f"{_IN_ANY_PLACE} AND place IN ({{keys}})"

@@ -17,9 +17,7 @@ class Spending:
         self._view = view
         self._every = kinds_of(view)
         self.kinds = frozenset(
-            kind.id
-            for kind in self._every
-            if not kind.is_unlogged and source in (None, kind.source)
+            kind.id for kind in self._every if not kind.is_unlogged and source in (None, kind.source)
         )
 
     def within(self, begin: int, end: int) -> Tally:

@@ -20,7 +20,7 @@ from burnd.search.documents import Place
 
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
-_AT_ONCE: Final = 500
+AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -123,7 +123,7 @@ def plans(
         before = known.get(session_id, NOTHING)
         if standing.aim == before:
             continue
-        plan = _plan(db, standing, before, left, needs_calls)
+        plan = _plan(db, standing, before, needs_calls)
         made.append(plan)
         left -= len(plan.messages)
         if plan.after != standing.aim:
@@ -131,36 +131,29 @@ def plans(
     return made, len(session_ids)
 
 
-def _plan(
-    db: sqlite3.Connection, standing: Standing, before: Progress, most: int, needs_calls: Callable[[str], bool]
-) -> Plan:
+def _plan(db: sqlite3.Connection, standing: Standing, before: Progress, needs_calls: Callable[[str], bool]) -> Plan:
     aim = standing.aim
     anew = before.pruned != aim.pruned or before.covered > aim.covered
     start = 0 if anew else before.covered
-    messages = _messages(db, standing, start) if start < aim.covered else []
-    some, rest = messages[:most], messages[most:]
-    covered = min(_first_new(message, start) for message in rest) if rest else aim.covered
-    calls = _calls(db, standing.row) if some and needs_calls(standing.session_id) else []
-    return Plan(standing, before, anew, some, Progress(covered, aim.pruned, aim.title), calls)
+    stop = min(start + AT_ONCE_BYTES, aim.covered)
+    messages = _messages(db, standing, start, stop) if start < stop else []
+    calls = _calls(db, standing.row) if messages and needs_calls(standing.session_id) else []
+    return Plan(standing, before, anew, messages, Progress(stop, aim.pruned, aim.title), calls)
 
 
-def _first_new(message: Message, start: int) -> int:
-    return min(row.position for row in message.rows if row.position >= start)
-
-
-def _messages(db: sqlite3.Connection, standing: Standing, start: int) -> list[Message]:
-    """The messages with a record from that position on, in the order of their first new one."""
-    rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, standing.bytes)).fetchall()
+def _messages(db: sqlite3.Connection, standing: Standing, start: int, stop: int) -> list[Message]:
+    """The messages with a record from `start` up to `stop`, as they are up to there."""
+    rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, stop)).fetchall()
     made = [MessageRow(Place(standing.session_id, rail, id_), n, b, at, size) for rail, id_, n, b, at, size in rows]
-    made.sort(key=attrgetter("place"))
+    made.sort(key=attrgetter("place", "position"))
     messages = []
     for place, group in groupby(made, key=attrgetter("place")):
-        every = sorted(group, key=attrgetter("position"))
-        newest = {(row.n, row.b): row for row in every}
-        in_order = sorted(newest.values(), key=lambda row: (row.n, row.b))
-        messages.append(Message(place, in_order, every[0].position < start))
-    messages = [message for message in messages if any(row.position >= start for row in message.rows)]
-    return sorted(messages, key=lambda message: _first_new(message, start))
+        every = list(group)
+        if every[-1].position >= start:
+            newest = {(row.n, row.b): row for row in every}
+            in_order = sorted(newest.values(), key=lambda row: (row.n, row.b))
+            messages.append(Message(place, in_order, every[0].position < start))
+    return messages
 
 
 _ROW = "SELECT rail, message_id, n, b, position, length FROM messages"

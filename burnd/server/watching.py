@@ -1,19 +1,33 @@
-"""What the daemon does for its clients between their questions: takes readings of quotas in, and watches budgets."""
+"""What the daemon does for its clients between their questions: takes in quotas, watches budgets, follows prices."""
 
 from __future__ import annotations
+
+import contextlib
 
 import anyio
 
 from burnd.budget_watch import BudgetWatch
+from burnd.errors import NotNow
 from burnd.server.service import Service
+
+_PRICES_S = 30.0
 
 
 async def watch(service: Service) -> None:
     """Runs for as long as the daemon does."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(service.quotas.run)
+        tasks.start_soon(_follow_prices, service)
         if service.settings.budgets:
             tasks.start_soon(_watch_budgets, service)
+
+
+async def _follow_prices(service: Service) -> None:
+    """Lets sums follow the user's own prices, which may set other context sizes apart."""
+    while True:
+        with contextlib.suppress(NotNow):  # until then reports read more turns one by one
+            await service.pipeline.adopt_prices(service.prices.table)
+        await anyio.sleep(_PRICES_S)
 
 
 async def _watch_budgets(service: Service) -> None:

@@ -195,8 +195,10 @@ class OpenCode:
         try:
             if due:
                 await self._look(one, signature, now, forced=forced)
-            if due or (follower.waiting and one.trouble is None):
+            if follower.is_behind and one.trouble is None:
                 await self._take_in(one)
+            elif due:
+                follower.caught_up = True
         except FileNotFoundError:
             one.signature = None
         except Disturbed:
@@ -206,7 +208,7 @@ class OpenCode:
             one.trouble = trouble_of(error, one.trouble, self._clock())
         if not follower.waiting:
             one.noticed_at = None
-        if follower.db.is_kept and self._clock() >= one.hot_until:
+        if follower.db.is_kept and not one.is_hot(self._clock(), self._pace):
             await self._in_thread(follower.db.rest)
 
     async def _look(self, one: Attended, signature: Signature, now: float, *, forced: bool) -> None:
@@ -214,13 +216,13 @@ class OpenCode:
             one.follower.try_again()
         if signature != one.signature:
             one.noticed_at = one.noticed_at or now
-            one.hot_until = now + self._pace.rest
+            one.changed_at = now
             one.unscanned = True
         scan = forced or one.wants_scan(now, self._pace)
         looked = await self._in_thread(lambda: one.follower.look(scan=scan))
         one.signature, one.looked_at, one.trouble = signature, now, None
         if looked.changed:
-            one.hot_until = now + self._pace.rest
+            one.changed_at = now
         one.unscanned = not scan and (one.unscanned or looked.changed)
         if scan:
             one.scanned_at = now
@@ -317,7 +319,9 @@ class OpenCode:
         self._bell = anyio.Event()
         if self._flushes:
             return
-        with anyio.move_on_after(self._pace.tick):
+        now = self._clock()
+        is_lively = any(one.is_lively(now, self._pace) for one in self._attended.values())
+        with anyio.move_on_after(self._pace.tick if is_lively else self._pace.idle_tick):
             await self._bell.wait()
 
     def _tell_state(self) -> None:

@@ -13,6 +13,8 @@ class Pace(msgspec.Struct, frozen=True):
     """How often what is looked at, in seconds."""
 
     tick: float = 0.1  # is anything new, by the file system's word
+    idle_tick: float = 0.25  # the same when nothing was for a while
+    idle_after: float = 30.0
     discover: float = 2.0  # are there other databases
     scan: float = 1.0  # between two looks at every session, while something changes
     rest: float = 1.0  # without a change until the connection is given up
@@ -34,7 +36,7 @@ class Attended:
     def __init__(self, follower: Follower) -> None:
         self.follower = follower
         self.signature: Signature | None = None
-        self.hot_until = 0.0
+        self.changed_at = float("-inf")
         self.scanned_at = float("-inf")
         self.unscanned = True
         self.looked_at = float("-inf")
@@ -46,9 +48,16 @@ class Attended:
         """Whether to look now. In trouble only when it is time, or when the trouble may be over."""
         if self.trouble is not None and not self.trouble.is_over(now, self.signature, signature):
             return False
-        if self.trouble is not None or signature != self.signature or now < self.hot_until:
+        if self.trouble is not None or signature != self.signature or self.is_hot(now, pace):
             return True
         return now - self.looked_at >= pace.doubt or self.wants_scan(now, pace)
+
+    def is_hot(self, now: float, pace: Pace) -> bool:
+        """Whether it changed so lately that the next change is waited for with an open connection."""
+        return now - self.changed_at < pace.rest
+
+    def is_lively(self, now: float, pace: Pace) -> bool:
+        return now - self.changed_at < pace.idle_after
 
     def wants_scan(self, now: float, pace: Pace) -> bool:
         return (self.unscanned and now - self.scanned_at >= pace.scan) or now - self.scanned_at >= pace.doubt

@@ -46,7 +46,7 @@ class Database:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.openings = 0  # how often it was opened: SQLite counts changes for each connection anew
+        self._openings = 0
         self._kept: sqlite3.Connection | None = None
         self._kept_identity: tuple[int, int] | None = None
         self.identity = (0, 0)  # of the file that was opened last
@@ -78,6 +78,13 @@ class Database:
         else:
             with self._reading_along(before) as db:
                 yield db
+
+    def version(self, db: sqlite3.Connection) -> tuple[object, ...]:
+        """Something that stays the same while nothing is written. `db` is the connection that is being read with."""
+        if db is not self._kept:
+            return (self.signature(),)
+        # SQLite counts the changes that others make for each connection anew.
+        return (self._openings, db.execute("PRAGMA data_version").fetchone()[0])
 
     def rest(self) -> None:
         """Lets go of the connection; the next reading opens another."""
@@ -117,7 +124,7 @@ class Database:
             raise
 
     def _connect(self, how: str = "") -> sqlite3.Connection:
-        self.openings += 1
+        self._openings += 1
         return _connect(read_only(Path(self.path)) + how)
 
     def _log(self) -> tuple[int, int, int] | None:

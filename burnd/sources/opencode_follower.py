@@ -75,13 +75,18 @@ class Follower:
         self._following: OrderedDict[str, Following] = OrderedDict()
         self._due: dict[str, float] = {}
         self._unreadable: set[str] = set()
-        self._schema: tuple[int, int, Schema] | None = None
-        self._gate: tuple[int, int] | None = None
+        self._schema: tuple[tuple[int, int], int, Schema] | None = None
+        self._version: tuple[object, ...] = ()
 
     @property
     def waiting(self) -> int:
         """How many sessions wait to be read."""
         return len(self._finder.waiting)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was found that is not recorded yet."""
+        return bool(self._finder.waiting) or self._finder.found != self._finder.marker
 
     @property
     def due(self) -> float | None:
@@ -91,8 +96,8 @@ class Follower:
     def look(self, *, scan: bool) -> Looked:
         """Finds what changed; a scan compares every session with what was seen of it."""
         with self.db.reading() as db:
-            gate = (self.db.openings, queries.data_version(db))
-            if gate == self._gate and not scan:
+            version = self.db.version(db)
+            if version == self._version and not scan:
                 return Looked(False)
             schema = self._probe(db)
             rewound = self._past_damage(lambda: self._finder.find_new(db, self.db.identity)) or ""
@@ -104,7 +109,7 @@ class Follower:
                 shown_in = {turn.session_id for turn in self.shown.values()}
                 self._past_damage(lambda: self._finder.scan(db, schema, shown_in))
                 self.coming = coming_tables(db)
-            changed, self._gate = gate != self._gate, gate
+            changed, self._version = version != self._version, version
         return Looked(changed, rewound)
 
     def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> Piece:
@@ -173,8 +178,8 @@ class Follower:
 
     def _probe(self, db: sqlite3.Connection) -> Schema:
         version = queries.schema_version(db)
-        if self._schema is None or self._schema[:2] != (self.db.openings, version):
-            self._schema = (self.db.openings, version, probe(db))
+        if self._schema is None or self._schema[:2] != (self.db.identity, version):
+            self._schema = (self.db.identity, version, probe(db))
         return self._schema[2]
 
     def _past_damage(self, find: Callable[[], T]) -> T | None:

@@ -45,10 +45,6 @@ class Fetched(NamedTuple):
     unreadable: tuple[str, ...] = ()
 
 
-def data_version(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA data_version").fetchone()[0])
-
-
 def schema_version(db: sqlite3.Connection) -> int:
     return int(db.execute("PRAGMA schema_version").fetchone()[0])
 

@@ -295,6 +295,16 @@ def test_an_absurd_log_costs_no_more_than_its_credit() -> None:
     assert len(rail.row.ends) < 1_500 * (64 + 3) + 4_096
 
 
+def test_endless_turns_without_usage_are_bounded() -> None:
+    """Blocks that were never billed are carried along, but not without limit."""
+    scene = Scene()
+    for _ in range(600):
+        scene.turn(0, usage=Usage(), entered=(prompt(92),), quality="empty")
+    last = scene.turn(50_000, entered=(prompt(92),))
+    kinds = [kind for kind, _ in row_of(scene, last)]
+    assert (kinds.count("prompt"), kinds.count("unexplained")) == (257, 1)
+
+
 def test_turns_that_are_not_selected_count_for_nothing() -> None:
     """With a time filter a cause is what it paid since then: one that entered before only rode."""
     scene = Scene()

@@ -1,9 +1,11 @@
-"""Measures search beside SQLite's FTS5 on the same words: `python -m tests.bench.search [MESSAGES ...]`."""
+"""Measures search over the socket, beside SQLite's FTS5 on the same words: `python -m tests.bench.search [MESSAGES]`.
+
+Set `BENCH_DIR` to keep the large files elsewhere than in the system's temporary folder.
+"""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sqlite3
 import tempfile
@@ -16,91 +18,103 @@ from typing import Any
 import anyio
 import structlog
 
+from burnctl.client import Client
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.pipeline import Batch, Pipeline, open_pipeline
-from burnd.pricing import PriceTable
-from burnd.queries.search import SearchParams, search
-from burnd.queries.view import View
 from burnd.records import Content
 from burnd.search.documents import strings
-from burnd.search.lookup import Lookup
 from burnd.search.searcher import Searcher
 from tests.bench.search_corpus import Corpus
 from tests.make import text
+from tests.server.wire import running
 
 QUERIES, LABELLED, APPENDS = 500, 60, 200
+Rows = list[tuple[str, str]]
 
 
-async def measured(messages: int) -> list[tuple[str, str]]:
+def measured(messages: int) -> Rows:
+    """Everything about a corpus of so many messages."""
     corpus = Corpus(messages)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"), prefix="burnd-") as folder:
         home = Home(Path(folder) / "home")
-        prepare_home(home.root)
-        pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
         fts = Fts(Path(folder) / "fts.db")
-        size = 0
-        for batch in corpus.batches():
-            size += sum(len(found) for record in batch for found in strings(record))
-            await pipeline.commit(Batch(content=batch))
-            fts.add(batch)
-        fts.done()
-        try:
-            rows = await _ours(pipeline, corpus, fts, size)
-            return [("messages, MB of text", f"{messages:,}, {size / 1e6:.0f}"), *rows]
-        finally:
-            await pipeline.close()
+        size = anyio.run(_filled, home, corpus, fts)
+        rows = [("messages, MB of text", f"{messages:,}, {size / 1e6:.0f}")]
+        rows += anyio.run(_appending, home)
+        with running(home) as daemon:
+            return rows + _asked(daemon.home, corpus, fts, size)
 
 
-async def _ours(pipeline: Pipeline, corpus: Corpus, fts: Fts, size: int) -> list[tuple[str, str]]:
-    rows = []
-    searcher = Searcher(pipeline)
+async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
+    """Puts the corpus into a home and into the rival; returns how much text it is."""
+    prepare_home(home.root)
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    size = 0
+    for batch in corpus.batches():
+        size += sum(len(found) for record in batch for found in strings(record))
+        await pipeline.commit(Batch(content=batch))
+        fts.add(batch)
+    fts.done()
+    await pipeline.close()
+    return size
+
+
+async def _appending(home: Home) -> Rows:
+    """What a listening search costs the pipeline for each message."""
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
     plain = await _append_ms(pipeline, "plain")
-    async with anyio.create_task_group() as tasks:
+    searcher = Searcher(pipeline)
+    told = 0.0
+
+    def landed(change: Any) -> None:
+        nonlocal told
         begun = time.perf_counter()
-        tasks.start_soon(searcher.run)
-        await searcher.calm()
-        took = time.perf_counter() - begun
-        rows.append(("built from content", f"{took:.1f} s, {size / 1e6 / took:.0f} MB/s; FTS5 {fts.seconds:.1f} s"))
-        on_disk = searcher.engine.size() if searcher.engine is not None else 0
-        rows.append(("on disk, per MB of text", f"{on_disk / size:.2f} MB; FTS5 {fts.size() / size:.2f} MB"))
-        ask = _asker(pipeline, searcher)
-        queries = corpus.everyday(QUERIES)
-        for query in queries[:20]:
-            await ask(query)
-        ours = [await _timed(partial(ask, query)) for query in queries]
-        theirs = [fts.seconds_for(query) for query in queries[: 50 if corpus.messages > 200_000 else QUERIES]]
-        rows.append(("everyday query, p50 / p99", f"{_spread(ours)} ms; FTS5 {_spread(theirs)} ms"))
-        labelled = corpus.labelled(LABELLED)
-        found = [await ask(query.words) for query in labelled]
-        rank = [_rank(answer, query.session_id) for answer, query in zip(found, labelled, strict=True)]
-        top = sum(r is not None and r < 3 for r in rank)
-        rows.append((f"labelled queries, session among the first 3 of {LABELLED}", f"{100 * top / LABELLED:.0f} %"))
-        pipeline.listeners.append(searcher.landed)
-        listened = await _append_ms(pipeline, "heard")
-        rows.append(("one message recorded, without and with search", f"{plain:.2f}, {listened:.2f} ms"))
-        rows.append(("from written to found", f"{await _until_found(pipeline, ask):.0f} ms"))
-        tasks.cancel_scope.cancel()
+        searcher.landed(change)
+        told += time.perf_counter() - begun
+
+    pipeline.listeners.append(landed)
+    await _append_ms(pipeline, "heard")
+    await pipeline.close()
+    return [("one message recorded, and what search adds to that", f"{plain:.2f} ms, {told / APPENDS * 1000:.3f} ms")]
+
+
+def _asked(home: Home, corpus: Corpus, fts: Fts, size: int) -> Rows:
+    client = Client(home.root / "burnd.sock", timeout=600)
+    begun = time.perf_counter()
+    while (state := client.status()["search"])["state"] != "ready":
+        time.sleep(0.2)
+    took = time.perf_counter() - begun
+    rows = [("built from content", f"{took:.1f} s, {size / 1e6 / took:.0f} MB/s; FTS5 {fts.seconds:.1f} s")]
+    rows.append(("on disk, per MB of text", f"{state['bytes'] / size:.2f} MB; FTS5 {fts.size() / size:.2f} MB"))
+    queries = corpus.everyday(QUERIES)
+    for query in queries[:50]:
+        client.sessions_search(query)
+    ours = [_timed(partial(client.sessions_search, query)) for query in queries]
+    theirs = [fts.seconds_for(query) for query in queries[: 100 if corpus.messages > 200_000 else QUERIES]]
+    rows.append(("everyday query over the socket, p50 / p99", f"{_spread(ours)} ms; FTS5 alone {_spread(theirs)} ms"))
+    labelled = corpus.labelled(LABELLED)
+    ranks = [_rank(client.sessions_search(query.words), query.session_id) for query in labelled]
+    top = sum(rank is not None and rank < 3 for rank in ranks)
+    rows.append((f"session among the first 3, of {LABELLED} labelled queries", f"{100 * top / LABELLED:.0f} %"))
+    rows.append(("from written to found", f"{_until_found(client):.0f} ms"))
+    client.close()
     return rows
 
 
-def _asker(pipeline: Pipeline, searcher: Searcher) -> Callable[[str], Any]:
-    prices = PriceTable.load()
-
-    async def ask(query: str) -> dict[str, Any]:
-        engine = searcher.engine
-        assert engine is not None
-        return await pipeline.index.ask(
-            lambda db: search(View(db, prices, 0), Lookup(engine), searcher.recall, SearchParams(query=query))
-        )
-
-    return ask
-
-
-async def _timed(work: Callable[[], Any]) -> float:
+def _until_found(client: Client) -> float:
+    session = client.sessions_new("bench", "bench")["sessionId"]
     begun = time.perf_counter()
-    await work()
+    client.sessions_append(session, messages=[{"id": "m", "role": "user", "content": "the word zyxwvutsrq is new"}])
+    while not client.sessions_search("zyxwvutsrq")["hits"]:
+        time.sleep(0.01)
+    return (time.perf_counter() - begun) * 1000
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    work()
     return time.perf_counter() - begun
 
 
@@ -109,16 +123,10 @@ async def _append_ms(pipeline: Pipeline, name: str) -> float:
     times = []
     for i in range(APPENDS):
         record = text(f"{name}{i}", "a few words of an answer " * 20, session_id=f"append-{name}")
-        times.append(await _timed(partial(pipeline.commit, Batch(content=[record]))))
+        begun = time.perf_counter()
+        await pipeline.commit(Batch(content=[record]))
+        times.append(time.perf_counter() - begun)
     return sorted(times)[len(times) // 2] * 1000
-
-
-async def _until_found(pipeline: Pipeline, ask: Callable[[str], Any]) -> float:
-    await pipeline.commit(Batch(content=[text("last", "the word zyxwvutsrq is new", session_id="new")]))
-    begun = time.perf_counter()
-    while not (await ask("zyxwvutsrq"))["hits"]:  # noqa: ASYNC110 - as somebody would who looks for it
-        await anyio.sleep(0.01)
-    return (time.perf_counter() - begun) * 1000
 
 
 def _rank(answer: dict[str, Any], session_id: str) -> int | None:
@@ -128,7 +136,7 @@ def _rank(answer: dict[str, Any], session_id: str) -> int | None:
 
 def _spread(seconds: list[float]) -> str:
     times = sorted(seconds)
-    return f"{times[len(times) // 2] * 1000:.1f} / {times[min(len(times) * 99 // 100, len(times) - 1)] * 1000:.1f}"
+    return f"{times[len(times) // 2] * 1000:.1f} / {times[len(times) * 99 // 100] * 1000:.1f}"
 
 
 class Fts:
@@ -157,8 +165,7 @@ class Fts:
         self.seconds += time.perf_counter() - begun
 
     def size(self) -> int:
-        with contextlib.suppress(sqlite3.Error):
-            self._db.execute("VACUUM")
+        self._db.execute("VACUUM")
         return os.path.getsize(self._path)
 
     def seconds_for(self, query: str) -> float:
@@ -173,7 +180,7 @@ def main() -> None:
     parser.add_argument("messages", nargs="*", type=int, default=[100_000])
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     for messages in parser.parse_args().messages:
-        for what, found in anyio.run(measured, messages):
+        for what, found in measured(messages):
             print(f"| {what} | {found} |", flush=True)
 
 

@@ -12,6 +12,7 @@ import msgspec
 from burnd.classify.activity import LABELS
 from burnd.index import rows
 from burnd.index.apply import Applier
+from burnd.index.build import no_progress
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, open_index
 from burnd.records import Subagent, Turn, Usage
@@ -50,7 +51,7 @@ async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
     await _write(store, applier, batch, made)
     await _stamp(store, rng)
     async with store.transaction() as db:
-        await Rollup(None).anew(db)
+        await Rollup(None).anew(db, no_progress)
     return store
 
 
@@ -97,7 +98,7 @@ def _session(rng: random.Random, number: int) -> Iterator[Turn]:
                 output=rng.randrange(20, 2000),
                 cache_read=context * 93 // 100,
                 cache_create_5m=context * 7 // 100,
-            ),  # fmt: skip
+            ),
             subagent=Subagent(agent_id=agent, type=rng.choice(("Explore", "general-purpose"))) if by_agent else None,
             stop_reason="tool_use",
             activity=activity,

@@ -94,7 +94,7 @@ def test_it_runs_away_from_the_terminal_that_started_it(machine: Home) -> None:
 
 
 def test_many_at_once_start_one(machine: Home) -> None:
-    """Whoever comes second waits for the first one's daemon."""
+    """Whoever comes second waits for the first one's daemon, and leaves none behind that takes its place later."""
     results: list[subprocess.CompletedProcess[str]] = []
     threads = [threading.Thread(target=lambda: results.append(run(machine, "up"))) for _ in range(4)]
     for thread in threads:
@@ -103,6 +103,8 @@ def test_many_at_once_start_one(machine: Home) -> None:
         thread.join()
     assert [done.returncode for done in results] == [0] * 4, results
     assert len({done.stdout.split("(")[1].split(")")[0] for done in results}) == 1
+    assert run(machine, "down").returncode == 0
+    assert run(machine, "status").returncode == 3
 
 
 def test_a_daemon_that_cannot_start_says_why(machine: Home) -> None:

@@ -105,11 +105,16 @@ class OpenCodeProgram:
     async def run_and_kill(self, model: ScriptedModel, *arguments: str) -> None:
         """Kills it, with all it started, while it waits for the rest of an answer."""
         process = await anyio.open_process(
-            [self.program, "run", *arguments], env=self.environment, cwd=self.project, start_new_session=True
+            [self.program, "run", *arguments],
+            env=self.environment,
+            cwd=self.project,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         async with process:
-            with anyio.fail_after(_RUN_S):
-                await anyio.to_thread.run_sync(model.hanging.wait)
+            assert await anyio.to_thread.run_sync(model.hanging.wait, _RUN_S)
             await anyio.sleep(1.0)
             os.killpg(process.pid, signal.SIGKILL)
 

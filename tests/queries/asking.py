@@ -8,6 +8,7 @@ import msgspec
 
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
+from burnd.queries.compare import CompareParams, compare
 from burnd.queries.summary import SummaryParams, summary
 from burnd.queries.view import View
 from tests.make import START_MS
@@ -16,7 +17,20 @@ PRICES = PriceTable.load()
 NOW = START_MS + 3_600_000
 
 
-async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, **params: Any) -> dict[str, Any]:
+async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
     """The answer as a client gets it, with parameters as a client sends them."""
     asked = msgspec.convert(params, SummaryParams)
-    return await index.ask(lambda db: summary(View(db, prices, NOW), asked))
+    return await index.ask(lambda db: summary(View(db, prices, now), asked))
+
+
+async def ask_compare(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
+    asked = msgspec.convert(params, CompareParams)
+    return await index.ask(lambda db: compare(View(db, prices, now), asked))
+
+
+def by_key(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+    return {row["key"]: row for row in answer["rows"]}
+
+
+def by_cell(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:
+    return {(cell["model"], cell["category"]): cell for cell in answer["cells"]}

@@ -29,7 +29,7 @@ BASE = START_MS - START_MS % (24 * HOUR_MS)  # midnight, UTC
 
 
 def at(hours: float) -> str:
-    return to_iso(BASE + int(hours * HOUR_MS))
+    return to_iso(BASE + round(hours * HOUR_MS))
 
 
 def spends(name: str, hours: float, *, output: int = 1000, **changes: Any) -> Any:

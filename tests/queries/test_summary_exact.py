@@ -46,7 +46,7 @@ def questions(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     return asked
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds, questions())
 async def test_every_summary_is_the_sum_of_its_turns(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[Any]

@@ -144,7 +144,7 @@ def busy(home: Home) -> Iterator[Busy]:
             do()
             over.wait(pause)
 
-    loads = ((work.grow, 0.004), (lambda: work.stamp(home.root / "burnd.sock"), 0.01))
+    loads = ((work.grow, 0.01), (lambda: work.stamp(home.root / "burnd.sock"), 0.01))
     threads = [threading.Thread(target=keep, args=load) for load in loads]
     for thread in threads:
         thread.start()
@@ -158,7 +158,7 @@ def busy(home: Home) -> Iterator[Busy]:
 
 def check_nothing_is_lost(home: Home, work: Busy) -> None:
     """Every turn and every stamp is in the ledger, once, and the index says the same."""
-    with running(home) as daemon, daemon.wire() as wire:
+    with running(home) as daemon, daemon.wire(300) as wire:
         wire.call("flush")
         status = wire.call("status")
         found: list[dict[str, Any]] = []

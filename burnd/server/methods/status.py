@@ -34,6 +34,7 @@ async def status(service: Service, _params: NoParams) -> Result:
         "ledger": _ledger(service, counts),
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
+        "search": _search(service),
         "spool": _spool(service),
         "disk": _disk(service),
         "prices": _prices(service),
@@ -145,6 +146,18 @@ def _spool(service: Service) -> dict[str, Any]:
         return {"claims": 0, "bad": 0, "blocked": None}
     spool = service.spool
     return {"claims": spool.pending, "bad": spool.bad, "blocked": spool.blocked or None}
+
+
+def _search(service: Service) -> dict[str, Any]:
+    """How far search has come: `pending` sessions are still to be taken in."""
+    status = (
+        service.searcher.status()._asdict() if service.is_open else {"state": "starting", "pending": 0, "detail": ""}
+    )
+    return {**status, "bytes": _folder_size(str(service.home.search))}
+
+
+def _folder_size(folder: str) -> int:
+    return sum(_size(os.path.join(path, name)) for path, _, names in os.walk(folder) for name in names)
 
 
 def _disk(service: Service) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""`burnctl demo`: a made-up machine with a few days of sessions, and one that grows while you watch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from burnctl.client import Client
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from burnctl.demo.machine import Machine
+
+HELP = (
+    "tries everything on made-up sessions of two harnesses, in a folder of its own that is removed in the end: nothing "
+    "of yours is read or changed. Shows a few reports, then turns as they happen in a session that grows"
+)
+EXAMPLES = ("burnctl demo", "burnctl demo --keep")
+
+_PACE_S = 1.5
+_FINDABLE_S = 1.0  # what is recorded can be searched a moment later
+_TOUR = (
+    ("summary", "--by", "project"),
+    ("compare",),
+    ("sessions",),
+    ("search", "cron", "refactor"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keep", action="store_true", help="leave it running, and say how to go on with it")
+    parser.add_argument(
+        "--pace", type=float, default=_PACE_S, metavar="SECONDS", help="how long a step of the live session takes"
+    )
+    parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
+
+
+def run(options: argparse.Namespace) -> int:
+    from burnctl.demo.machine import Machine
+
+    machine = Machine(tempfile.mkdtemp(prefix="burnd-demo-"))
+    machine.enter()
+    client = Client()
+    try:
+        _begin(machine, client)
+        flags = ["--no-color"] if options.no_color else []
+        for verb, *arguments in _TOUR:
+            _show(verb, [*arguments, *flags])
+        _live(machine, options.pace, flags)
+        if options.keep:
+            _say_how_to_go_on(machine)
+    finally:
+        if not options.keep:
+            _end(machine, client)
+    return 0
+
+
+def _begin(machine: Machine, client: Client) -> None:
+    from burnctl.spawning import Detached
+    from burnctl.starting import await_answer
+    from burnd.paths import find_home
+
+    written = machine.write_logs(time.time())
+    await_answer(client, Detached(find_home()))
+    for session_id, story in written.items():
+        if story.tags:
+            client.stamp(session=session_id, **dict(story.tags))
+    client.flush()
+    time.sleep(_FINDABLE_S)
+
+
+def _show(verb: str, arguments: list[str]) -> None:
+    """Runs a command as a person would type it."""
+    from burnctl import cli
+    from burnctl.commands import present
+
+    if verb in present():
+        print(f"\n$ burnctl {' '.join([verb, *arguments])}\n", flush=True)
+        cli.run(verb, arguments)
+        sys.stdout.flush()
+
+
+def _live(machine: Machine, pace: float, flags: list[str]) -> None:
+    """A session that grows, with `burnctl tail` beside it."""
+    from burnctl.demo.stories import SONNET, live
+
+    print("\n$ burnctl tail\n", flush=True)
+    log = machine.transcript("shop-api", "payment-retry", SONNET, time.time(), "live")
+    watcher = subprocess.Popen([sys.executable, "-P", "-m", "burnctl", "tail", *flags])
+    try:
+        for act in live():
+            time.sleep(pace)
+            log.clock = time.time()
+            log.act(act)
+        time.sleep(pace)
+    finally:
+        watcher.terminate()
+        watcher.wait()
+
+
+def _say_how_to_go_on(machine: Machine) -> None:
+    print("\nIt is still there. To go on with it in this shell:\n")
+    for name, value in machine.environment.items():
+        if name != "HOME":
+            print(f"  export {name}={value}")
+    print(f"\nand when you are done: burnctl down && rm -r {machine.folder}")
+
+
+def _end(machine: Machine, client: Client) -> None:
+    from burnctl.errors import BurnctlError
+    from burnctl.stopping import stop
+
+    try:
+        stop(client)
+    except BurnctlError as error:
+        print(f"burnctl: {error.message}", file=sys.stderr)
+    shutil.rmtree(machine.folder, ignore_errors=True)

@@ -1,0 +1,56 @@
+"""Sets the made-up machine up in a folder of its own: its logs, its home, the environment that points there."""
+
+from __future__ import annotations
+
+import os
+
+from burnctl.demo import claude_log, opencode_db
+from burnctl.demo.stories import Story, stories
+
+_ELSEWHERE = ("OPENCODE_DB", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
+
+
+class Machine:
+    """Everything is below `folder`; nothing of the person's own is read or written."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.claude = os.path.join(folder, "claude")
+        self.share = os.path.join(folder, "share")
+        self.environment = {
+            "HOME": os.path.join(folder, "you"),
+            "RELAYBURN_HOME": os.path.join(folder, "relayburn"),
+            "CLAUDE_CONFIG_DIR": self.claude,
+            "XDG_DATA_HOME": self.share,
+            "XDG_CONFIG_HOME": os.path.join(folder, "config"),
+        }
+
+    def enter(self) -> None:
+        """From now on this process, and all that it starts, lives there."""
+        os.environ.update(self.environment)
+        for name in _ELSEWHERE:
+            os.environ.pop(name, None)
+
+    def write_logs(self, now: float) -> dict[str, Story]:
+        """The sessions of the last days, by their ids."""
+        written = {}
+        for story in stories():
+            begun = now - story.ago_h * 3600
+            if story.harness == "opencode":
+                path = os.path.join(self.share, "opencode", "opencode.db")
+                session_id = opencode_db.write(path, story, self._cwd(story.project), begun)
+            else:
+                log = self.transcript(story.project, story.branch, story.model, begun, story.title)
+                log.play(story.acts, story.title)
+                session_id = log.session_id
+            written[session_id] = story
+        return written
+
+    def transcript(self, project: str, branch: str, model: str, clock: float, seed: str) -> claude_log.ClaudeLog:
+        """A session of Claude Code that can be made to grow."""
+        cwd = self._cwd(project)
+        folder = os.path.join(self.claude, "projects", claude_log.slug(cwd))
+        return claude_log.ClaudeLog(folder, cwd, branch, model, clock, seed)
+
+    def _cwd(self, project: str) -> str:
+        return os.path.join(self.folder, "you", project)

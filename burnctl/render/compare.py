@@ -1,0 +1,98 @@
+"""How a comparison looks: for each kind of work a block of rows, one for each model that did it."""
+
+from __future__ import annotations
+
+from burnctl.render.numbers import NOTHING, money, number, percent
+from burnctl.render.tables import Column, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+
+def shown(answer: dict[str, Any], screen: Screen) -> str:
+    """All of it, for a person."""
+    cells = [cell for cell in answer["cells"] if not cell["noData"]]
+    if not cells:
+        return "No turns match: there is nothing to compare."
+    parts = [_table(answer, cells, screen)]
+    if "whatIf" in answer:
+        what_if = answer["whatIf"]
+        parts.append(
+            f"All of it as {what_if['model']}: {money(what_if['costUsd'])} instead of {money(what_if['actualUsd'])} "
+            f"({what_if['note']})."
+        )
+    return "\n\n".join([*parts, "\n".join(_notes(answer, cells, screen))])
+
+
+def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
+    with_quota = any(cell["quotaShare"] is not None for cell in cells)
+    with_what_if = "whatIf" in answer
+    columns = [
+        Column("activity"),
+        Column(answer["by"].removeprefix("tag:"), least=12, where="middle"),
+        Column("turns", "right"),
+        Column("per turn", "right"),
+        *([Column("what if", "right")] if with_what_if else []),
+        Column("one-shot", "right"),
+        Column("95 %", "right", drop=2),
+        Column("retries", "right", drop=3),
+        Column("cached", "right"),
+        *([Column("quota", "right", drop=1)] if with_quota else []),
+    ]
+    rows: list[list[object]] = []
+    by_place = {(cell["category"], str(cell["model"])): cell for cell in answer["cells"]}
+    for category in answer["categories"]:
+        title = category
+        for model in answer["models"]:
+            cell = by_place[category, str(model)]
+            rows.append(_row(title, model, cell, with_quota=with_quota, with_what_if=with_what_if))
+            title = ""
+    return table(columns, rows, screen)
+
+
+def _row(title: str, model: object, cell: dict[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
+    few = "~" if cell["insufficientSample"] else ""
+    few_prompts = "~" if cell["insufficientPrompts"] else ""
+    interval = cell["oneShotInterval"]
+    retries = cell["medianRetries"]
+    return [
+        title,
+        str(model) if model is not None else "(none)",
+        few + number(cell["turns"]) if cell["turns"] else NOTHING,
+        money(cell["costPerTurn"]),
+        *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
+        few_prompts + percent(cell["oneShotRate"]) if cell["oneShotRate"] is not None else NOTHING,
+        f"{interval[0]:.0%} to {interval[1]:.0%}".replace("%", " %") if interval is not None else NOTHING,
+        f"{retries:g}" if retries is not None else NOTHING,
+        percent(cell["cacheHitRate"]),
+        *([percent(cell["quotaShare"])] if with_quota else []),
+    ]
+
+
+def _notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> list[str]:
+    notes = []
+    if any(cell["insufficientSample"] or cell["insufficientPrompts"] for cell in cells):
+        notes.append(f"~ rests on fewer than {answer['minSample']} turns or prompts.")
+    for one in answer["coverage"]:
+        told = f"{one['model'] or '(none)'}: {number(one['turns'])} turns in {one['categories']} activities, "
+        told += f"{one['sufficientCategories']} of them with enough to judge by"
+        if one["pricedTurns"] < one["turns"]:
+            told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"
+        notes.append(told + ".")
+    notes.append(
+        screen.paint("One-shot: prompts with edits that needed no second try. Costs are at API prices.", "dim")
+    )
+    return notes
+
+
+def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The cells with one value a column, for a spreadsheet."""
+    flat = []
+    for cell in answer["cells"]:
+        low, high = cell["oneShotInterval"] or (None, None)
+        rest = {name: value for name, value in cell.items() if name != "oneShotInterval"}
+        flat.append(rest | {"oneShotLow": low, "oneShotHigh": high})
+    return flat

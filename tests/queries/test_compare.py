@@ -1,0 +1,218 @@
+"""Models side by side: every cell is the sum of its turns and prompts, and says when it has too few of them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnd.classify.activity import LABELS
+from burnd.ledger.fold import Folded
+from burnd.paths import Home
+from burnd.pipeline import Batch
+from burnd.queries.compare import median
+from burnd.queries.view import Missing, Refusal
+from burnd.records import Quota, Usage
+from burnd.records.times import to_ms
+from tests.conftest import Opened
+from tests.make import at, stamp, turn
+from tests.queries import worlds
+from tests.queries.asking import PRICES, ask_compare, by_cell
+from tests.queries.naive import Naive
+
+SONNET = "claude-sonnet-4-5"
+
+
+async def compared(opened: Opened, *entries: Any, **params: Any) -> dict[str, Any]:
+    pipeline = opened.pipeline or await opened()
+    await pipeline.commit(Batch(entries=list(entries)))
+    return await ask_compare(pipeline.index, **params)
+
+
+def some(n: int, prefix: str = "m", **facts: Any) -> list[Any]:
+    return [turn(f"{prefix}{i}", **{"turn_index": i, "ts": at(i), "activity": "coding"} | facts) for i in range(n)]
+
+
+async def test_one_model_through_two_harnesses_is_one(opened: Opened) -> None:
+    """Names differ by harness and seller; by default the model counts, and by source the harnesses do."""
+    theirs = some(3, "o", source="opencode", model="anthropic/claude-sonnet-4-5", provider="openrouter")
+    entries = [*some(2, model="claude-sonnet-4-5-20250929"), *theirs]
+    answer = await compared(opened, *entries)
+    assert (answer["models"], answer["categories"]) == ([SONNET], ["coding"])
+    assert answer["cells"][0]["turns"] == 5
+    answer = await compared(opened, by="source")
+    assert {cell["model"]: cell["turns"] for cell in answer["cells"]} == {"claude-code": 2, "opencode": 3}
+
+
+async def test_no_data_is_told_from_little_data(opened: Opened) -> None:
+    """A cell without turns has nulls, never zeros; one below the sample is marked; the sample is the caller's."""
+    entries = [*some(6), *some(2, "g", model="gpt-5", source="opencode", activity="docs")]
+    cells = by_cell(await compared(opened, *entries))
+    empty = cells["gpt-5", "coding"]
+    assert (empty["noData"], empty["insufficientSample"], empty["turns"]) == (True, False, 0)
+    nothing = (
+        "costUsd",
+        "costPerTurn",
+        "oneShotRate",
+        "oneShotInterval",
+        "cacheHitRate",
+        "medianRetries",
+        "quotaShare",
+    )
+    assert all(empty[name] is None for name in nothing)
+    assert cells["gpt-5", "docs"]["insufficientSample"]
+    assert not cells[SONNET, "coding"]["insufficientSample"]
+    assert not by_cell(await compared(opened, minSample=2))["gpt-5", "docs"]["insufficientSample"]
+
+
+async def test_an_unpriced_model_has_turns_but_no_cost(opened: Opened) -> None:
+    answer = await compared(opened, *some(5, model="house-model"))
+    (cell,) = answer["cells"]
+    assert (cell["turns"], cell["pricedTurns"], cell["costUsd"], cell["costPerTurn"]) == (5, 0, None, None)
+    assert answer["coverage"] == [
+        {
+            "model": "house-model",
+            "turns": 5,
+            "pricedTurns": 0,
+            "partialTurns": 0,
+            "openTurns": 0,
+            "labelledTurns": 5,
+            "editPrompts": 0,
+            "categories": 1,
+            "sufficientCategories": 1,
+        }
+    ]
+
+
+async def test_models_can_be_chosen(opened: Opened) -> None:
+    """By name or family; a model of the price list that nobody used stands there without data."""
+    entries = [*some(2), *some(2, "g", model="gpt-5"), *some(1, "x", model="claude-opus-4-5")]
+    assert (await compared(opened, *entries, models="sonnet, gpt-5"))["models"] == [SONNET, "gpt-5"]
+    answer = await compared(opened, models=["gpt-5", "gemini-2.5-pro"])
+    assert answer["models"] == ["gpt-5", "gemini-2.5-pro"]
+    assert by_cell(answer)["gemini-2.5-pro", "coding"]["noData"]
+    with pytest.raises(Missing, match="gpt-55"):
+        await compared(opened, models="gpt-55")
+
+
+async def test_any_stamp_can_be_compared(opened: Opened) -> None:
+    """Personas, steps, tool choices: whatever a spawner said of the work."""
+    entries = [
+        *some(2),
+        *some(3, "b", session_id="s2"),
+        stamp(1, persona="terse"),
+        stamp(1, session="s2", persona="chatty"),
+    ]
+    answer = await compared(opened, *entries, *some(1, "c", session_id="s3"), by="tag:persona")
+    assert {cell["model"]: cell["turns"] for cell in answer["cells"]} == {"terse": 2, "chatty": 3, None: 1}
+
+
+@pytest.mark.parametrize(
+    ("params", "why"),
+    [
+        ({"by": "day"}, "nothing can be divided by"),
+        ({"by": "tag:"}, "nothing can be divided by"),
+        ({"minSample": 0}, "at least 1"),
+        ({"whatIf": "no-such-model"}, "has no price"),
+    ],
+)
+async def test_what_cannot_be_compared_is_refused(opened: Opened, params: dict[str, Any], why: str) -> None:
+    with pytest.raises(Refusal, match=why):
+        await compared(opened, **params)
+
+
+async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
+    """The same tokens at other rates, beside what they cost, with the word that says what it is worth."""
+    answer = await compared(opened, *some(2, usage=Usage(input=1_000_000)), whatIf="claude-opus-4-5")
+    (cell,) = answer["cells"]
+    assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (6.0, 10.0, 5.0)
+    assert (answer["whatIf"]["costUsd"], answer["whatIf"]["actualUsd"]) == (10.0, 6.0)
+    assert "arithmetic" in answer["whatIf"]["note"]
+
+
+def reads(seconds: float, used: float, resets: float) -> Quota:
+    return Quota(ts=at(seconds), source="claude-code", window="5h", used_percent=used, resets_at=at(resets))
+
+
+async def test_quota_is_shared_out_by_cost(opened: Opened) -> None:
+    """What a window filled up on a day falls to that day's turns of its harness by what they cost; others get none."""
+    costly, cheap = Usage(input=3000), Usage(input=1000)
+    entries = [
+        *some(1, usage=costly),
+        *some(1, "d", usage=cheap, activity="docs"),
+        *some(1, "o", usage=costly, source="opencode", activity="testing"),
+        reads(10, 10, 5000),
+        reads(20, 30, 5000),
+        reads(30, 30, 5000),
+        reads(6000, 20, 24_000),
+    ]
+    cells = by_cell(await compared(opened, *entries))
+    assert cells[SONNET, "coding"]["quotaShare"] == pytest.approx(0.75)
+    assert cells[SONNET, "docs"]["quotaShare"] == pytest.approx(0.25)
+    assert cells[SONNET, "testing"]["quotaShare"] is None
+    narrowed = by_cell(await compared(opened, activity="docs"))
+    assert narrowed[SONNET, "docs"]["quotaShare"] == pytest.approx(0.25)
+
+
+@given(st.lists(st.integers(0, 6)))
+def test_the_median_of_counts_is_the_median(values: list[int]) -> None:
+    assert median(Counter(values)) == (statistics.median(values) if values else None)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(worlds.deeds, st.sampled_from(("model", "source", "tag:persona")))
+async def test_every_cell_is_the_sum_of_its_turns(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], by: str
+) -> None:
+    """After any history, cells hold what the folded ledger says turn by turn and prompt by prompt."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    open_turns = await worlds.live(pipeline, history)
+    naive = Naive(Folded(pipeline.journal.read()), open_turns, PRICES)
+    answer = await ask_compare(pipeline.index, by=by)
+    await opener.close()
+    expected = _cells(naive, by)
+    assert {place: _judged(cell) for place, cell in by_cell(answer).items() if not cell["noData"]} == expected
+
+
+def _cells(naive: Naive, by: str) -> dict[Any, Any]:
+    turns: defaultdict[Any, list[Any]] = defaultdict(list)
+    prompts: defaultdict[Any, list[Any]] = defaultdict(list)
+    for key, one in naive.turns.items():
+        place = (naive.label(by, key, None), one.activity or "none")
+        if one.quality != "empty":
+            turns[place].append(key)
+        if one.has_edits and one.prompt_id is not None:
+            prompts[one.session_id, one.prompt_id].append((_order(one), place, one.prompt_retries or 0))
+    judged: defaultdict[Any, list[int]] = defaultdict(list)
+    for edits in prompts.values():
+        judged[min(edits)[1]].append(max(retries for *_, retries in edits))
+    return {
+        place: (
+            naive.sums(keys)["turns"],
+            naive.sums(keys)["costUsd"],
+            sum(naive.turns[key].has_edits is True for key in keys),
+            sum(naive.turns[key].has_edits is True and not naive.turns[key].retries for key in keys),
+            len(judged[place]),
+            judged[place].count(0),
+            statistics.median(judged[place]) if judged[place] else None,
+        )
+        for place, keys in turns.items()
+    }
+
+
+def _order(one: Any) -> Any:
+    return (one.prompt_retries is not None, one.prompt_retries or 0, to_ms(one.ts), one.turn_index, one.message_id)
+
+
+def _judged(cell: dict[str, Any]) -> Any:
+    names = ("turns", "costUsd", "editTurns", "oneShotTurns", "editPrompts", "oneShotPrompts", "medianRetries")
+    return tuple(cell[name] for name in names)
+
+
+def test_every_label_has_its_place() -> None:
+    assert len(LABELS) == 18

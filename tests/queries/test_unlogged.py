@@ -1,0 +1,101 @@
+"""What a harness says it used beyond its log: a line of its own, never negative, never in the totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.index.unlogged import excess
+from burnd.pipeline import Batch
+from burnd.pricing import Tokens
+from burnd.records import Copy, Overhead, Session, Usage
+from tests.conftest import Opened
+from tests.make import at, turn
+from tests.queries.asking import ask_summary
+
+MODEL = "claude-sonnet-4-5"
+
+
+def says(session_id: str = "s1", model: str = MODEL, seconds: float = 0, **usage: int) -> Overhead:
+    return Overhead(source="claude-code", session_id=session_id, ts=at(seconds), models={model: Usage(**usage)})
+
+
+def own(message_id: str, **facts: Any) -> Any:
+    return turn(message_id, **{"usage": Usage(input=100, output=10), "project": "/p"} | facts)
+
+
+async def unlogged(opened: Opened, *entries: Any, **params: Any) -> Any:
+    pipeline = opened.pipeline or await opened()
+    await pipeline.commit(Batch(entries=list(entries)))
+    answer = await ask_summary(pipeline.index, **params)
+    return answer["unlogged"]
+
+
+async def test_what_no_turn_accounts_for_has_its_own_line(opened: Opened) -> None:
+    """Titles and compactions are in no log, but the harness counted them: they are shown, beside the totals."""
+    found = await unlogged(opened, own("m1"), says(input=600, output=20))
+    assert (found["usage"]["input"], found["usage"]["output"]) == (500, 10)
+    assert found["models"] == [MODEL]
+    assert found["costUsd"] == pytest.approx(500 * 3e-6 + 10 * 15e-6)
+    assert opened.pipeline is not None
+    totals = (await ask_summary(opened.pipeline.index))["totals"]
+    assert (totals["turns"], totals["usage"]["input"]) == (1, 100)
+
+
+async def test_turns_that_come_later_take_it_back(opened: Opened) -> None:
+    """A line that was only late is no overhead; and a harness that says less than its log says nothing."""
+    assert (await unlogged(opened, says(input=300)))["usage"]["input"] == 300
+    assert (await unlogged(opened, own("m1")))["usage"]["input"] == 200
+    assert await unlogged(opened, own("m2", turn_index=1), own("m3", turn_index=2), own("m4", turn_index=3)) is None
+
+
+async def test_a_fork_has_its_past_from_elsewhere(opened: Opened) -> None:
+    """A forked session's total includes what it copied: that was paid for in the session it was copied from."""
+    copy = Copy(source="claude-code", session_id="fork", rail_id="main", message_id="m1", turn_index=0, ts=at(0))
+    entries = [own("m1"), copy, own("m2", session_id="fork", turn_index=1), says("fork", input=250)]
+    assert (await unlogged(opened, *entries))["usage"]["input"] == 50
+    # The original turns out to have used more: so did what the fork holds of it.
+    assert await unlogged(opened, own("m1", usage=Usage(input=170, output=10))) is None
+
+
+async def test_subagents_and_long_contexts_are_accounted_for(opened: Opened) -> None:
+    """A session's total covers its subagents, and `[1m]` is the same model."""
+    entries = [own("m1"), own("m2", rail_id="a1", turn_index=0), says(model=MODEL + "[1m]", input=200, output=20)]
+    assert await unlogged(opened, *entries) is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "is_there"),
+    [
+        ({"model": MODEL}, True),
+        ({"model": "gpt-5"}, False),
+        ({"source": "claude-code"}, True),
+        ({"source": "opencode"}, False),
+        ({"project": "/p"}, True),
+        ({"project": "/elsewhere"}, False),
+        ({"session": "s1"}, True),
+        ({"session": "s2"}, False),
+        ({"tags": {"k": "v"}}, False),
+        ({"activity": "coding"}, False),
+        ({"since": at(900), "until": at(1000)}, True),
+        ({"since": at(999.999)}, False),
+        ({"by": "day", "tz": "+05:45"}, True),
+        ({"by": "session"}, True),
+    ],
+)
+async def test_filters_hold_for_it_as_well(opened: Opened, filters: dict[str, Any], is_there: bool) -> None:
+    """It counts when and where its harness said it, and for no activity, branch or tag that it is not known to have."""
+    entries = [own("m1"), own("m2", session_id="s2", model="gpt-5", source="opencode"), says(seconds=999, input=900)]
+    found = await unlogged(opened, *entries, Session(session_id="s1", source="claude-code", project="/p"), **filters)
+    assert (found is not None) == is_there
+
+
+def test_parts_that_a_harness_does_not_tell_apart_are_compared_in_sum() -> None:
+    """Output with reasoning in it, and writes without a split, give no overhead where their sums agree."""
+    used = Tokens(output=60, reasoning=40, cache_create_5m=10, cache_create_1h=90)
+    assert not any(excess(Tokens(output=100, cache_create_5m=100), used))
+    assert excess(Tokens(output=130, reasoning=45, cache_create_5m=30, cache_create_1h=95), used) == Tokens(
+        output=70, reasoning=5, cache_create_5m=20, cache_create_1h=5
+    )
+    assert not any(excess(Tokens(), used))
