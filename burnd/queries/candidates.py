@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
-_MOST_READ: Final = 600  # messages that are read to see whether a phrase stands in them
+# What is read to see whether a phrase stands in it, at most.
+_MOST_READ, _MOST_READ_CHARS = 600, 64 << 20
 
 
 class Candidate(NamedTuple):
@@ -43,13 +44,13 @@ class Candidates:
         self._wanted, self._only = wanted, only
         self._lot, self._each = lot, each
         self._sessions: dict[str, Known | None] = {}
-        self._read = 0
+        self._read = self._read_chars = 0
         self.spotter = Spotter(wanted.shown, wanted.phrases)
 
     @property
     def gave_up(self) -> bool:
         """Whether too many messages had all words of a phrase to look for the phrase in every one."""
-        return self._read >= _MOST_READ
+        return self._read >= _MOST_READ or self._read_chars >= _MOST_READ_CHARS
 
     def hits(self) -> Iterator[Hit]:
         """Every hit there is, best first."""
@@ -111,7 +112,9 @@ class Candidates:
         rows = self._view.rows(_RECORDS, (known.row, place.message_id, place.rail))
         with self._recall.opened(known.session_id) as reading:
             records = [reading.record(position, length) for position, length in rows]
-        return self.spotter.has_phrases("\n".join(told(record) for record in records if record is not None))
+        text = "\n".join(told(record) for record in records if record is not None)
+        self._read_chars += len(text)
+        return self.spotter.has_phrases(text)
 
 
 def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:

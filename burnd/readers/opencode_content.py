@@ -8,12 +8,20 @@ from typing import Final
 
 import msgspec
 
-from burnd.readers.opencode_rows import Attachment, MessageRow, Opened, PartData, SessionRow, ToolState, milliseconds
+from burnd.readers.opencode_rows import (
+    Attachment,
+    MessageRow,
+    Opened,
+    PartData,
+    SessionRow,
+    ToolState,
+    iso,
+    milliseconds,
+)
 from burnd.readers.opencode_said import USER, is_summary
 from burnd.readers.opencode_tools import Call, inline_data
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
-from burnd.records.times import to_iso
 
 MAIN: Final = "main"
 TITLE: Final = "title:opencode"
@@ -35,7 +43,7 @@ class Page:
 
     def __init__(self, session_id: str, row: MessageRow) -> None:
         self.records: list[Content] = []
-        self._session_id, self._message_id, self._ts = session_id, row.id, to_iso(row.created)
+        self._session_id, self._message_id, self._ts = session_id, row.id, iso(row.created)
         self._part = self._block = 0
 
     def begin(self, part: int) -> None:
@@ -58,7 +66,7 @@ class Page:
             message_id=self._message_id,
             n=self._part,
             b=self._block,
-            ts=self._ts if ended is None else max(self._ts, to_iso(ended)),
+            ts=self._ts if ended is None else max(self._ts, iso(ended)),
             role=role,
             kind=kind,
             text=text,
@@ -116,7 +124,7 @@ def title_of(session: SessionRow) -> Content | None:
         message_id=TITLE,
         n=0,
         b=0,
-        ts=to_iso(session.created),
+        ts=iso(session.created),
         role="system",
         kind="title",
         text=session.title,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records.times import to_iso
 
 Number = int | float | None
 
@@ -167,6 +169,9 @@ class Opened(NamedTuple):
     parts: list[Part]
     rejected: int
 
+
+# A message's time stands in its turn and in every block of its content.
+iso: Final = lru_cache(maxsize=1024)(to_iso)
 
 _messages: Final = SafeDecoder(MessageData)
 _parts: Final = SafeDecoder(PartData)

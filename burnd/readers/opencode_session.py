@@ -14,11 +14,10 @@ from msgspec.structs import replace
 from burnd.classify.activity import Walk, step
 from burnd.readers.holding import FORKED, as_calls, relabelled
 from burnd.readers.opencode_content import MAIN
-from burnd.readers.opencode_rows import SessionRow
+from burnd.readers.opencode_rows import SessionRow, iso
 from burnd.readers.opencode_said import Answered, Asked, Said
 from burnd.readers.opencode_usage import total
 from burnd.records import Basis, Block, Compaction, Event, Session, Subagent, Turn, Usage
-from burnd.records.times import to_iso
 from burnd.records.turn import Quality
 
 SOURCE: Final = "opencode"
@@ -83,7 +82,7 @@ def session_record(place: Place, agent: str | None) -> Session:
         project_key=place.project_key,
         agent=row.agent or agent,
         created_by=f"{SOURCE} {row.version}" if row.version else SOURCE,
-        created_at=to_iso(row.created),
+        created_at=iso(row.created),
     )
 
 
@@ -139,7 +138,7 @@ def _answer(place: Place, walked: Walked, said: Said, answered: Answered) -> tup
         message_id=said.id,
         turn_index=walked.next_index,
         parent=walked.last_turn,
-        ts=to_iso(said.created),
+        ts=iso(said.created),
         model=answered.model,
         provider=answered.provider,
         project=place.session.directory,
@@ -155,7 +154,7 @@ def _answer(place: Place, walked: Walked, said: Said, answered: Answered) -> tup
         prompt_id=prompt.id if prompt is not None else None,
         prompt_retries=prompt.walk.retries if prompt is not None else 0,
         quality=_quality(answered),
-        basis=Basis(rank=FORKED, ts=to_iso(place.session.created)) if is_older(place, said) else None,
+        basis=Basis(rank=FORKED, ts=iso(place.session.created)) if is_older(place, said) else None,
     )
     compaction = _compaction(place, walked, said, answered)
     onward = replace(
@@ -216,7 +215,7 @@ def _compaction(place: Place, walked: Walked, said: Said, answered: Answered) ->
         session_id=place.session.id,
         rail_id=MAIN,
         id=row,
-        ts=to_iso(max(answered.completed, said.created)),
+        ts=iso(max(answered.completed, said.created)),
         trigger=_trigger(walked, answered),
         before_tokens=walked.context or None,
     )
@@ -238,7 +237,7 @@ def _events(place: Place, said: Said, answered: Answered) -> list[Event]:
             session_id=place.session.id,
             rail_id=MAIN,
             id=name,
-            ts=to_iso(when),
+            ts=iso(when),
             name=what,
             message_id=said.id,
             status=status,

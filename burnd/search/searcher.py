@@ -258,6 +258,7 @@ class Searcher:
             self._calm.set()
         if not await self._rings_within(IDLE_S):
             self._warm.clear()
+            self.recall.close()
             await self._in_thread(shelf.engine.rest)
             await self._rings_within(LOOK_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -63,30 +64,26 @@ class Connection:
 
     async def _answer(self, asked: Asked) -> None:
         """Runs the request for as long as its client is there."""
-        failure: BaseException | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._give_up_when_gone, tasks.cancel_scope)
-            failure = await self._run(asked)
+            await self._run(asked)
             tasks.cancel_scope.cancel()
-        if isinstance(failure, Gone | SyncFailed):
-            raise failure
+        if isinstance(asked.failure, Gone | SyncFailed):
+            raise asked.failure
 
     async def _give_up_when_gone(self, scope: anyio.CancelScope) -> None:
         await self._stream.gone()
         scope.cancel()
 
-    async def _run(self, asked: Asked) -> BaseException | None:
-        """Answers; gives back what stopped it where that is more than an error in the answer."""
+    async def _run(self, asked: Asked) -> None:
+        """Answers, or says why not. What went wrong is noted first: there may be nobody left to tell."""
         try:
-            try:
-                await asked.answer(await self._call(asked))
-            except Exception as caught:  # noqa: BLE001 - whatever it is, the client is told something
-                error = _bare(caught)
-                await asked.refuse(_fault(error, asked.request.method))
-                return error
-        except Gone as gone:
-            return gone
-        return None
+            await asked.answer(await self._call(asked))
+        except Exception as caught:  # noqa: BLE001 - whatever it is, the client is told something
+            asked.failure = error = _bare(caught)
+            if not isinstance(error, Gone):
+                with contextlib.suppress(Gone):
+                    await asked.refuse(_fault(error, asked.request.method))
 
     async def _call(self, asked: Asked) -> Result:
         method = self._methods.get(asked.request.method)
@@ -122,6 +119,7 @@ class Asked:
 
     def __init__(self, request: Request, stream: Stream, visitors: Visitors) -> None:
         self.request = request
+        self.failure: Exception | None = None
         self._stream = stream
         self._visitors = visitors
         self._answered = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -19,7 +19,7 @@ from burnd.sources.opencode_cursor import Cursors, Marker, Seen, marker_change, 
 from burnd.sources.opencode_db import Database, Disturbed
 from burnd.sources.opencode_finding import Finder
 from burnd.sources.opencode_following import Following
-from burnd.sources.opencode_reading import Raw, Reader
+from burnd.sources.opencode_reading import Keys, Raw, Reader
 from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
@@ -32,8 +32,6 @@ _TOO_LARGE = "SQLITE_TOOBIG"
 
 T = TypeVar("T")
 log = structlog.get_logger()
-
-Keys = Mapping[str, str | None]
 
 
 class Looked(NamedTuple):
@@ -202,11 +200,9 @@ class Follower:
                 if session_id in self._unreadable:
                     del self._finder.waiting[session_id]
                     continue
-                following, seen = self._following.get(session_id), self._finder.seen.get(session_id)
-                raw = self._read_one(db, schema, session_id, following, seen, deep, most_bytes - size)
-                folder = raw.found.row.directory if raw.found is not None else None
-                if folder is not None and folder not in keys and not raw.unchanged:
-                    self.wanting.add(folder)
+                raw = self._read_one(db, schema, session_id, keys, deep=deep, most_bytes=most_bytes - size)
+                if raw.wanting:
+                    self.wanting.add(raw.wanting)
                     continue
                 raws.append(raw)
                 size += raw.fetched.size
@@ -215,17 +211,13 @@ class Follower:
         return raws
 
     def _read_one(
-        self,
-        db: sqlite3.Connection,
-        schema: Schema,
-        session_id: str,
-        following: Following | None,
-        seen: Seen | None,
-        deep: bool,
-        most_bytes: int,
+        self, db: sqlite3.Connection, schema: Schema, session_id: str, keys: Keys, *, deep: bool, most_bytes: int
     ) -> Raw:
+        following, seen = self._following.get(session_id), self._finder.seen.get(session_id)
         try:
-            return self._reader.read(db, schema, session_id, following, seen, deep=deep, most_bytes=most_bytes)
+            return self._reader.read(
+                db, schema, session_id, following, seen, keys=keys, deep=deep, most_bytes=most_bytes
+            )
         except sqlite3.Error as error:
             if not queries.is_damage(error):
                 raise

@@ -14,6 +14,7 @@ from burnd.sources.opencode_schema import Schema
 
 PAGE = 500
 _AT_ONCE = 20
+_LARGEST = 1 << 53
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
 
 
@@ -182,23 +183,21 @@ def _fetch_some(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> F
 
 
 def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Fetched:
-    parts: defaultdict[str, list[PartRow]] = defaultdict(list)
+    parts: defaultdict[bytes, list[PartRow]] = defaultdict(list)
     size = 0
     sql = (
         f"SELECT message_id, id, {schema.part_updated}, data FROM part "
         f"WHERE message_id IN ({_marks(ids)}) ORDER BY message_id, id"
     )
     for message, part, updated, data in db.execute(sql, ids):
-        parts[_text(message)].append(PartRow(_text(part), _whole(updated), _data(data)))
+        parts[message].append(PartRow(_text(part), _whole(updated), _data(data)))
         size += len(data or b"")
     messages: dict[str, MessageRow] = {}
     sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"
-    for row in db.execute(sql, ids):
-        message_id = _text(row[0])
-        messages[message_id] = MessageRow(
-            message_id, _whole(row[1]), _whole(row[2]), _data(row[3]), tuple(parts[message_id])
-        )
-        size += len(row[3] or b"")
+    for name, created, updated, data in db.execute(sql, ids):
+        message_id = _text(name)
+        messages[message_id] = MessageRow(message_id, _whole(created), _whole(updated), _data(data), tuple(parts[name]))
+        size += len(data or b"")
     return Fetched([messages[message_id] for message_id in ids if message_id in messages], size)
 
 
@@ -269,5 +268,6 @@ def _data(value: Any) -> bytes:
 
 def _whole(value: Any) -> int:
     """A value that should be a whole number within what times and counts can be."""
-    number = value if isinstance(value, int | float) else 0
-    return int(min(max(number, 0), 1 << 53))
+    if type(value) is int and 0 <= value <= _LARGEST:
+        return value
+    return int(min(max(value, 0), _LARGEST)) if isinstance(value, int | float) else 0

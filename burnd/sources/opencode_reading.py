@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from burnd.readers.opencode_content import content_of, saved_outputs, whole_output
@@ -24,9 +24,14 @@ from burnd.sources.safe_open import small_file
 
 _LARGEST_OUTPUT = 64 << 20
 
+Keys = Mapping[str, str | None]  # folders to their projects
+
 
 class Raw(NamedTuple):
-    """A session's rows as they were just read; without `found` it is not there, or not wanted, any more."""
+    """A session's rows as they were just read; without `found` it is not there, or not wanted, any more.
+
+    One that is `wanting` was not read: the project of its folder must be known first.
+    """
 
     session_id: str
     found: SessionFound | None = None
@@ -35,6 +40,7 @@ class Raw(NamedTuple):
     fetched: Fetched = Fetched([])
     more: bool = False
     unchanged: bool = False
+    wanting: str = ""
     failure: str = ""
 
 
@@ -53,6 +59,7 @@ class Reader:
         following: Following | None,
         seen: Seen | None,
         *,
+        keys: Keys,
         deep: bool,
         most_bytes: int,
     ) -> Raw:
@@ -61,6 +68,8 @@ class Reader:
             found = queries.one_session(db, schema, session_id)
             if found is None or not self._wanted.takes(found):
                 return Raw(session_id)
+            if (folder := found.row.directory) is not None and folder not in keys:
+                return Raw(session_id, wanting=folder)
             seq = queries.sequence_of(db, schema, session_id)
             if following is None and seen is not None and not seen.pending:
                 stamps = queries.stamps(db, schema, session_id, with_parts=True)

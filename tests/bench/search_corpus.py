@@ -172,14 +172,16 @@ class Corpus:
         return queries
 
     def labelled(self, count: int) -> list[Query]:
-        """Six words of a session, two of them another word for it and a slip. Call it after `batches`."""
+        """Six words of a session: four of its subjects, one of them as another word and one with a slip, one of its
+        names, and a word that is said everywhere. Call it after `batches`.
+        """
         rng = random.Random("labelled")
         slips = {word: (other, slip) for word, other, slip in SLIPS}
         queries = []
         for session_id in rng.sample(sorted(self._about), count):
             subjects, names = self._about[session_id][:4], self._about[session_id][4:]
             other, slipped, *kept = rng.sample(subjects, 4)
-            words = [slips[other][0], slips[slipped][1], *kept, *rng.sample(names, 2)]
+            words = [slips[other][0], slips[slipped][1], *kept, rng.choice(names), rng.choice(_COMMON.split())]
             rng.shuffle(words)
             queries.append(Query(" ".join(words), session_id))
         return queries

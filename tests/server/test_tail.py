@@ -174,3 +174,18 @@ def test_a_turn_is_whole() -> None:
     said = shown(Landed(one, True), PriceTable.load(), 3)
     assert msgspec.convert(said["turn"], Turn) == one
     assert (said["costUsd"], said["missed"]) == (None, 3)
+
+
+def test_leaving_in_the_middle_is_no_error(home: Home) -> None:
+    """F70: a follower that goes while it is being told costs a line at debug, and none above."""
+    projects(home).mkdir(parents=True)
+    with running(home) as daemon, daemon.wire() as wire:
+        for n in range(5):
+            following = daemon.wire()
+            following.call("tail")
+            write(home, conversation(f"s{n}", *["words"] * 5), f"s{n}")
+            following.line()
+            following.close()
+        wire.call("flush")
+        until(lambda: wire.call("status")["daemon"]["clients"] == 1)
+        assert "failed" not in daemon.why()

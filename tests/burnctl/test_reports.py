@@ -1,0 +1,155 @@
+"""summary and compare as a person sees them, over a real daemon that has read the demo's logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnctl.demo.machine import Machine
+from burnctl.render.text import width_of
+
+
+class Desk:
+    """A person at the demo's machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._environment = {"PATH": os.environ["PATH"], "CI": "1", "TZ": "UTC", **machine.environment}
+
+    def run(self, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "burnctl", *arguments]
+        environment = self._environment | {"COLUMNS": str(columns)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/tmp") as folder:
+        machine = Machine(str(Path(folder).resolve()))
+        written = machine.write_logs(time.time())
+        desk = Desk(machine)
+        try:
+            assert desk.run("up").returncode == 0
+            for session_id, story in written.items():
+                if story.tags:
+                    desk.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in story.tags))
+            assert desk.run("flush").returncode == 0
+            yield desk
+        finally:
+            desk.run("down")
+
+
+GROUPS = [
+    "model",
+    "provider",
+    "project",
+    "branch",
+    "session",
+    "day",
+    "hour",
+    "activity",
+    "tag:persona",
+    "agent",
+    "source",
+]
+
+
+@pytest.mark.parametrize("by", GROUPS)
+def test_rows_add_up_to_the_totals(desk: Desk, by: str) -> None:
+    """However it is divided, it is the same bill; and the table fits the screen."""
+    answer = desk.json("summary", "--by", by)
+    assert sum(row["turns"] for row in answer["rows"]) == answer["totals"]["turns"] > 70
+    assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(answer["totals"]["costUsd"], abs=1e-12)
+    for columns in (80, 160):
+        shown = desk.run("summary", "--by", by, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "total" in shown
+        assert "API prices" in shown
+
+
+def test_filters_narrow_it(desk: Desk) -> None:
+    """A tag, a project or a time gives a part of the whole, and parts of a tag's values make it up."""
+    whole = desk.json("summary")["totals"]
+    tagged = desk.json("summary", "--tag", "persona=senior")["totals"]
+    rest = desk.json("summary", "--by", "tag:persona")["rows"]
+    assert 0 < tagged["turns"] < whole["turns"]
+    assert [row["turns"] for row in rest if row["key"] == "senior"] == [tagged["turns"]]
+    assert desk.json("summary", "--since", "24h")["totals"]["turns"] < whole["turns"]
+    assert desk.json("summary", "--workflow", "nightly")["totals"]["turns"] == tagged["turns"]
+
+
+def test_nothing_found_says_where_there_would_be_something(desk: Desk) -> None:
+    """An empty answer tells how old the newest turn is instead of showing an empty table."""
+    done = desk.run("summary", "--since", "1h")
+    assert done.returncode == 0
+    assert done.stdout == "No turns match; the newest of all is from 19 h ago.\n"
+
+
+def test_charts_csv_and_quality(desk: Desk) -> None:
+    """The other faces of the same answer."""
+    chart = desk.run("summary", "--chart").stdout
+    assert "█" in chart
+    assert chart.count("$") > 7
+    rows = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "project", "--csv").stdout)))
+    assert rows[-1]["key"] == "total"
+    assert sum(int(row["turns"]) for row in rows[:-1]) == int(rows[-1]["turns"])
+    assert "one-shot" in desk.run("summary", "--quality").stdout
+
+
+def test_compare(desk: Desk) -> None:
+    """No data is a dash and null, never nothing spent; too little is marked; what-if says what it is."""
+    answer = desk.json("compare")
+    empty = [cell for cell in answer["cells"] if cell["noData"]]
+    assert empty
+    assert all(cell["costPerTurn"] is None and cell["oneShotRate"] is None for cell in empty)
+    assert any(cell["insufficientSample"] for cell in answer["cells"])
+    shown = desk.run("compare").stdout
+    assert "$0.00 " not in shown
+    assert " - " in shown
+    assert "~" in shown
+    what_if = desk.run("compare", "--what-if", "claude-haiku-4-5").stdout
+    assert "arithmetic" in what_if
+    for columns in (80, 160):
+        assert all(
+            width_of(line) <= max(columns, 100) for line in desk.run("compare", columns=columns).stdout.splitlines()
+        )
+    cells = list(csv.DictReader(io.StringIO(desk.run("compare", "--csv").stdout)))
+    assert len(cells) == len(answer["cells"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("summary", "--by", "colour"), 1, "colour"),
+        (("summary", "--since", "yesteryear"), 1, "yesteryear"),
+        (("summary", "--tag", "nokey"), 2, "KEY=VALUE"),
+        (("summary", "--tree"), 1, "agent"),
+        (("summary", "--session", "zzz"), 1, "zzz"),
+        (("summary", "--limit", "0"), 2, "number"),
+        (("compare", "--what-if", "no-such-model"), 1, "no-such-model"),
+        (("compare", "--min-sample", "x"), 2, "number"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:
+    """What is wrong, and what would be right."""
+    done = desk.run(*arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,50 @@
+"""Reports never read what was said: not one file under content/ is opened while any of them runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Any
+
+from burnd.pipeline import Batch
+from tests.conftest import Opened
+from tests.make import at, stamp, text, turn
+from tests.queries.asking import ask_compare, ask_summary
+
+opened_paths: list[str] = []
+watching = False
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if watching and event in ("open", "sqlite3.connect", "os.listdir", "os.scandir"):
+        opened_paths.append(os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes) else "")
+
+
+# A hook cannot be taken away again: it looks only while `watching`.
+sys.addaudithook(_watch)
+
+
+async def test_no_report_reads_content(opened: Opened) -> None:
+    """I5: every summary and comparison comes from the index alone, and is the same when all content is gone."""
+    global watching  # noqa: PLW0603 - an audit hook knows nothing else
+    pipeline = await opened()
+    entries = [
+        turn(f"m{n}", turn_index=n, ts=at(n), activity="coding", has_edits=True, prompt_id="p") for n in range(3)
+    ]
+    said = [text(f"m{n}", "x" * 4000) for n in range(3)]
+    await pipeline.commit(Batch(entries=[*entries, stamp(1, k="v")], content=said))
+    ways = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "tag:k", "agent", "source")
+
+    async def reports() -> list[Any]:
+        answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]
+        return [*answers, await ask_compare(pipeline.index), await ask_compare(pipeline.index, whatIf="gemini-2.5-pro")]
+
+    watching = True
+    try:
+        before = await reports()
+    finally:
+        watching = False
+    assert not [path for path in opened_paths if str(opened.home.content) in path]
+    shutil.rmtree(opened.home.content)
+    assert await reports() == before

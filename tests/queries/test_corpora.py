@@ -1,0 +1,97 @@
+"""Reports on generated corpora say what their generators know: to the token and to the cent."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.queries.kinds import shown_model
+from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.rig import Rig
+from tests.queries.asking import PRICES, ask_compare, ask_summary, by_key
+from tests.readers.collect import case_root
+
+
+def generator(name: str) -> Path | None:
+    root = case_root()
+    script = root.parent / "bench" / name if root is not None else None
+    return script if script is not None and script.exists() else None
+
+
+def generate(name: str, out: Path, *options: str) -> dict[str, Any]:
+    command = [sys.executable, str(generator(name)), "--out", str(out), *options]
+    made = subprocess.run(command, check=True, capture_output=True).stdout
+    return dict(json.loads(made))
+
+
+def tokens(row: dict[str, Any]) -> dict[str, int]:
+    usage = row["usage"]
+    return {
+        "turns": row["turns"],
+        "input": usage["input"],
+        "output": usage["output"] + usage["reasoning"],
+        "cache_write_5m": usage["cacheCreate5m"],
+        "cache_write_1h": usage["cacheCreate1h"],
+        "cache_read": usage["cacheRead"],
+    }
+
+
+def agrees(row: dict[str, Any], known: dict[str, Any]) -> None:
+    said = tokens(row)
+    assert said == {name: known[name] for name in said}
+    assert row["costUsd"] == pytest.approx(known["cost_usd"], abs=1e-6)
+
+
+@pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
+@pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.5", "--growing-frac", "0.8"]])
+async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> None:
+    """Totals, models, days and subagents are the generator's, whatever traps it laid; rows add up to the totals."""
+    truth = generate("gen_claude.py", tmp_path / "logs", "--size", "6MB", *options)
+    rig = Rig(tmp_path / "home", tmp_path / "logs" / "projects")
+    await rig.open()
+    await rig.read(*rig.files(), pieces_at_once=8)
+    await rig.flush()
+    index = rig.pipeline.index
+    answer = await ask_summary(index, by="model")
+    agrees(answer["totals"], truth["tokens"] | {"turns": truth["turns"], "cost_usd": truth["cost_usd"]})
+    models = {shown_model(PRICES, model): known for model, known in truth["per_model"].items()}
+    assert by_key(answer).keys() == models.keys()
+    for model, row in by_key(answer).items():
+        agrees(row, models[model])
+    days = by_key(await ask_summary(index, by="day"))
+    assert days.keys() == truth["per_day_utc"].keys()
+    for day, row in days.items():
+        agrees(row, truth["per_day_utc"][day])
+        agrees((await ask_summary(index, since=day, until=day))["totals"], truth["per_day_utc"][day])
+    by_agent = (await ask_summary(index, by="agent"))["rows"]
+    assert sum(row["turns"] for row in by_agent if row["key"] is not None) == truth["sidechain"]["turns"]
+    cells = (await ask_compare(index))["cells"]
+    assert sum(cell["turns"] for cell in cells) == truth["turns"]
+    assert sum(cell["costUsd"] or 0 for cell in cells) == pytest.approx(truth["cost_usd"], abs=1e-6)
+    await rig.close()
+
+
+@pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
+async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
+    """Forks cost nothing twice, child sessions count, and the cost of all is the generator's to the cent."""
+    folder = tmp_path / "data" / "opencode"
+    folder.mkdir(parents=True)
+    truth = generate("gen_opencode.py", folder / "opencode.db", "--size", "5MB", "--seed", "3", "--fork-frac", "0.5")
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    await rig.open()
+    await rig.settle()
+    answer = await ask_summary(rig.pipeline.index, by="model")
+    known = truth["tokens"]
+    assert answer["totals"]["turns"] == truth["turns"]
+    assert answer["totals"]["usage"]["input"] == known["input"]
+    assert answer["totals"]["usage"]["cacheRead"] == known["cache_read"]
+    assert answer["totals"]["usage"]["output"] + answer["totals"]["usage"]["reasoning"] == sum(
+        model["output"] + model["reasoning"] for model in truth["per_model"].values()
+    )
+    assert answer["totals"]["costUsd"] == pytest.approx(truth["cost_usd"], abs=1e-4)
+    await rig.close()

@@ -1,0 +1,249 @@
+"""Filters find what people name, and refuse what is not there with a word on what is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from burnd.pipeline import Batch
+from burnd.queries.summary import SummaryParams
+from burnd.queries.view import Missing, Refusal
+from burnd.records import Session, Subagent
+from tests.conftest import Opened
+from tests.make import at, stamp, turn
+from tests.queries.asking import ask_summary, by_key
+
+
+async def turns_of(opened: Opened, *entries: Any, **params: Any) -> int:
+    pipeline = opened.pipeline or await opened()
+    await pipeline.commit(Batch(entries=list(entries)))
+    return int((await ask_summary(pipeline.index, **params))["totals"]["turns"])
+
+
+async def test_a_session_is_found_by_the_front_of_its_id(opened: Opened) -> None:
+    """An id or as much of it as tells it apart; with its subagents and all child sessions below it."""
+    entries = [
+        turn("m1", session_id="abc-1"),
+        turn("m2", session_id="abc-1", rail_id="a1", subagent=Subagent(agent_id="a1")),
+        turn("m3", session_id="kid"),
+        turn("m4", session_id="grandkid"),
+        turn("m5", session_id="abd-2"),
+        Session(session_id="kid", source="opencode", parent_session_id="abc-1"),
+        Session(session_id="grandkid", source="opencode", parent_session_id="kid"),
+    ]
+    assert await turns_of(opened, *entries, session="abc-1") == 4
+    assert await turns_of(opened, session="abc") == 4
+    assert await turns_of(opened, session="kid") == 2
+    with pytest.raises(Refusal, match="more than one") as refused:
+        await turns_of(opened, session="ab")
+    assert "abc-1, abd-2" in refused.value.hint
+    with pytest.raises(Missing, match="no session"):
+        await turns_of(opened, session="zzz")
+    with pytest.raises(Refusal):
+        await turns_of(opened, session="")
+
+
+async def test_an_exact_id_wins_over_longer_ones(opened: Opened) -> None:
+    assert await turns_of(opened, turn("m1", session_id="ab"), turn("m2", session_id="abc"), session="ab") == 1
+
+
+async def test_a_project_is_a_folder_with_its_clones(opened: Opened, tmp_path: Path) -> None:
+    """A folder means what is in it and below it, and every clone and worktree of the repository it lies in."""
+    here, clone, other = tmp_path / "it", tmp_path / "clone", tmp_path / "item"
+    (here / "src").mkdir(parents=True)
+    (here / ".git").mkdir()
+    (here / ".git" / "config").write_text('[remote "origin"]\n\turl = git@host.example:me/it.git\n')
+    entries = [
+        turn("m1", project=str(here), project_key="host.example/me/it"),
+        turn("m2", project=str(here / "src")),
+        turn("m3", project=str(clone), project_key="host.example/me/it"),
+        turn("m4", project=str(other)),
+        turn("m5", project=None),
+    ]
+    assert await turns_of(opened, *entries, project=str(here)) == 3
+    assert await turns_of(opened, project=str(here / "src")) == 3
+    assert await turns_of(opened, project=str(here) + "/") == 3
+    assert await turns_of(opened, project=str(tmp_path)) == 4
+    assert await turns_of(opened, project="/") == 4
+    assert await turns_of(opened, project=str(other)) == 1
+    assert await turns_of(opened, project=str(tmp_path / "new")) == 0
+
+
+async def test_a_project_can_be_a_remote_or_its_name(opened: Opened) -> None:
+    """In any spelling of the remote, or by its last parts where these mean one project."""
+    entries = [
+        turn("m1", project="/x/it", project_key="host.example/me/it"),
+        turn("m2", project="/y/it", project_key="host.example/you/it"),
+        turn("m3", project="/z/lonely"),
+    ]
+    assert await turns_of(opened, *entries, project="host.example/me/it") == 1
+    assert await turns_of(opened, project="git@host.example:me/it.git") == 1
+    assert await turns_of(opened, project="https://host.example/you/it") == 1
+    assert await turns_of(opened, project="you/it") == 1
+    assert await turns_of(opened, project="lonely") == 1
+    with pytest.raises(Refusal, match="more than one project") as refused:
+        await turns_of(opened, project="it")
+    assert "host.example/me/it, host.example/you/it" in refused.value.hint
+    with pytest.raises(Missing, match="lonly") as missing:
+        await turns_of(opened, project="lonly")
+    assert "lonely" in missing.value.hint
+
+
+async def test_a_folder_that_is_gone_is_known_by_what_was_recorded(opened: Opened) -> None:
+    entries = [
+        turn("m1", project="/gone/it", project_key="host.example/me/it"),
+        turn("m2", project="/other/clone", project_key="host.example/me/it"),
+    ]
+    assert await turns_of(opened, *entries, project="/gone/it/sub") == 2
+
+
+async def test_a_link_leads_to_its_folder(opened: Opened, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    os.symlink(tmp_path / "real", tmp_path / "link")
+    assert await turns_of(opened, turn("m1", project=str(tmp_path / "real")), project=str(tmp_path / "link")) == 1
+
+
+async def test_a_model_is_found_by_any_of_its_names_or_its_family(opened: Opened) -> None:
+    """As a log or a report has it; else every model with these words in its name; several at once."""
+    entries = [
+        turn("m1", model="claude-sonnet-4-5-20250929"),
+        turn("m2", model="anthropic/claude-sonnet-4-5", provider="openrouter", source="opencode"),
+        turn("m3", model="claude-opus-4-1"),
+        turn("m4", model="claude-opus-4"),
+        turn("m5", model="gpt-5", provider="openai"),
+        turn("m6", model="house/model-x"),
+    ]
+    assert await turns_of(opened, *entries, model="claude-sonnet-4-5") == 2
+    assert await turns_of(opened, model="claude-sonnet-4-5-20250929") == 2
+    assert await turns_of(opened, model="Sonnet") == 2
+    assert await turns_of(opened, model="claude-opus-4") == 1
+    assert await turns_of(opened, model="opus-4") == 2
+    assert await turns_of(opened, model="claude") == 4
+    assert await turns_of(opened, model="gpt-5,sonnet") == 3
+    assert await turns_of(opened, model=["gpt-5", "model-x"]) == 2
+    assert await turns_of(opened, model="gemini-2.5-pro") == 0
+    with pytest.raises(Missing, match="sonet") as missing:
+        await turns_of(opened, model="sonet")
+    assert "claude-sonnet-4-5" in missing.value.hint
+    with pytest.raises(Refusal, match="must not be empty"):
+        await turns_of(opened, model=" , ")
+
+
+async def test_a_provider_is_who_served_it_or_who_makes_it(opened: Opened) -> None:
+    """Claude Code names none: its turns are the maker's."""
+    entries = [turn("m1"), turn("m2", provider="openrouter"), turn("m3", provider="Anthropic")]
+    assert await turns_of(opened, *entries, provider="anthropic") == 2
+    assert await turns_of(opened, provider="openrouter") == 1
+    with pytest.raises(Missing, match="bedrock"):
+        await turns_of(opened, provider="bedrock")
+
+
+async def test_an_agent_is_a_stamp_a_subagent_or_its_type(opened: Opened) -> None:
+    entries = [
+        turn("m1", session_id="s1"),
+        turn("m2", session_id="s2", rail_id="a7", subagent=Subagent(agent_id="a7", type="Explore")),
+        turn("m3", session_id="s2"),
+        stamp(1, agentId="builder"),
+    ]
+    assert await turns_of(opened, *entries, agent="builder") == 1
+    assert await turns_of(opened, agent="a7") == 1
+    assert await turns_of(opened, agent="Explore") == 1
+    assert await turns_of(opened, agent="nobody") == 0
+
+
+async def test_a_workflow_is_either_stamp(opened: Opened) -> None:
+    entries = [*(turn(f"m{n}", session_id=f"s{n}") for n in range(3)), stamp(1, session="s1", workflowId="wf")]
+    assert await turns_of(opened, *entries, stamp(1, session="s2", workflow="wf"), workflow="wf") == 2
+
+
+async def test_several_tags_must_all_fit(opened: Opened) -> None:
+    entries = [turn("m1"), turn("m2", session_id="s2"), stamp(1, a="1", b="2"), stamp(1, session="s2", a="1")]
+    assert await turns_of(opened, *entries, tags={"a": "1"}) == 2
+    assert await turns_of(opened, tags={"a": "1", "b": "2"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "why", "hint"),
+    [
+        ({"since": "tomorrowish"}, "no time", "7d"),
+        ({"since": at(5), "until": at(5)}, "ends before it begins", "since is"),
+        ({"tz": "Nowhere/Land"}, "no time zone", "Europe/Berlin"),
+        ({"source": "emacs"}, "no source", "claude-code"),
+        ({"activity": "thinking"}, "no activity", "reasoning"),
+        ({"branch": "no-such"}, "branch", "--by branch"),
+        ({"by": "weekday"}, "divided", "tag:KEY"),
+        ({"by": "tag:"}, "divided", "tag:KEY"),
+        ({"tree": True}, "tree", "agent"),
+        ({"limit": 0}, "limit", ""),
+        ({"project": ""}, "project", ""),
+    ],
+)
+async def test_what_makes_no_sense_is_refused_with_a_hint(
+    opened: Opened, params: dict[str, Any], why: str, hint: str
+) -> None:
+    with pytest.raises(Refusal, match=why) as refused:
+        await turns_of(opened, turn(), **params)
+    assert hint in refused.value.hint
+
+
+def test_a_mistyped_parameter_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="sinse"):
+        msgspec.convert({"sinse": "7d"}, SummaryParams)
+
+
+async def test_edges_are_exact_to_the_millisecond(opened: Opened) -> None:
+    """From that millisecond on, up to but not including the other."""
+    entries = [turn(f"m{n}", turn_index=n, ts=at(n / 1000)) for n in range(5)]
+    assert await turns_of(opened, *entries, since=at(0.001), until=at(0.003)) == 2
+    assert await turns_of(opened, since=at(0.001), until=at(0.003), session="s1") == 2
+    assert await turns_of(opened, since=at(0.004)) == 1
+
+
+async def test_an_empty_answer_says_when_the_newest_turn_was(opened: Opened) -> None:
+    """Nothing in the last day is not nothing at all."""
+    pipeline = await opened()
+    answer = await ask_summary(pipeline.index)
+    assert (answer["totals"]["turns"], answer["totals"]["costUsd"], answer["newest"]) == (0, None, None)
+    await pipeline.commit(Batch(entries=[turn()]))
+    answer = await ask_summary(pipeline.index, since="1m")
+    assert (answer["totals"]["turns"], answer["rows"], answer["newest"]) == (0, [], at(0))
+
+
+async def test_agents_form_a_tree(opened: Opened) -> None:
+    """Each below the one that its stamp names as its parent, with the sum of all below it; a ring is cut."""
+    entries = [turn(f"m{n}", session_id=f"s{n}") for n in range(6)]
+    stamps = [
+        stamp(1, session="s0", agentId="lead"),
+        stamp(1, session="s1", agentId="builder", parentAgentId="lead"),
+        stamp(1, session="s2", agentId="tester", parentAgentId="builder"),
+        stamp(1, session="s3", agentId="ring-a", parentAgentId="ring-b"),
+        stamp(1, session="s4", agentId="ring-b", parentAgentId="ring-a"),
+    ]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*entries, *stamps]))
+    answer = await ask_summary(pipeline.index, by="agent", tree=True)
+    shape = [(row["key"], row["parent"], row["depth"], row["subtree"]["turns"]) for row in answer["rows"]]
+    assert shape.index(("lead", None, 0, 3)) + 1 == shape.index(("builder", "lead", 1, 2))
+    assert shape.index(("builder", "lead", 1, 2)) + 1 == shape.index(("tester", "builder", 2, 1))
+    assert {row["key"] for row in answer["rows"]} == {"lead", "builder", "tester", "ring-a", "ring-b", None}
+    assert sum(row["turns"] for row in answer["rows"]) == 6
+    assert by_key(answer)["lead"]["stamped"]
+    assert not by_key(answer)[None]["stamped"]
+
+
+async def test_rows_that_are_left_out_are_counted(opened: Opened) -> None:
+    """A limit keeps the dearest rows, or the newest days, and says how many more there are; totals stay whole."""
+    pipeline = await opened()
+    entries = [turn(f"m{n}", session_id=f"s{n}", ts=at(n * 86_400)) for n in range(5)]
+    await pipeline.commit(Batch(entries=list(entries)))
+    answer = await ask_summary(pipeline.index, by="day", limit=2)
+    assert ([row["key"] for row in answer["rows"]], answer["moreRows"]) == (
+        [at(3 * 86_400)[:10], at(4 * 86_400)[:10]],
+        3,
+    )
+    assert answer["totals"]["turns"] == 5
+    assert (await ask_summary(pipeline.index, by="session", limit=5))["moreRows"] == 0
