@@ -68,6 +68,7 @@ def _run(options: argparse.Namespace) -> int:
     from burnd import config, daemon, paths
 
     _fill_standard_streams()
+    os.umask(0o077)  # not every library asks for private files
     home = paths.find_home()
     settings = config.load(home)
     _configure_log(options, settings, home)

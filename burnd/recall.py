@@ -37,7 +37,7 @@ class Recall:
         """A session's sidecar, open for as long as the block runs; without one, there is nothing to be read."""
         try:
             fd = os.open(self._sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             yield Reading(None, self._blobs)
             return
         try:
@@ -75,6 +75,7 @@ class _Blobs:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._packs: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
 
     def get(self, sha: str, at_most: int | None) -> Found:
@@ -104,7 +105,7 @@ class _Blobs:
         data = self._packs.get((pack, size))
         if data is None:
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
-            data = self._packs[pack, size] = zstandard.decompress(row[0]) if row else b""
+            data = self._packs[pack, size] = self._zstd.decompress(row[0]) if row else b""
             while len(self._packs) > _PACKS_KEPT:
                 self._packs.popitem(last=False)
         self._packs.move_to_end((pack, size))

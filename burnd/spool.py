@@ -40,6 +40,7 @@ BAD = "bad"
 LARGEST = 1 << 20
 AT_ONCE = 500
 _LEFTOVER_S = 3600
+_FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
 
 class Left(NamedTuple):
@@ -86,6 +87,7 @@ class Spool:
         self.on_roots: Callable[[str, list[str]], None] = _nobody
         self._pipeline = pipeline
         self._sources = frozenset(sources)
+        self._changed: int | None = None
         self._one_at_a_time = anyio.Lock()
         self._thread = anyio.CapacityLimiter(1)
 
@@ -93,6 +95,7 @@ class Spool:
         """Takes in everything that is there now. Raises NotNow when there is no room; then all of it stays."""
         async with self._one_at_a_time:
             taken = Taken()
+            self._changed = _changed_at(self.folder)
             claims: list[tuple[str, Claim]] = []
             after = ""
             while left := await self._in_thread(partial(_read_some, self.folder, after)):
@@ -107,7 +110,8 @@ class Spool:
         """Looks every few seconds, for ever."""
         while True:
             await anyio.sleep(EVERY_S)
-            await self.try_to_take_in()
+            if not self._is_as_it_was_left():
+                await self.try_to_take_in()
 
     async def try_to_take_in(self) -> bool:
         """A look that may fail for want of room, which `blocked` then says."""
@@ -123,6 +127,10 @@ class Spool:
             return True
         self.blocked = ""
         return True
+
+    def _is_as_it_was_left(self) -> bool:
+        """Whether nothing came since the last look, and nothing waits: an idle daemon has better things to do."""
+        return not self.pending and not self.blocked and self._changed == _changed_at(self.folder) is not None
 
     async def _take(self, left: list[Left], taken: Taken) -> list[tuple[str, Claim]]:
         stamps: dict[str, Stamp] = {}
@@ -207,6 +215,17 @@ class Spool:
 
 def _nobody(_source: str, _roots: list[str]) -> None:
     """Before there are sources, which find the roots by themselves when they start."""
+
+
+def _changed_at(folder: Path) -> int | None:
+    """When names last came or went in a folder, 0 where there is none; None while that is too fresh to tell by."""
+    try:
+        changed = os.stat(folder).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+    except OSError:
+        return None
+    return changed if time.time_ns() - changed > _FRESH_NS else None
 
 
 def _read_some(folder: Path, after: str) -> list[Left]:

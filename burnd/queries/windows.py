@@ -18,7 +18,7 @@ from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, passa
 _TELLING: Final = ("text", "summary", "tool_use", "tool_result", "thinking", "file")
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 2 * SNIPPET_BYTES
-_LOOKED_THROUGH: Final = 8 << 20  # characters of a record, for what to show of it
+_LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
 _META: Final = ("title", "createdAt", "updatedAt", "messageCount", "source", "project")
 GONE: Final = "content not retained"
 

@@ -54,4 +54,4 @@ class Folders:
         if number < current.commit:  # the folder is older than what was said of it
             engine.rest()
             return None
-        return Shelf(engine, states, ahead=number > current.commit, stained=current.stained)
+        return Shelf(engine, states, is_ahead=number > current.commit, stained=current.stained)

@@ -150,6 +150,7 @@ class Searcher:
         shelf = await self._in_thread(lambda: folders.open(None if self._damaged else recorded, states))
         self._damaged = False
         await self._look(shelf)
+        shelf.doubtful = set(shelf.due) if shelf.is_ahead else set()
         self._serving, self.problem = shelf, ""
         log.info("search.ready", due=len(shelf.due))
         while not self._damaged:

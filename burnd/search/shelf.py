@@ -20,14 +20,15 @@ class Shelf:
     """An index being filled. Its methods block, and are called by one thread at a time."""
 
     def __init__(
-        self, engine: Engine, progress: Mapping[str, Progress], *, ahead: bool = False, stained: bool = False
+        self, engine: Engine, progress: Mapping[str, Progress], *, is_ahead: bool = False, stained: bool = False
     ) -> None:
         self.engine = engine
         self.progress = dict(progress)  # with what is not committed yet
         self.stained = stained  # words that were pruned may still be in its files
         self.due: list[str] = []  # sessions to look at
         self.moved: set[str] = set()  # sessions whose progress is not durable yet
-        self._ahead = ahead  # the last commit holds more than was said of it: adding must take out first
+        self.is_ahead = is_ahead  # its last commit holds more than was said of it
+        self.doubtful: set[str] = set()  # sessions of which it may hold more: adding must take out first
         self._names: OrderedDict[str, Names] = OrderedDict()
 
     @property
@@ -51,15 +52,19 @@ class Shelf:
         if plan.anew or plan.before.title != plan.after.title:
             self._retitle(plan)
         names = self._names_of(plan)
+        doubtful = session_id in self.doubtful
         with recall.opened(session_id) as reading:
             for message in plan.messages:
+                if message.grown or doubtful:
+                    self.engine.remove(message.place)
                 self._add(message, _read(message, reading, warm), names)
+        if plan.after == plan.standing.aim:
+            self.doubtful.discard(session_id)
         self._note(session_id, plan.after)
 
     def commit(self) -> Current:
         """Makes what was taken in findable and durable."""
         number = self.engine.commit()
-        self._ahead = False
         return Current(folder=self.name, commit=number, stained=self.stained)
 
     def _note(self, session_id: str, after: Progress) -> None:
@@ -77,8 +82,6 @@ class Shelf:
             self.engine.add(document)
 
     def _add(self, message: Message, records: Sequence[Content], names: Names) -> None:
-        if message.grown or self._ahead:
-            self.engine.remove(message.place)
         for document in message_documents(message.place, records, names):
             self.engine.add(document)
 

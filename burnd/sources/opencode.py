@@ -13,29 +13,23 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from burnd.errors import NotNow
-from burnd.index.store import CursorChange, FileChange
-from burnd.pipeline import Batch, Pipeline
+from burnd.pipeline import Pipeline
 from burnd.projects import ProjectKeys
 from burnd.readers.opencode_session import SOURCE
-from burnd.records import Turn
-from burnd.records.codec import decode
 from burnd.sources.base import Progress, State, Status
 from burnd.sources.opencode_attended import Attended, Backfill, Pace
-from burnd.sources.opencode_cursor import loaded, source_key
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_follower import Follower, Piece
 from burnd.sources.opencode_places import present_databases
+from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_trouble import trouble_named, trouble_of
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
-from burnd.steps import Told
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
 _TURN_S = 0.5
 
@@ -69,7 +63,8 @@ class OpenCode:
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._bell = anyio.Event()
         self._thread = anyio.CapacityLimiter(1)
-        self._blocked = ""
+        self._recorder = Recorder(pipeline)
+        self._settled_before = False
         self._told_state: tuple[str, str] = ("", "")
         self.rewound = 0
 
@@ -123,8 +118,8 @@ class OpenCode:
 
     def _condition(self) -> tuple[State, str, str]:
         """How it goes: a word, a sentence, and what to do about it. The worst of several databases counts."""
-        if self._blocked:
-            return "waiting", self._blocked, "free some space; nothing is lost meanwhile"
+        if self._recorder.blocked:
+            return "waiting", self._recorder.blocked, "free some space; nothing is lost meanwhile"
         if not self._attended:
             return "absent", f"no database in {self._folder}", ""
         worst = max(
@@ -152,7 +147,6 @@ class OpenCode:
         gone = [path for path in self._attended if path not in paths]
         for path in gone:
             self._attended.pop(path).follower.db.rest()
-        first = not self._attended
         for path in paths:
             if path not in self._attended:
                 self._attended[path] = Attended(await self._follower(path))
@@ -160,30 +154,13 @@ class OpenCode:
         followers = [one.follower for one in self._attended.values()]
         for n, follower in enumerate(followers):
             follower.above = followers[:n]
-        if gone or first:
-            await self._settle_unattended()
+        if gone or not self._settled_before:
+            await self._recorder.settle_all_but({follower.key for follower in followers})
+            self._settled_before = True
 
     async def _follower(self, path: str) -> Follower:
         key = path_key(path)
-        rows = await self._pipeline.index.rows(
-            "SELECT key, value FROM cursors WHERE source = ?", (source_key(SOURCE, key),)
-        )
-        return Follower(path, self._wanted, loaded(rows), await self._shown(key))
-
-    async def _shown(self, key: str) -> dict[str, Turn]:
-        """The turns of a database that the index shows as open."""
-        rows = await self._pipeline.index.rows(_SHOWN + " AND f.path = ?", (SOURCE, key))
-        turns = [entry for _, record in rows if isinstance(entry := decode(record), Turn)]
-        return {turn.message_id: turn for turn in turns}
-
-    async def _settle_unattended(self) -> None:
-        """Turns that were open in a database which is gone: what was seen of them stands."""
-        here = {one.follower.key for one in self._attended.values()}
-        rows = await self._pipeline.index.rows(_SHOWN, (SOURCE,))
-        left = [(path, decode(record)) for path, record in rows if path not in here]
-        steps = [Told(turn, True, path) for path, turn in left if isinstance(turn, Turn)]
-        if steps:
-            await self._commit_batch(Batch(steps=steps))
+        return Follower(path, self._wanted, await self._recorder.cursors(key), await self._recorder.shown(key))
 
     async def _attend(self, one: Attended, *, forced: bool) -> None:
         """Looks at a database if it is time, and takes in what is new."""
@@ -196,7 +173,7 @@ class OpenCode:
             if due:
                 await self._look(one, signature, now, forced=forced)
             if follower.is_behind and one.trouble is None:
-                await self._take_in(one)
+                await self._take_in(one, whole=forced)
             elif due:
                 follower.caught_up = True
         except FileNotFoundError:
@@ -230,16 +207,16 @@ class OpenCode:
             self.rewound += 1
             log.info("source.rewound", source=self.name, reason=looked.rewound)
 
-    async def _take_in(self, one: Attended) -> None:
+    async def _take_in(self, one: Attended, *, whole: bool) -> None:
         """Reads and records until nothing waits any more, or it is another database's turn."""
         follower = one.follower
         if not one.backfill.since:
             size = one.signature.size + (one.signature.log or (0, 0, 0))[1] if one.signature is not None else 0
             one.backfill = Backfill(total=0 if follower.caught_up else size, since=self._clock())
         begun = self._clock()
-        while self._clock() - begun < _TURN_S:
+        while whole or self._clock() - begun < _TURN_S:
             piece = await self._in_thread(lambda: follower.read(self._clock(), self._pipeline.now(), self._keys))
-            await self._commit(one, piece)
+            await self._recorder.record(follower, piece)
             await self._learn_projects(follower.wanting)
             self._tell_progress(one, piece)
             if not follower.waiting:
@@ -257,59 +234,14 @@ class OpenCode:
         """Messages that are complete settle after 2 s of quiet, others after 10 minutes, all of them when asked to."""
         now, follower = self._clock(), one.follower
         for session_id in flushed:
-            await self._commit(one, follower.settle(now, flush=True, session_id=session_id))
+            await self._recorder.record(follower, follower.settle(now, flush=True, session_id=session_id))
         if follower.due is not None and follower.due <= now:
-            await self._commit(one, follower.settle(now))
-
-    async def _commit(self, one: Attended, piece: Piece) -> None:
-        follower = one.follower
-        changes = follower.changes(piece)
-        if piece.steps or piece.content or piece.sessions or piece.agents or changes:
-            batch = Batch(
-                entries=[*piece.sessions],
-                content=piece.content,
-                cursors=changes,
-                steps=piece.steps,
-                agents=piece.agents,
-                files=self._file(follower, piece),
-            )
-            try:
-                await self._commit_batch(batch)
-            except BaseException:
-                follower.failed(piece)
-                raise
-        follower.committed(piece)
-
-    def _file(self, follower: Follower, piece: Piece) -> list[FileChange]:
-        """Turns that are shown as open belong to a file of the index's: the database."""
-        if all(told.settled for told in piece.steps):
-            return []
-        return [FileChange(SOURCE, follower.key, b"", seen_ms=self._pipeline.now(), open=True)]
-
-    async def _commit_batch(self, batch: Batch) -> None:
-        """Makes a batch durable; where there is no room, waits for it: nothing is lost, the cursors stay."""
-        delay = FIRST_RETRY_S
-        while (problem := await self._try_to_commit(batch)) is not None:
-            self._blocked = f"blocked: {problem}"
-            log.warning("source.blocked", source=self.name, reason=problem.what)
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_RETRY_S)
-        self._blocked = ""
-
-    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
-        try:
-            await self._pipeline.commit(batch)
-        except NotNow as error:
-            return error
-        return None
+            await self._recorder.record(follower, follower.settle(now))
 
     async def _begin_anew(self) -> None:
         """When the index was lost, so was how far each database was read: everything is read again."""
         self._generation = self._pipeline.generation
-        rows = await self._pipeline.index.rows(
-            "SELECT source, key FROM cursors WHERE source LIKE ?", (source_key(SOURCE, "%"),)
-        )
-        await self._commit_batch(Batch(cursors=[CursorChange(source, key, None) for source, key in rows]))
+        await self._recorder.forget_cursors()
         for one in self._attended.values():
             one.follower.db.rest()
         self._attended = {}
@@ -347,6 +279,3 @@ class OpenCode:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(partial(work), limiter=self._thread)
-
-
-_SHOWN = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"

@@ -96,6 +96,12 @@ def one_session(db: sqlite3.Connection, schema: Schema, session_id: str) -> Sess
     return _session(row) if row is not None else None
 
 
+def orphaned(db: sqlite3.Connection, session_id: str) -> SessionFound | None:
+    """A session whose own row is gone while its messages are still there: they were paid for all the same."""
+    begun = db.execute("SELECT min(time_created) FROM message WHERE session_id = ?", (session_id,)).fetchone()[0]
+    return SessionFound(SessionRow(session_id, _whole(begun)), None, 0) if begun is not None else None
+
+
 def sequences(db: sqlite3.Connection, schema: Schema) -> dict[str, int]:
     """Where the event log of each session stands; empty where the release keeps none."""
     if not schema.has_sequences:

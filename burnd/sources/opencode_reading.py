@@ -65,7 +65,7 @@ class Reader:
     ) -> Raw:
         """What must be read of a session; a session that nobody follows is read only if it is not as it was seen."""
         with queries.one_state(db):
-            found = queries.one_session(db, schema, session_id)
+            found = queries.one_session(db, schema, session_id) or queries.orphaned(db, session_id)
             if found is None or not self._wanted.takes(found):
                 return Raw(session_id)
             if (folder := found.row.directory) is not None and folder not in keys:

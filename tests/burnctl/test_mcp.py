@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from burnctl.mcp_tools import MOST_BYTES, bounded
+from burnctl.mcp_tools import MOST_BYTES, OWN_SESSION, bounded
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment
@@ -61,6 +61,16 @@ async def test_every_tool_is_there_and_only_reads(home: Home) -> None:
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint
         assert all("description" in about for about in tool.input_schema["properties"].values())
+
+
+async def test_the_page_is_true(home: Home) -> None:
+    """docs/mcp.md names every tool, every parameter and every variable."""
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
+    async with agent(home) as client:
+        for tool in (await client.list_tools()).tools:
+            assert f"| `{tool.name}` |" in page
+            assert all(f"`{name}`" in page for name in tool.input_schema["properties"]), tool.name
+    assert all(f"`{variable}`" in page for variable in OWN_SESSION)
 
 
 async def test_the_past_can_be_asked_for(home: Home) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from burnctl.cli import load
 from burnctl.commands.resume import command
 from burnctl.errors import BurnctlError
+from burnctl.parser import parser_for
 from burnctl.render import width_of
 from burnctl.render.hits import found
 from burnctl.render.paragraphs import lines_of, wrapped
@@ -20,6 +22,10 @@ from burnctl.render.sessions import listed
 from burnctl.render.text import clean
 from burnctl.render.transcript import Transcript
 from burnd.paths import Home
+from burnd.queries.search import MOST_HITS, MOST_WINDOW
+from burnd.search.lookup import MOST_WORDS
+from burnd.search.passages import SNIPPET_BYTES
+from burnd.search.words import LONGEST_WORD
 from tests.burnctl.fake import Fake, Talk, fake
 from tests.burnctl.person import environment, run, seen
 
@@ -236,6 +242,19 @@ def test_the_command_that_resumes_is_safe_to_run(
 def test_what_cannot_be_resumed_says_so() -> None:
     with pytest.raises(BurnctlError, match="openai-api"):
         command(session(1, source="openai-api"))
+
+
+def test_the_page_on_search_is_true() -> None:
+    """docs/search.md names every flag of the command and every number that bounds it."""
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    parser = parser_for("search", load("search"))
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    assert all(
+        f"`{flag}`" in page for flag in flags - {"-h", "--help", "--json", "--no-color", "--no-start", "--limit"}
+    )
+    for bound in (MOST_HITS, MOST_WINDOW, MOST_WORDS, LONGEST_WORD):
+        assert f" {bound} " in page
+    assert f"{SNIPPET_BYTES:,} bytes" in page
 
 
 def answers(server: Fake) -> None:

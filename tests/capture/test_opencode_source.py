@@ -13,9 +13,13 @@ import anyio
 import pytest
 
 from burnd.ledger.fold import Folded
+from burnd.pipeline import wall_ms
 from burnd.records import Content
 from burnd.records.codec import encode_content
+from burnd.sources.opencode import OpenCode
 from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.test_claude_source import until
+from tests.conftest import Opened
 from tests.readers.opencode_data import Writer, assistant, reasoning, text, tokens, tool
 from tests.readers.opencode_stories import ended
 
@@ -195,6 +199,15 @@ async def test_a_deleted_session_leaves_its_turns(rig: OpenCodeRig, writer: Writ
     found = inputs(rig)
     assert found == {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a5": 0, "ses_two-a0": 100, "ses_two-a1": 101}
     assert (await rig.open_turns(), rig.turns()[f"{S}-a5"].quality) == (set(), "partial")
+
+
+async def test_messages_without_their_session_are_recorded(rig: OpenCodeRig, writer: Writer) -> None:
+    """Somebody deleted a session's row by hand and left its messages: what they cost is known all the same."""
+    conversation(writer)
+    writer.db.execute("PRAGMA foreign_keys=OFF")
+    writer.db.execute("DELETE FROM session")
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
 
 
 async def test_an_open_row_that_went_while_nobody_looked_is_closed(rig: OpenCodeRig, writer: Writer) -> None:
@@ -497,3 +510,23 @@ async def test_rows_of_the_coming_format_are_said_loudly(rig: OpenCodeRig, write
     assert (status.state, f"{S}-a5" in rig.turns()) == ("degraded", True)
     assert "session_v2" in status.detail
     assert "NOT READ" in status.detail
+
+
+async def test_at_its_own_pace_a_row_is_seen_within_moments(opened: Opened, writer: Writer) -> None:
+    """By the real clocks: rows that come one by one are shown, flush settles them, and cancelling lets go of all."""
+    source = OpenCode(await opened(now=wall_ms), str(writer.path.parent))
+    writer.clock = wall_ms()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(source.run)
+        conversation(writer, turns=1)
+        exchange(writer, S, 1, done=False)
+        await until(lambda: are_open(opened, {f"{S}-a0", f"{S}-a1"}))
+        await source.flush()
+        assert await are_open(opened, set())
+        tasks.cancel_scope.cancel()
+    assert not any(one.follower.db.is_kept for one in source._attended.values())
+
+
+async def are_open(opened: Opened, expected: set[str]) -> bool:
+    assert opened.pipeline is not None
+    return {row[0] for row in await opened.pipeline.index.rows("SELECT message_id FROM turns WHERE open")} == expected

@@ -85,13 +85,14 @@ async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()
     await rig.settle()
-    answer = await ask_summary(rig.pipeline.index, by="model")
-    known = truth["tokens"]
-    assert answer["totals"]["turns"] == truth["turns"]
-    assert answer["totals"]["usage"]["input"] == known["input"]
-    assert answer["totals"]["usage"]["cacheRead"] == known["cache_read"]
-    assert answer["totals"]["usage"]["output"] + answer["totals"]["usage"]["reasoning"] == sum(
-        model["output"] + model["reasoning"] for model in truth["per_model"].values()
-    )
-    assert answer["totals"]["costUsd"] == pytest.approx(truth["cost_usd"], abs=1e-4)
+    totals = (await ask_summary(rig.pipeline.index))["totals"]
+    days = by_key(await ask_summary(rig.pipeline.index, by="day"))
+    for row, known in ((totals, truth["totals"]), *((days[day], truth["per_day_utc"][day]) for day in days)):
+        usage = row["usage"]
+        assert row["turns"] == known["turns"]
+        assert [usage[name] for name in ("input", "output", "reasoning", "cacheRead")] == [
+            known[name] for name in ("input", "output", "reasoning", "cache_read")
+        ]
+        assert usage["cacheCreate5m"] + usage["cacheCreate1h"] == known["cache_write"]
+        assert row["costUsd"] == pytest.approx(known["cost_usd"], abs=1e-6)
     await rig.close()

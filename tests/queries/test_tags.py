@@ -64,11 +64,11 @@ async def test_the_last_word_counts_whatever_it_is_about(opened: Opened) -> None
         Batch(entries=[turn("m1"), turn("m2", turn_index=1, ts=at(20)), *early, stamp(2, k="session")])
     )
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "session"}
+    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "session"}
     await pipeline.commit(Batch(entries=[stamp(3, within=(0, 10), k="late range"), stamp(4, message="m2", k="late")]))
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "late range"}
-    assert _tags(found, *numbers["claude-code", "m2"], to_ms(at(20))) == {"k": "late"}
+    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "late range"}
+    assert _tags(found, *numbers["claude-code", "m2"], ts=to_ms(at(20))) == {"k": "late"}
 
 
 async def test_a_grandchild_has_what_its_elders_were_stamped_with(opened: Opened) -> None:
@@ -80,4 +80,4 @@ async def test_a_grandchild_has_what_its_elders_were_stamped_with(opened: Opened
     ]
     await pipeline.commit(Batch(entries=[turn("m1", session_id="grandchild"), *family, stamp(9, k="v")]))
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "v"}
+    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "v"}

@@ -64,7 +64,7 @@ async def the_same(pipeline: Pipeline, prices: PriceTable) -> None:
     for by in ("model", "day", "session", "activity"):
         for filters in ({}, {"session": "s1"}, {"activity": "coding", "since": START_MS + 1}):
             answer = await ask_summary(pipeline.index, prices, by=by, **filters)
-            assert answer["totals"] == naive.summary(by, **filters)["totals"]  # type: ignore[arg-type]
+            assert answer["totals"] == naive.summary(by, **filters)["totals"]
 
 
 async def test_other_sizes_are_exact_before_and_after_sums_know_them(opened: Opened) -> None:

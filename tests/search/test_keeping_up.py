@@ -60,22 +60,26 @@ async def test_what_was_not_committed_is_taken_in_at_the_next_start(opened: Open
         assert await lib.found('"apple more"') == [("s1", 0)]
 
 
-async def test_a_commit_that_was_not_recorded_is_not_doubled(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", [1, 1000])
+async def test_a_commit_that_was_not_recorded_is_not_doubled(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
     """A crash between the commit and the row that tells of it: the same messages are taken in again, once."""
     async with library(opened) as lib:
-        await lib.add(text("m0", "apple"))
+        await lib.add(text("m0", "apple", session_id="s0"))
 
         async def crashes(*_: Any) -> None:
             raise OSError
 
         monkeypatch.setattr(lib.searcher, "_remember", crashes)
         monkeypatch.setattr(searcher, "FIRST_RETRY_S", 60)
-        await lib.pipeline.commit(Batch(content=[text("m1", "apple pear")]))
+        await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(20)]))
         await until(lambda: lib.searcher.engine is None)
-    async with library(opened) as lib:
+    monkeypatch.setattr(searcher, "AT_ONCE", at_once)
+    async with library(opened, soon_s=0) as lib:
         await lib.calm()
-        assert sorted(await lib.found("apple", all=True)) == [("s1", 0), ("s1", 1)]
-        assert lib.engine.searcher.num_docs == 2
+        assert lib.engine.searcher.num_docs == 21
+        assert len(await lib.found("apple", limit=20)) == 20
 
 
 def _remove(folder: Path) -> None:
