@@ -23,7 +23,7 @@ from burnd.sources.opencode_follower import Follower, Piece
 from burnd.sources.opencode_places import present_databases
 from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schema import Unsupported
-from burnd.sources.opencode_trouble import trouble_named, trouble_of
+from burnd.sources.opencode_trouble import damage, trouble_of
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
 
@@ -189,13 +189,15 @@ class OpenCode:
             await self._in_thread(follower.db.rest)
 
     async def _look(self, one: Attended, signature: Signature, now: float, *, forced: bool) -> None:
-        if one.trouble is not None:
+        again = one.is_worth_a_try(now, signature)
+        if again:
             one.follower.try_again()
+            one.damage = None
         if signature != one.signature:
             one.noticed_at = one.noticed_at or now
             one.changed_at = now
             one.unscanned = True
-        scan = forced or one.wants_scan(now, self._pace)
+        scan = forced or again or one.wants_scan(now, self._pace)
         looked = await self._in_thread(lambda: one.follower.look(scan=scan))
         one.signature, one.looked_at, one.trouble = signature, now, None
         if looked.changed:
@@ -222,8 +224,8 @@ class OpenCode:
             if not follower.waiting:
                 follower.caught_up = True
                 break
-        if follower.damage:
-            one.trouble = trouble_named(follower.damage, one.trouble, self._clock())
+        if follower.damage and one.damage is None:
+            one.damage = damage(follower.damage, self._clock())
 
     async def _learn_projects(self, folders: set[str]) -> None:
         if folders:

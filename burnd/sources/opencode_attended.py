@@ -42,6 +42,7 @@ class Attended:
         self.looked_at = float("-inf")
         self.noticed_at: float | None = None
         self.trouble: Trouble | None = None
+        self.damage: Trouble | None = None  # of some rows only: the others are read on
         self.backfill = Backfill()
 
     def is_due(self, now: float, pace: Pace, signature: Signature) -> bool:
@@ -50,7 +51,11 @@ class Attended:
             return False
         if self.trouble is not None or signature != self.signature or self.is_hot(now, pace):
             return True
-        return now - self.looked_at >= pace.doubt or self.wants_scan(now, pace)
+        return now - self.looked_at >= pace.doubt or self.wants_scan(now, pace) or self.is_worth_a_try(now, signature)
+
+    def is_worth_a_try(self, now: float, signature: Signature) -> bool:
+        """Whether what could not be read may be readable by now."""
+        return self.damage is not None and self.damage.is_over(now, self.signature, signature)
 
     def is_hot(self, now: float, pace: Pace) -> bool:
         """Whether it changed so lately that the next change is waited for with an open connection."""
@@ -64,8 +69,9 @@ class Attended:
 
     def wrong(self) -> Trouble | None:
         """What is wrong with it, if anything; that there are rows which are not read yet is said loudly."""
-        if self.trouble is not None or not self.follower.coming:
-            return self.trouble
+        found = self.trouble or self.damage
+        if found is not None or not self.follower.coming:
+            return found
         tables = ", ".join(self.follower.coming)
         detail = f"holds sessions in opencode's coming format ({tables}), which are NOT READ yet"
         return Trouble("degraded", detail, "update burnd")

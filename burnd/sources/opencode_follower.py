@@ -103,7 +103,7 @@ class Follower:
             for session_id, following in self._following.items():
                 if deep or following.pending:
                     self._finder.mark(session_id, deep=deep)
-            if scan or rewound or self.damage:
+            if scan or rewound:
                 shown_in = {turn.session_id for turn in self.shown.values()}
                 self._past_damage(lambda: self._finder.scan(db, schema, shown_in))
                 self.coming = coming_tables(db)

@@ -40,19 +40,22 @@ def trouble_of(error: Exception, before: Trouble | None, now: float) -> Trouble:
     if isinstance(error, Unsupported):
         remedy = "update burnd, if opencode is newer than it"
         return Trouble("degraded", f"unsupported opencode schema: {error}", remedy, now + _LAST_S, 1, any_change=True)
-    return trouble_named(error_name(error) if isinstance(error, sqlite3.Error) else type(error).__name__, before, now)
-
-
-def trouble_named(name: str, before: Trouble | None, now: float) -> Trouble:
-    """What SQLite's word for an error comes to."""
+    name = error_name(error) if isinstance(error, sqlite3.Error) else type(error).__name__
     tries = before.tries + 1 if before is not None else 1
     if name.startswith(_LOCKED):
         return Trouble("waiting", f"locked by another program ({name})", "", now + _delay(tries), tries)
     if name.startswith(_DAMAGED):
-        remedy = "restore it from a backup, or let opencode make it anew; what could be read is kept"
-        return Trouble("degraded", f"damaged ({name})", remedy, now + _DAMAGED_S, tries)
+        return damage(name, now)
     remedy = "see that burnd may read it"
     return Trouble("degraded", f"cannot be read ({name})", remedy, now + _delay(tries), tries, any_change=True)
+
+
+def damage(name: str, now: float) -> Trouble:
+    """Something in it cannot be read, by SQLite's word or our own; it is not worth trying all the time."""
+    if not name.startswith("SQLITE_"):
+        return Trouble("degraded", f"a session of it cannot be understood ({name})", "report it", now + _DAMAGED_S)
+    remedy = "restore it from a backup, or let opencode make it anew; what can be read is recorded"
+    return Trouble("degraded", f"damaged ({name})", remedy, now + _DAMAGED_S)
 
 
 def _delay(tries: int) -> float:

@@ -210,9 +210,16 @@ async def test_a_bad_page_hurts_only_what_is_on_it(rig: OpenCodeRig, writer: Wri
     status = rig.source.status()
     assert (status.state, "SQLITE_CORRUPT" in status.detail) == ("degraded", True)
     assert len(inputs(rig)) >= 155
+    later = Writer(writer.path)
+    later.clock = writer.clock
+    conversation(later, "ses_later")
+    later.close()
+    await rig.settle()
+    assert {"ses_later-a0", "ses_later-a1"} <= set(inputs(rig))
+    assert rig.source.status().state == "degraded"
     whole.replace(writer.path)
     await rig.settle()
-    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 160)
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 162)
 
 
 async def test_a_bad_page_is_looked_at_again_after_five_minutes(rig: OpenCodeRig, writer: Writer) -> None:

@@ -34,9 +34,8 @@ async def test_all_at_once_is_each_by_itself(tmp_path_factory: pytest.TempPathFa
     for keys in (worlds.KEYS, worlds.KEYS[:1]):
         found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), keys))  # noqa: B023
         for key, one in folded.turns.items():
-            number, session = numbers[key[1:]]
             expected = {name: value for name, value in folded.tags(one).items() if name in keys}
-            assert _tags(found, number, session, to_ms(one.ts)) == expected
+            assert _tags(found, numbers[key[1:]], to_ms(one.ts)) == expected
     await opener.close()
 
 
@@ -45,7 +44,8 @@ def _fold(view: View, keys: tuple[str, ...]) -> tuple[Stamped, dict[Any, Any]]:
     return stamped(view, keys), {row[:2]: row[2:] for row in rows}
 
 
-def _tags(found: Stamped, turn_number: int, session: int, ts: int) -> dict[str, str]:
+def _tags(found: Stamped, numbers: tuple[int, int], ts: int) -> dict[str, str]:
+    turn_number, session = numbers
     parts = [part for part in found.parts if part.session == session]
     if turn_number in found.single:
         values = found.single[turn_number][1]
@@ -64,11 +64,11 @@ async def test_the_last_word_counts_whatever_it_is_about(opened: Opened) -> None
         Batch(entries=[turn("m1"), turn("m2", turn_index=1, ts=at(20)), *early, stamp(2, k="session")])
     )
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "session"}
+    assert _tags(found, numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "session"}
     await pipeline.commit(Batch(entries=[stamp(3, within=(0, 10), k="late range"), stamp(4, message="m2", k="late")]))
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "late range"}
-    assert _tags(found, *numbers["claude-code", "m2"], ts=to_ms(at(20))) == {"k": "late"}
+    assert _tags(found, numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "late range"}
+    assert _tags(found, numbers["claude-code", "m2"], to_ms(at(20))) == {"k": "late"}
 
 
 async def test_a_grandchild_has_what_its_elders_were_stamped_with(opened: Opened) -> None:
@@ -80,4 +80,4 @@ async def test_a_grandchild_has_what_its_elders_were_stamped_with(opened: Opened
     ]
     await pipeline.commit(Batch(entries=[turn("m1", session_id="grandchild"), *family, stamp(9, k="v")]))
     found, numbers = await pipeline.index.ask(lambda db: _fold(View(db, PRICES, NOW), ("k",)))
-    assert _tags(found, *numbers["claude-code", "m1"], ts=to_ms(at(0))) == {"k": "v"}
+    assert _tags(found, numbers["claude-code", "m1"], to_ms(at(0))) == {"k": "v"}
