@@ -19,7 +19,7 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.records import BlobRef, Content
 from burnd.records.codec import Skipped, decode_content
 
-_PACKS_KEPT = 24
+_PACKS_KEPT = 64  # of 256 KB each
 _refs = msgspec.json.Decoder(BlobRef)
 _PLACE = "SELECT b.pack, length(p.data), b.start, b.length FROM blob b JOIN pack p ON p.id = b.pack WHERE b.sha = ?"
 _ESCAPE = 12  # the most bytes of a JSON string that make one character

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.pipeline import Pipeline, open_pipeline
 from tests.make import START_MS
+
+
+# Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.fixture

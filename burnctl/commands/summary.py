@@ -21,13 +21,16 @@ EXAMPLES = (
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
 )
+_READABLE = 30
 BY = "model, provider, project, branch, session, day, hour, activity, agent, source, or tag:KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
     parser.add_argument("--by", metavar="WHAT", default="model", help=f"what the rows are: {BY} (model)")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help="at most so many rows")
+    parser.add_argument(
+        "--limit", metavar="N", type=flags.count, help="at most so many rows (30 in a table, unless by day or hour)"
+    )
     parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
     parser.add_argument("--quality", action="store_true", help="add one-shot rates, and how sessions ended")
     parser.add_argument("--chart", action="store_true", help="draw what was spent each day")
@@ -37,13 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     wants_series = not options.csv and not options.json
+    by_time = options.by in ("day", "hour")
     answer = reach(options).summary(
         by=options.by,
-        limit=options.limit,
+        limit=options.limit or (_READABLE if wants_series and not by_time and not options.tree else None),
         tree=options.tree or None,
         quality=options.quality or None,
         series=wants_series or options.chart or None,
-        **flags.filters_of(options, days=options.by in ("day", "hour") or options.chart or wants_series),
+        **flags.filters_of(options, days=by_time or options.chart or wants_series),
     )
     if options.json:
         from burnctl.output import as_json

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from burnctl.render.numbers import NOTHING, money, number, percent
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,11 +22,12 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
     parts = [_table(answer, cells, screen)]
     if "whatIf" in answer:
         what_if = answer["whatIf"]
-        parts.append(
-            f"All of it as {what_if['model']}: {money(what_if['costUsd'])} instead of {money(what_if['actualUsd'])} "
-            f"({what_if['note']})."
-        )
-    return "\n\n".join([*parts, "\n".join(_notes(answer, cells, screen))])
+        told = f"All of it as {what_if['model']}: {money(what_if['costUsd'])} instead of {money(what_if['actualUsd'])}"
+        parts.append("\n".join(wrapped(clean(f"{told} ({what_if['note']})."), screen.width)))
+    notes = [line for note in _notes(answer, cells) for line in wrapped(clean(note), screen.width)]
+    last = "One-shot: prompts with edits that needed no second try. Costs are at API prices."
+    notes.append(screen.paint(last, "dim"))
+    return "\n\n".join([*parts, "\n".join(notes)])
 
 
 def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
@@ -32,12 +35,12 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     with_what_if = "whatIf" in answer
     columns = [
         Column("activity"),
-        Column(answer["by"].removeprefix("tag:"), least=12, where="middle"),
+        Column(answer["by"].removeprefix("tag:"), least=18, where="middle"),
         Column("turns", "right"),
         Column("per turn", "right"),
         *([Column("what if", "right")] if with_what_if else []),
         Column("one-shot", "right"),
-        Column("95 %", "right", drop=2),
+        Column("95 % sure", "right", drop=2),
         Column("retries", "right", drop=3),
         Column("cached", "right"),
         *([Column("quota", "right", drop=1)] if with_quota else []),
@@ -65,26 +68,24 @@ def _row(title: str, model: object, cell: dict[str, Any], *, with_quota: bool, w
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
         few_prompts + percent(cell["oneShotRate"]) if cell["oneShotRate"] is not None else NOTHING,
-        f"{interval[0]:.0%} to {interval[1]:.0%}".replace("%", " %") if interval is not None else NOTHING,
+        f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f} %" if interval is not None else NOTHING,
         f"{retries:g}" if retries is not None else NOTHING,
         percent(cell["cacheHitRate"]),
         *([percent(cell["quotaShare"])] if with_quota else []),
     ]
 
 
-def _notes(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> list[str]:
+def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
     notes = []
     if any(cell["insufficientSample"] or cell["insufficientPrompts"] for cell in cells):
         notes.append(f"~ rests on fewer than {answer['minSample']} turns or prompts.")
     for one in answer["coverage"]:
-        told = f"{one['model'] or '(none)'}: {number(one['turns'])} turns in {one['categories']} activities, "
+        kinds = "1 activity" if one["categories"] == 1 else f"{one['categories']} activities"
+        told = f"{one['model'] or '(none)'}: {number(one['turns'])} turns in {kinds}, "
         told += f"{one['sufficientCategories']} of them with enough to judge by"
         if one["pricedTurns"] < one["turns"]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"
         notes.append(told + ".")
-    notes.append(
-        screen.paint("One-shot: prompts with edits that needed no second try. Costs are at API prices.", "dim")
-    )
     return notes
 
 

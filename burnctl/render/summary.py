@@ -6,8 +6,11 @@ import os
 import time
 
 from burnctl.render.chart import bar, sparkline
-from burnctl.render.numbers import NOTHING, ago, money, number, percent
+from burnctl.render.numbers import NOTHING, ago, day, money, number, percent
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
+from burnctl.render.text import clean, width_of
+from burnctl.render.turns import last_name, short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,7 +19,10 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
 _CHART_DAYS = 60
+_MOST_DAYS = 4000
 _SPARK = 40
+_LONGEST_NAME = 28
+_OPEN = "*"
 
 
 def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str:
@@ -28,7 +34,8 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     if chart:
         parts.append(_chart(answer["series"], screen))
     parts.append(_table(answer, screen))
-    notes = [*_notes(answer, screen)]
+    notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
+    notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
@@ -41,43 +48,59 @@ def _nothing(answer: dict[str, Any]) -> str:
 
 
 def _table(answer: dict[str, Any], screen: Screen) -> str:
-    with_quality = "quality" in answer
+    with_quality, with_tree = "quality" in answer, any("subtree" in row for row in answer["rows"])
+    by = answer["by"]
+    # The name is cut only when nothing else can be left out: rows that look alike are of no use.
+    longest = max((width_of(_label(row, by)) for row in answer["rows"]), default=0)
     columns = [
-        Column(answer["by"].removeprefix("tag:"), least=14, where="middle"),
+        Column(by.removeprefix("tag:"), least=min(longest, _LONGEST_NAME), where="middle"),
+        *([Column("project", least=8, drop=2, where="start"), Column("begun", drop=6)] if by == "session" else []),
         Column("turns", "right"),
-        Column("input", "right", drop=3),
-        Column("cache write", "right", drop=2),
-        Column("cache read", "right", drop=2),
+        Column("input", "right", drop=5),
+        Column("cache write", "right", drop=4),
+        Column("cache read", "right", drop=3),
         Column("output", "right", drop=1),
-        Column("cached", "right"),
+        Column("cached", "right", drop=1),
         *([Column("one-shot", "right"), Column("ended well", "right", drop=4)] if with_quality else []),
         Column("cost", "right"),
+        *([Column("with below", "right")] if with_tree else []),
         Column("share", "right"),
-        Column("", drop=5),
+        Column("", drop=7),
     ]
     most = max((row["share"] or 0 for row in answer["rows"]), default=0)
-    rows: list[list[object]] = [
-        _cells(_label(row), row, with_quality, bar(row["share"] or 0, most, 12)) for row in answer["rows"]
-    ]
-    if answer["moreRows"]:
-        rows.append([f"and {answer['moreRows']} more", *[""] * (len(columns) - 1)])
-    totals = answer["totals"] | ({"quality": answer["quality"]} if with_quality else {})
-    return table(columns, rows, screen, footer=_cells("total", totals | {"share": None}, with_quality, ""))
+    rows: list[list[object]] = []
+    for row in answer["rows"]:
+        cells = _cells(row, bar(row["share"] or 0, most, 12), with_quality=with_quality, with_tree=with_tree)
+        rows.append([_label(row, by), *_about(row, by), *cells])
+    totals = answer["totals"] | {"share": None, "quality": answer.get("quality")}
+    footer = ["total", *_about({}, by), *_cells(totals, "", with_quality=with_quality, with_tree=with_tree)]
+    return table(columns, rows, screen, footer=footer)
 
 
-def _label(row: dict[str, Any]) -> str:
-    label = str(row.get("name") or row["key"] or "(none)")
+def _label(row: dict[str, Any], by: str) -> str:
+    """What a row is about, as short as it can be said: ids as they may be typed back in, hours without their zone."""
+    label = str(row["key"] if row["key"] is not None else "(none)")
+    if by == "session":
+        return short_id(label)
+    if by == "hour":
+        return label[:16].replace("T", " ")
     home = os.path.expanduser("~")
     if label.startswith(home + "/"):
         label = "~" + label[len(home) :]
     return "  " * int(row.get("depth", 0)) + label
 
 
-def _cells(label: str, row: dict[str, Any], with_quality: bool, drawn: str) -> list[object]:
+def _about(row: dict[str, Any], by: str) -> list[str]:
+    if by != "session":
+        return []
+    begun = row.get("createdAt")
+    return [last_name(row.get("project")), day(begun) if begun else ""]
+
+
+def _cells(row: dict[str, Any], drawn: str, *, with_quality: bool, with_tree: bool) -> list[object]:
     usage = row["usage"]
     return [
-        label,
-        number(row["turns"]),
+        number(row["turns"]) + (_OPEN if row["openTurns"] else ""),
         number(usage["input"]),
         number(usage["cacheCreate5m"] + usage["cacheCreate1h"]),
         number(usage["cacheRead"]),
@@ -85,6 +108,7 @@ def _cells(label: str, row: dict[str, Any], with_quality: bool, drawn: str) -> l
         percent(row["cacheHitRate"]),
         *(_quality_cells(row["quality"]) if with_quality else []),
         money(row["costUsd"]),
+        *([money(row["subtree"]["costUsd"]) if "subtree" in row else ""] if with_tree else []),
         percent(row["share"]) if row["share"] is not None else "",
         drawn,
     ]
@@ -97,14 +121,19 @@ def _quality_cells(quality: dict[str, Any]) -> list[str]:
     return [percent(rate), f"{ended['completed']} of {known}" if known else NOTHING]
 
 
-def _notes(answer: dict[str, Any], screen: Screen) -> list[str]:
+def _notes(answer: dict[str, Any]) -> list[str]:
     totals, notes = answer["totals"], []
-    days = answer.get("series") or []
+    if answer["moreRows"]:
+        notes.append(f"{answer['moreRows']:,} more rows are not shown, but in the total; see --limit.")
+    days = _every_day(answer.get("series") or [])
     if len(days) > 1 and answer["by"] not in ("day", "hour"):
-        spent = [day["costUsd"] or 0 for day in days]
-        notes.append(f"by day {sparkline(spent, _SPARK)} {money(min(spent))} to {money(max(spent))}")
+        spent = [usd or 0 for _, usd in days]
+        notes.append(f"by day {sparkline(spent, _SPARK)} up to {money(max(spent))}, {len(days):,} days")
+    if "quality" in answer:
+        ended = answer["quality"]["sessions"]
+        notes.append("Sessions: " + ", ".join(f"{number(count)} {outcome}" for outcome, count in ended.items()) + ".")
     if totals["openTurns"]:
-        notes.append(f"{_turns(totals['openTurns'])} still open: what they used may grow.")
+        notes.append(f"{_OPEN} {_turns(totals['openTurns'])} still open: what they used may grow.")
     if totals["partialTurns"]:
         notes.append(f"{_turns(totals['partialTurns'])} cut short in the log: their output is a lower bound.")
     if totals["emptyTurns"]:
@@ -116,7 +145,6 @@ def _notes(answer: dict[str, Any], screen: Screen) -> list[str]:
         extra = answer["unlogged"]
         told = f"{number(sum(extra['usage'].values()))} tokens, {money(extra['costUsd'])}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
-    notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
     return notes
 
 
@@ -126,15 +154,31 @@ def _turns(count: int) -> str:
 
 def _chart(series: list[dict[str, Any]], screen: Screen) -> str:
     """A bar for each day; the newest when there are too many for a screen."""
-    days = series[-_CHART_DAYS:]
-    most = max((day["costUsd"] or 0 for day in days), default=0)
+    days = _every_day(series)
+    shown_days = days[-_CHART_DAYS:]
+    most = max((usd or 0 for _, usd in shown_days), default=0)
     room = max(10, min(screen.width - 24, 100))
     lines = [
-        f"{day['key']}  {screen.paint(bar(day['costUsd'] or 0, most, room), 'cyan')}  {money(day['costUsd'])}"
-        for day in days
+        f"{name}  {screen.paint(bar(usd or 0, most, room), 'cyan')}  {money(usd) if usd is not None else NOTHING}"
+        for name, usd in shown_days
     ]
-    left_out = len(series) - len(days)
-    return "\n".join(([f"({left_out} earlier days are left out)"] if left_out else []) + lines)
+    left_out = len(days) - len(shown_days)
+    return "\n".join(([f"({left_out:,} earlier days are left out)"] if left_out else []) + lines)
+
+
+def _every_day(series: list[dict[str, Any]]) -> list[tuple[str, float | None]]:
+    """The cost of each day from the first to the last, also of those without turns: a gap in time must be seen."""
+    if not series:
+        return []
+    from datetime import date, timedelta
+
+    costs = {one["key"]: one["costUsd"] for one in series}
+    first, last = date.fromisoformat(series[0]["key"]), date.fromisoformat(series[-1]["key"])
+    length = (last - first).days + 1
+    if length > _MOST_DAYS:  # a turn with a broken clock
+        return list(costs.items())
+    names = ((first + timedelta(days=n)).isoformat() for n in range(length))
+    return [(name, costs.get(name)) for name in names]
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
@@ -142,7 +186,7 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     rows = [*answer["rows"], {"key": "total", "share": None, **answer["totals"]}]
     return [
         {
-            "key": row.get("name") or row["key"],
+            "key": row["key"],
             **{name: row[name] for name in ("turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns")},
             **row["usage"],
             "costUsd": row["costUsd"],

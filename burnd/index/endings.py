@@ -29,7 +29,7 @@ INSERT OR REPLACE INTO prompts
 SELECT k.session, k.prompt_id, t.id, t.ts, t.class, t.place, coalesce(t.branch, 0), coalesce(t.activity, -1),
        t.subagent, coalesce((SELECT max(prompt_retries) FROM {_EDITS}), 0)
 FROM temp.touched k CROSS JOIN turns t
-  ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index LIMIT 1)
+  ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index, message_id LIMIT 1)
 """
 _GONE_PROMPTS = f"SELECT k.session, k.prompt_id FROM temp.touched k WHERE NOT EXISTS (SELECT 1 FROM {_EDITS})"
 
@@ -44,6 +44,7 @@ SELECT s.value, (SELECT min(bucket) FROM {_BUCKETS}) AS first, (SELECT max(bucke
           AND n.name IN ({",".join(repr(name) for name in EVENTS_THAT_END)})
         ORDER BY f.ts DESC, f.key DESC LIMIT 1)
 FROM json_each(?) s LEFT JOIN turns t
-  ON t.id = (SELECT id FROM turns WHERE session = s.value AND rail = 'main' ORDER BY turn_index DESC, ts DESC LIMIT 1)
+  ON t.id = (SELECT id FROM turns WHERE session = s.value AND rail = 'main'
+          ORDER BY turn_index DESC, ts DESC, message_id LIMIT 1)
 WHERE first IS NOT NULL
 """

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from burnd.queries.sessions import Known, exactly
+from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
 from burnd.queries.windows import Hit, told
 from burnd.recall import Recall
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
+_LOTS: Final = 3  # a lot is looked up in so many parts: mostly the first is enough
 # What is read to see whether a phrase stands in it, at most.
 _MOST_READ, _MOST_READ_CHARS = 600, 64 << 20
 
@@ -29,6 +30,13 @@ class Candidate(NamedTuple):
     score: float
     match: Match
     is_title: bool = False
+
+
+class _There(NamedTuple):
+    """What there is of some places: sessions by their id, and the numbers of messages along their rails."""
+
+    sessions: dict[str, Known]
+    numbers: dict[tuple[Any, ...], int]
 
 
 class Candidates:
@@ -42,8 +50,7 @@ class Candidates:
     ) -> None:
         self._view, self._lookup, self._recall = view, lookup, recall
         self._wanted, self._only = wanted, only
-        self._lot, self._each = lot, each
-        self._sessions: dict[str, Known | None] = {}
+        self._lot, self._each, self._at_once = lot, each, max(lot // _LOTS, 1)
         self._read = self._read_chars = 0
         self.spotter = Spotter(wanted.shown, wanted.phrases)
 
@@ -55,17 +62,18 @@ class Candidates:
     def hits(self) -> Iterator[Hit]:
         """Every hit there is, best first."""
         taken: set[object] = set()
-        for candidate in self._weighed():
-            place = self._lookup.place(candidate.match)
-            key = place if self._each else place.session_id
-            if key in taken:
-                continue
-            hit = self._hit(candidate, place)
-            if hit is not None:
-                taken.add(key)
-                yield hit
-            if self.gave_up:
-                return
+        weighed = self._weighed()
+        while lot := list(islice(weighed, self._at_once)):
+            places = [self._lookup.place(candidate.match) for candidate in lot]
+            there = self._there(places)
+            for candidate, place in zip(lot, places, strict=True):
+                key = place if self._each else place.session_id
+                hit = self._hit(candidate, place, there) if key not in taken else None
+                if hit is not None:
+                    taken.add(key)
+                    yield hit
+                if self.gave_up:
+                    return
 
     def _weighed(self) -> Iterator[Candidate]:
         """A session's title speaks for all its messages: so they rank above a twin's without it."""
@@ -79,21 +87,25 @@ class Candidates:
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         yield from (_with_title(match, titles) for match in found)
 
-    def _hit(self, candidate: Candidate, place: Place) -> Hit | None:
-        known = self._session(place.session_id)
+    def _there(self, places: Sequence[Place]) -> _There:
+        sessions = known_of(self._view, {place.session_id for place in places})
+        wanted = [
+            (sessions[place.session_id].row, place.message_id, place.rail)
+            for place in places
+            if place.message_id and place.session_id in sessions
+        ]
+        return _There(sessions, {row[:3]: row[3] for row in self._view.keyed(_NUMBERS, wanted)})
+
+    def _hit(self, candidate: Candidate, place: Place, there: _There) -> Hit | None:
+        known = there.sessions.get(place.session_id)
         if known is None:
             return None
         if candidate.is_title:
             return Hit(known, candidate.score) if self._title_matches(known) else None
-        found = self._view.rows(_MESSAGE, (known.row, place.message_id, place.rail))
-        if not found or not self._has_phrases(known, place):
+        number = there.numbers.get((known.row, place.message_id, place.rail))
+        if number is None or not self._has_phrases(known, place):
             return None
-        return Hit(known, candidate.score, place.rail, found[0][0])
-
-    def _session(self, session_id: str) -> Known | None:
-        if session_id not in self._sessions:
-            self._sessions[session_id] = exactly(self._view, session_id)
-        return self._sessions[session_id]
+        return Hit(known, candidate.score, place.rail, number)
 
     def _title_matches(self, known: Known) -> bool:
         """Whether the title is still the one that matched, and the session was in the time that is asked for."""
@@ -122,7 +134,10 @@ def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:
     return Candidate(match.score + (title.score if title is not None else 0.0), match)
 
 
-_MESSAGE = "SELECT msg_idx FROM messages WHERE session = ? AND message_id = ? AND rail = ? LIMIT 1"
+_NUMBERS = """
+WITH wanted(session, message_id, rail) AS ({keys}) SELECT w.session, w.message_id, w.rail, min(m.msg_idx) FROM wanted w
+CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id AND m.rail = w.rail GROUP BY 1, 2, 3
+"""
 _RECORDS = """
 SELECT max(position), length FROM messages WHERE session = ? AND message_id = ? AND rail = ? GROUP BY n, b ORDER BY n, b
 """

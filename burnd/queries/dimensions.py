@@ -76,13 +76,13 @@ def dimension(view: View, by: str, selection: Selection) -> Dimension:
 
 
 def _by_agent(view: View, labels: Sequence[Any]) -> Dimension:
-    types: dict[int, str | None] = dict(view.rows(_TYPES))
+    types: dict[int | None, str | None] = {None: None, 0: "subagent", **dict(view.rows(_TYPES))}
 
     def label(keys: Sequence[Any], _: Kind) -> AgentKey:
         stamped = labels[keys[0]][0]
-        return AgentKey(stamped, None) if stamped is not None else AgentKey(None, types.get(keys[1]))
+        return AgentKey(stamped, None if stamped is not None else types[keys[1]])
 
-    return Dimension(By(("group", "subagent")), label, _agents)
+    return Dimension(By(("group", "agent_type")), label, _agents)
 
 
 def _first(keys: Sequence[Any], _: Kind) -> Hashable:
@@ -122,7 +122,7 @@ _PROJECTS = (
     "SELECT p.id, coalesce(k.name, f.name) FROM places p LEFT JOIN names f ON f.id = p.project "
     "LEFT JOIN names k ON k.id = p.project_key"
 )
-_TYPES = "SELECT s.id, coalesce(n.name, 'subagent') FROM subagents s LEFT JOIN names n ON n.id = s.type"
+_TYPES = "SELECT id, name FROM names WHERE id IN (SELECT type FROM subagents)"
 _SESSIONS = (
     "SELECT s.id, s.session_id, s.parent_session_id, coalesce(k.name, f.name), s.created_at FROM sessions s "
     "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key WHERE s.id IN ({keys})"

@@ -76,7 +76,7 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     }
     if kept is not None:
         block_bytes = min(max(params.block_bytes, _LEAST_BLOCK), BLOCK_BYTES)
-        lines = lines_of(view, known.row, rail, offset, offset + limit)
+        (lines,) = lines_of(view, [Span(known.row, rail, offset, offset + limit)])
         page = _Page(recall, known.session_id, block_bytes).filled(lines)
         total = kept
     else:
@@ -99,16 +99,31 @@ def _usual_rail(view: View, known: Known, every: Sequence[dict[str, Any]]) -> st
     return said[0] if said else MAIN
 
 
-def lines_of(view: View, session: int, rail: str, begin: int, end: int) -> list[Line]:
-    """The records of the messages from `begin` up to `end` along a rail, the newest of each, in order."""
-    rows = view.rows(
-        "SELECT m.msg_idx, m.message_id, min(m.ts), m.role, m.kind, n.name, max(m.position), m.length, m.n, m.b "
-        "FROM messages m LEFT JOIN names n ON n.id = m.tool "
-        "WHERE m.session = ? AND m.rail = ? AND m.msg_idx >= ? AND m.msg_idx < ? "
-        "GROUP BY m.msg_idx, m.n, m.b ORDER BY m.msg_idx, m.n, m.b",
-        (session, rail, begin, end),
-    )
-    return [Line(*row[:8]) for row in rows]
+class Span(NamedTuple):
+    """The messages from `begin` up to `end` along a rail of a session."""
+
+    session: int
+    rail: str
+    begin: int
+    end: int
+
+
+def lines_of(view: View, spans: Sequence[Span]) -> list[list[Line]]:
+    """For each span its records, the newest of each, in order."""
+    found: list[list[Line]] = [[] for _ in spans]
+    for number, *line in view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]):
+        found[number].append(Line(*line))
+    return found
+
+
+_LINES = """
+WITH wanted(number, session, rail, first, last) AS ({keys})
+SELECT w.number, m.msg_idx, m.message_id, min(m.ts), m.role, m.kind, n.name, max(m.position), m.length
+FROM wanted w
+CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx >= w.first AND m.msg_idx < w.last
+LEFT JOIN names n ON n.id = m.tool
+GROUP BY w.number, m.msg_idx, m.n, m.b ORDER BY w.number, m.msg_idx, m.n, m.b
+"""
 
 
 class _Page:

@@ -15,6 +15,7 @@ from burnd.index.rollup import (
     BY_ACTIVITY,
     DAY,
     GRAINS,
+    HOUR,
     QUARTER,
     SHIFT_MS,
     WHOLE_SESSION,
@@ -23,7 +24,7 @@ from burnd.index.rollup import (
     bucket_of,
 )
 from burnd.queries.kinds import Kinds
-from burnd.queries.periods import Stretch, stretches
+from burnd.queries.periods import HOUR_MS, Stretch, stretches
 from burnd.queries.scanning import (
     NOTHING,
     SESSION_SUMS,
@@ -102,32 +103,39 @@ class Reader:
         for stretch in self._stretches(by):
             (begin, end), edges = _whole_buckets(stretch)
             if by.unit is None:
-                for grain, first, last in _grains(begin, end):
+                for grain, first, last in _grains(begin, end, (BLOCK, DAY, *self._short_grains(by))):
                     rows += self._sums(by, grain, first, last)
-            elif by.unit == "hour":
-                rows += self._sums(by, QUARTER, begin, end, stretch.offset)
             else:
-                rows += self._days(by, begin, end, stretch.offset)
+                rows += self._by_clock(by, begin, end, stretch.offset)
             rows += self._at_edges(by, edges)
         return rows
 
-    def _days(self, by: By, begin: int, end: int, offset: int) -> list[Row]:
-        """Local days made of UTC's: what a UTC day has beyond midnight there goes over to the day's neighbour."""
-        length, shift = GRAINS[DAY], offset // BUCKET_MS
-        first, last = -(-begin // length), end // length
-        if first >= last:
-            return self._sums(by, QUARTER, begin, end, offset)
-        rows = self._sums(by, QUARTER, begin, first * length, offset)
-        rows += self._sums(by, QUARTER, last * length, end, offset)
-        rows += self._sums(by, DAY, first, last)
-        if shift:
-            at, width = by.keys.index("time"), len(by.keys) + 2
-            side = f"x.bucket % {length} >= {length - shift}" if shift > 0 else f"x.bucket % {length} < {-shift}"
-            step = 1 if shift > 0 else -1
-            for row in self._sums(by, QUARTER, first * length, last * length, also=side):
-                rows.append((*row[:width], *(-count for count in row[width:])))
-                rows.append((*row[:at], row[at] + step, *row[at + 1 :]))
+    def _by_clock(self, by: By, begin: int, end: int, offset: int) -> list[Row]:
+        """Local days or hours from the longest grains that none of their beginnings cuts."""
+        short = self._short_grains(by)
+        if by.unit == "day" and offset == 0:
+            short = (DAY, *short)
+        elif offset % HOUR_MS and by.unit == "hour":
+            short = (QUARTER,)
+        rows: list[Row] = []
+        for grain, first, last in _grains(begin, end, short):
+            if grain == HOUR and offset % HOUR_MS:
+                # Midnight cuts one hour of each day: its quarters are taken instead.
+                cut = f"+ {offset // BUCKET_MS}) % {GRAINS[DAY]} > {GRAINS[DAY] - GRAINS[HOUR]}"
+                hour, quarter = (
+                    f"(x.bucket * {GRAINS[HOUR]} {cut}",
+                    f"(x.bucket / {GRAINS[HOUR]} * {GRAINS[HOUR]} {cut}",
+                )
+                rows += self._sums(by, HOUR, first, last, offset, f"NOT {hour}")
+                rows += self._sums(by, QUARTER, first * GRAINS[HOUR], last * GRAINS[HOUR], offset, quarter)
+            else:
+                rows += self._sums(by, grain, first, last, offset)
         return rows
+
+    def _short_grains(self, by: By) -> tuple[int, ...]:
+        """Those that are shorter than a day: hours are not kept by activity."""
+        by_activity = "activity" in by.keys or self._chosen.activities is not None
+        return (QUARTER,) if by_activity else (HOUR, QUARTER)
 
     def _sums(self, by: By, grain: int, begin: int, end: int, offset: int = 0, also: str = "1") -> list[Row]:
         if begin >= end:
@@ -177,7 +185,7 @@ class Reader:
             when.append(Clause("x.activity = 0"))
         # Each part of the table's key that is said spares SQLite a sort.
         terms = [Clause(f"x.grain = {grain}"), *when, *self._scan.terms(SESSION_SUMS, self._fine)]
-        return self._scan.by_session(SESSION_SUMS, by, terms, offset, sessions)
+        return self._scan.by_session(SESSION_SUMS, by, terms, offset, sessions=sessions)
 
     # Rows one by one
 
@@ -193,7 +201,8 @@ class Reader:
         rows: list[Row] = []
         for stretch in self._stretches(by):
             terms = [during(stretch), *self._scan.terms(table, kinds)]
-            rows += self._scan.plain(table, by, terms, stretch.offset, beside)
+            scan = self._scan.plain if table is TURNS else self._scan.by_session
+            rows += scan(table, by, terms, stretch.offset, beside)
         return rows + self._mixed(table, by, kinds, beside)
 
     def _mixed(self, table: Table, by: By, kinds: frozenset[int] | None, beside: str = NOTHING) -> list[Row]:
@@ -229,8 +238,8 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
     return (begin, end), [edge for edge in edges if edge.begin < edge.end]
 
 
-def _grains(begin: int, end: int, grains: tuple[int, ...] = (BLOCK, DAY, QUARTER)) -> Iterator[tuple[int, int, int]]:
-    """Buckets as (grain, from, to), in the longest grains that fit."""
+def _grains(begin: int, end: int, grains: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """Buckets as (grain, from, to), in the longest of these grains that fit, which come longest first."""
     if begin >= end:
         return
     grain, finer = grains[0], grains[1:]

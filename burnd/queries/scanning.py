@@ -13,7 +13,7 @@ from burnd.queries.selection import Groups, Selection
 from burnd.queries.view import View
 
 Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
-Key = Literal["place", "activity", "branch", "session", "subagent", "group", "time"]
+Key = Literal["place", "activity", "branch", "session", "subagent", "agent_type", "group", "time"]
 NOTHING = "NULL"
 
 
@@ -53,6 +53,7 @@ class Clause(NamedTuple):
 
 
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
+_COLUMNS["agent_type"] = "(SELECT type FROM subagents WHERE id = x.subagent)"
 _TOKENS = tuple(f"sum(x.{name})" for name in COUNTED[1:7])
 _EVERYTHING = tuple(f"sum(x.{name})" for name in COUNTED)
 _EDITS = "x.has_edits IS 1 AND x.quality <> 'empty'"
@@ -75,7 +76,7 @@ TURNS = Table(
 )
 UNLOGGED = Table(
     "unlogged",
-    _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "subagent": "0"},
+    _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "subagent": "0", "agent_type": "NULL"},
     ("count(*)", *_TOKENS, "0", "0", "0", "0", "0"),
 )
 PROMPTS = Table("prompts", _COLUMNS, ("count(*)",))
@@ -126,15 +127,21 @@ class Scan:
                 yield (*(group if place < 0 else row[place] for place in places), *row[width:])
 
     def by_session(
-        self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, sessions: frozenset[int] | None = None
+        self,
+        table: Table,
+        by: By,
+        terms: Iterable[Clause],
+        offset: int = 0,
+        beside: str = NOTHING,
+        sessions: frozenset[int] | None = None,
     ) -> list[Row]:
-        """Sums over sessions, all or these, whose turns are all tagged the same; from a table ordered by them."""
+        """The same from a table that is ordered by session, of all sessions or of these."""
         groups = self._chosen.groups
         if groups is None:
-            return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset)
+            return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset, beside)
         listed = [(session, number) for session, number in self._numbered(groups, sessions) if number >= 0]
         source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
-        return self._run(source, table, by, [*terms], offset, NOTHING, "m.g", ("session", "g"), listed)
+        return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), listed)
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> Iterable[tuple[int, int]]:
         """Sessions with the group that all of their turns are in."""

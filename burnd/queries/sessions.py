@@ -130,8 +130,14 @@ def find(view: View, given: str) -> Known:
 
 def exactly(view: View, session_id: str) -> Known | None:
     """The session with this very id."""
-    rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE s.session_id = ?", (session_id,))
-    return Known(rows[0][0], session_id, shown(rows[0][1:])) if rows else None
+    return known_of(view, [session_id]).get(session_id)
+
+
+def known_of(view: View, session_ids: Iterable[str]) -> dict[str, Known]:
+    """The sessions with these very ids, as far as there are any."""
+    keys = [(session_id,) for session_id in session_ids]
+    rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
+    return {row[1]: Known(row[0], row[1], shown(row[1:])) for row in rows}
 
 
 def of_project(view: View, project: str) -> set[int]:

@@ -19,6 +19,7 @@ from burnd.queries.view import Refusal, View
 from burnd.records.times import to_iso
 
 MOST_ROWS = 10_000
+_FEW = 2000
 _EMPTIES = COUNTED.index("empties")
 
 
@@ -104,7 +105,9 @@ def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
     """Which rows are shown: by time the newest, else the dearest."""
     if dimension.is_time:
         return sorted(added.by_key, key=_by_time)[-limit:]
-    return sorted(added.by_key, key=lambda key: _by_cost(key, added.by_key[key]))[:limit]
+    # Equals in the order of their names; of very many rows, in the order in which the index knows them.
+    keys = sorted(added.by_key, key=_by_name) if len(added.by_key) <= _FEW else list(added.by_key)
+    return sorted(keys, key=lambda key: _by_cost(added.by_key[key]))[:limit]
 
 
 def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: list[Any]) -> list[dict[str, Any]]:
@@ -125,8 +128,12 @@ def _by_time(key: Any) -> Any:
     return (key[0], -key[1]) if isinstance(key, tuple) else key
 
 
-def _by_cost(key: Hashable, tally: Tally) -> tuple[Any, ...]:
-    return (-tally.units, -tally.turns, -tally.empty, key is None, str(key))
+def _by_name(key: Any) -> tuple[bool, str]:
+    return key is None, str(key)
+
+
+def _by_cost(tally: Tally) -> tuple[int, int, int]:
+    return -tally.units, -tally.turns, -tally.empty
 
 
 def _unlogged(added: Added) -> dict[str, Any] | None:

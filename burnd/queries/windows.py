@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from burnd.queries.messages import Line, lines_of
+from burnd.queries.messages import Line, Span, lines_of
 from burnd.queries.sessions import Known
 from burnd.queries.view import View
 from burnd.recall import Reading, Recall
@@ -38,44 +38,39 @@ class Windows:
     def __init__(self, view: View, recall: Recall, spotter: Spotter, before: int, after: int) -> None:
         self._view, self._recall, self._spotter = view, recall, spotter
         self._before, self._after = before, after
-        self._shown: set[tuple[int, str, int]] = set()
+        self._shown: set[tuple[int, str, int | None]] = set()
 
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
-        self._shown = {
-            (hit.known.row, hit.rail, hit.msg_idx) for hit in hits if hit.rail is not None and hit.msg_idx is not None
-        }
-        return [self._drawn(hit) for hit in hits]
+        spans = [self._span(hit) for hit in hits]
+        self._shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
+        lines = lines_of(self._view, spans)
+        return [self._drawn(hit, span, own) for hit, span, own in zip(hits, spans, lines, strict=True)]
 
-    def _drawn(self, hit: Hit) -> dict[str, Any]:
+    def _span(self, hit: Hit) -> Span:
+        """What to show around a hit; of a session whose title matched, how it begins."""
+        if hit.rail is not None and hit.msg_idx is not None:
+            begin = max(hit.msg_idx - self._before, 0)
+            return Span(hit.known.row, hit.rail, begin, hit.msg_idx + self._after + 1)
+        rows = self._view.rows(_FIRST, (hit.known.row,))
+        return Span(hit.known.row, rows[0][0] if rows else "", 0, self._after + 1)
+
+    def _drawn(self, hit: Hit, span: Span, lines: Sequence[Line]) -> dict[str, Any]:
         facts = hit.known.facts
+        window = self._items(hit.known, span.rail, lines, hit.msg_idx)
         drawn: dict[str, Any] = {
             "sessionId": hit.known.session_id,
-            "railId": hit.rail,
+            "railId": span.rail or None,
             "msgIdx": hit.msg_idx,
             "score": hit.score,
             "meta": {name: facts[name] for name in _META},
-        }
-        if hit.rail is None or hit.msg_idx is None:
-            return drawn | self._title(hit, facts)
-        first = max(hit.msg_idx - self._before, 0)
-        lines = lines_of(self._view, hit.known.row, hit.rail, first, hit.msg_idx + self._after + 1)
-        drawn["window"] = self._items(hit.known, hit.rail, lines, hit.msg_idx)
-        return drawn
-
-    def _title(self, hit: Hit, facts: dict[str, Any]) -> dict[str, Any]:
-        """What matched of a title or summary, and how the session begins."""
-        text = "\n".join(filter(None, (facts["title"], facts["summary"])))
-        found = passage(text, self._spotter.spots(text))
-        rows = self._view.rows(_FIRST, (hit.known.row,))
-        rail = rows[0][0] if rows else None
-        lines = lines_of(self._view, hit.known.row, rail, 0, self._after + 1) if rail is not None else []
-        window = self._items(hit.known, str(rail), lines, None)
-        return {
-            "railId": rail,
-            "msgIdx": window[0]["msgIdx"] if window else None,
-            "matchedTitle": {"snippet": found.text, "highlights": found.highlights, "truncated": found.truncated},
             "window": window,
         }
+        if hit.msg_idx is None:
+            text = "\n".join(filter(None, (facts["title"], facts["summary"])))
+            found = passage(text, self._spotter.spots(text))
+            title = {"snippet": found.text, "highlights": found.highlights, "truncated": found.truncated}
+            drawn |= {"msgIdx": window[0]["msgIdx"] if window else None, "matchedTitle": title}
+        return drawn
 
     def _items(self, known: Known, rail: str, lines: Sequence[Line], matched: int | None) -> list[dict[str, Any]]:
         """A window's messages, as far as no other window has them."""
@@ -133,6 +128,8 @@ def _item(line: Line, about: Content | None, found: Passage, names: Names) -> di
 
 def told(record: Content) -> str:
     """What a record says, as one text; the name of a tool stands beside it."""
+    if record.kind in ("text", "thinking"):
+        return clean(record.text) if isinstance(record.text, str) else ""
     texts = list(strings(record))
     return clean("\n".join(texts[1:] if record.tool_use is not None else texts))
 

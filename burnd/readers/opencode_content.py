@@ -132,7 +132,7 @@ def title_of(session: SessionRow) -> Content | None:
 
 
 def _keep_asked(page: Page, part: PartData) -> None:
-    role: Role = "system" if part.synthetic else "user"
+    role: Role = "system" if part.synthetic or part.ignored else "user"
     if part.type == "text" and part.text:
         page.add(role, "text", part.text)
     elif part.type == "subtask" and part.prompt:

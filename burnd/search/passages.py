@@ -149,6 +149,8 @@ def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
 
 
 def _within(spots: Sequence[Spot], begin: int, end: int, shift: int) -> tuple[Spot, ...]:
+    if not spots:
+        return ()
     return tuple((a - begin + shift, b - begin + shift) for a, b in spots if a >= begin and b <= end)
 
 

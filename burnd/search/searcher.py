@@ -64,6 +64,7 @@ class Searcher:
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
         self._calm = anyio.Event()
+        self._opened = anyio.Event()
         self._touched: dict[str, None] = {}
         self._warm = Warm()
         self._serving: Shelf | None = None
@@ -125,6 +126,12 @@ class Searcher:
         """What to search in, when there is something to search in."""
         return self._serving.engine if self._serving is not None else None
 
+    async def opened(self, within: float) -> Engine | None:
+        """What to search in; where it is just being opened, that is waited for so many seconds."""
+        with anyio.move_on_after(0 if self.is_missing else within):
+            await self._opened.wait()
+        return self.engine
+
     def damaged(self) -> None:
         """Called by who found that the index cannot be searched: it is made anew."""
         self._damaged = True
@@ -152,6 +159,7 @@ class Searcher:
         await self._look(shelf)
         shelf.doubtful = set(shelf.due) if shelf.is_ahead else set()
         self._serving, self.problem = shelf, ""
+        self._opened.set()
         log.info("search.ready", due=len(shelf.due))
         while not self._damaged:
             await self._step(folders, self._serving)
@@ -275,6 +283,7 @@ class Searcher:
             if shelf is not None:
                 await self._in_thread(shelf.engine.rest)
         self._serving = self._growing = self._waiting_since = None
+        self._opened = anyio.Event()
         self.recall.close()
 
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:

@@ -19,8 +19,9 @@ from burnd.readers.opencode_session import SOURCE
 from burnd.sources.base import Progress, State, Status
 from burnd.sources.opencode_attended import Attended, Backfill, Pace
 from burnd.sources.opencode_db import Disturbed, Signature
-from burnd.sources.opencode_follower import Follower, Piece
-from burnd.sources.opencode_places import present_databases
+from burnd.sources.opencode_follower import Follower
+from burnd.sources.opencode_piece import Piece
+from burnd.sources.opencode_places import announced_places, present_databases
 from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_trouble import damage, trouble_of
@@ -50,8 +51,8 @@ class OpenCode:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipeline = pipeline
-        self._folder = folder
-        self._named = named
+        self._folders = [folder]
+        self._named = [*named]
         self._wanted = wanted or Wanted()
         self._pace = pace or Pace()
         self._clock = clock
@@ -85,6 +86,14 @@ class OpenCode:
         self._bell.set()
         await done.wait()
 
+    def add_roots(self, folders: Sequence[str]) -> None:
+        """Reads these as well: databases, or folders as XDG_DATA_HOME would name them."""
+        more, named = announced_places(folders)
+        self._folders += [folder for folder in more if folder not in self._folders]
+        self._named += [path for path in named if path not in self._named]
+        self._discovered_at = float("-inf")
+        self._bell.set()
+
     async def attend(self) -> None:
         """One round: what is new is taken in, what has gone quiet is settled, and who asked for it is answered."""
         if self._generation != self._pipeline.generation:
@@ -94,6 +103,8 @@ class OpenCode:
             await self._discover()
         for one in list(self._attended.values()):
             await self._attend(one, forced=bool(flushes))
+            if flushes and one.signature is None:  # a writer came in between: once more, now beside it
+                await self._attend(one, forced=True)
             await self._settle(one, [session_id for session_id, _ in flushes])
         self._tell_state()
         for _, done in flushes:
@@ -121,7 +132,7 @@ class OpenCode:
         if self._recorder.blocked:
             return "waiting", self._recorder.blocked, "free some space; nothing is lost meanwhile"
         if not self._attended:
-            return "absent", f"no database in {self._folder}", ""
+            return "absent", f"no database in {self._folders[0]}", ""
         worst = max(
             ((one.follower.db.path, found) for one in self._attended.values() if (found := one.wrong()) is not None),
             key=lambda item: item[1].state == "degraded",
@@ -143,7 +154,7 @@ class OpenCode:
     async def _discover(self) -> None:
         """Finds databases that have come, and lets go of those that are gone. That there is none is normal."""
         self._discovered_at = self._clock()
-        paths = await self._in_thread(lambda: present_databases(self._folder, self._named))
+        paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._attended if path not in paths]
         for path in gone:
             self._attended.pop(path).follower.db.rest()
@@ -183,6 +194,8 @@ class OpenCode:
         except (sqlite3.Error, Unsupported, OSError) as error:
             one.signature = signature
             one.trouble = trouble_of(error, one.trouble, self._clock())
+        if follower.damage and one.damage is None:
+            one.damage = damage(follower.damage, self._clock())
         if not follower.waiting:
             one.noticed_at = None
         if follower.db.is_kept and not one.is_hot(self._clock(), self._pace):
@@ -224,8 +237,6 @@ class OpenCode:
             if not follower.waiting:
                 follower.caught_up = True
                 break
-        if follower.damage and one.damage is None:
-            one.damage = damage(follower.damage, self._clock())
 
     async def _learn_projects(self, folders: set[str]) -> None:
         if folders:

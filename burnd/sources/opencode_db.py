@@ -72,7 +72,7 @@ class Database:
             self.rest()
             raise FileNotFoundError(self.path)
         self.identity = before.identity
-        if before.log is None and self._is_unopened_log():
+        if before.log is None and not self._has_open(before) and self._is_unopened_log():
             with self._reading_unchanging(before) as db:
                 yield db
         else:
@@ -106,7 +106,7 @@ class Database:
 
     @contextlib.contextmanager
     def _reading_along(self, before: Signature) -> Iterator[sqlite3.Connection]:
-        if self._kept_identity != before.identity:
+        if not self._has_open(before):
             self.rest()
         try:
             if self._kept is None:
@@ -122,6 +122,9 @@ class Database:
         except BaseException:
             self.rest()
             raise
+
+    def _has_open(self, signature: Signature) -> bool:
+        return self._kept is not None and self._kept_identity == signature.identity
 
     def _connect(self, how: str = "") -> sqlite3.Connection:
         self._openings += 1
@@ -140,7 +143,7 @@ class Database:
         Looked up in the file itself. That closes a descriptor of it, and with it goes every lock this process has on
         the file: so there must not be any.
         """
-        self.rest()
+        self.rest()  # of a file that was there before
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             header = os.pread(fd, _HEADER, 0)

@@ -23,11 +23,23 @@ class Finder:
         self.found = cursors.marker  # behind the rows that were found, whose sessions may not have been read yet
         self.seen = cursors.seen
         self.waiting: dict[str, bool] = {}  # session to whether it is to be looked at deeply
+        self._lively: set[str] = set()  # those of them that changed after the first look
         self._wanted = wanted
         self._verified = False
 
     def mark(self, session_id: str, *, deep: bool) -> None:
         self.waiting[session_id] = deep or self.waiting.get(session_id, False)
+        if self._verified:
+            self._lively.add(session_id)
+
+    def in_turn(self) -> list[tuple[str, bool]]:
+        """What waits, with what is going on now before what was there already."""
+        lively = [(name, deep) for name, deep in self.waiting.items() if name in self._lively]
+        return lively + [(name, deep) for name, deep in self.waiting.items() if name not in self._lively]
+
+    def done_with(self, session_id: str) -> None:
+        self.waiting.pop(session_id, None)
+        self._lively.discard(session_id)
 
     def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
         """Looks at the rows behind the marker. Returns why it had to go back, if it had to.

@@ -6,19 +6,20 @@ import sqlite3
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
 
-from burnd.index.store import AgentRow, CursorChange
+from burnd.index.store import CursorChange
 from burnd.readers.opencode_session import SOURCE, Place
-from burnd.records import Content, Session, Turn
+from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
-from burnd.sources.opencode_cursor import Cursors, Marker, Seen, marker_change, seen_change, source_key
+from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
 from burnd.sources.opencode_db import Database, Disturbed
 from burnd.sources.opencode_finding import Finder
 from burnd.sources.opencode_following import Following
+from burnd.sources.opencode_piece import Looked, Piece
 from burnd.sources.opencode_reading import Keys, Raw, Reader
 from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
 from burnd.sources.opencode_wanted import Wanted
@@ -27,30 +28,11 @@ from burnd.steps import Told
 
 BATCH_BYTES = 8 << 20
 _READING_S = 0.15
-_KEPT = 64
+_KEPT_MESSAGES = 5000
 _TOO_LARGE = "SQLITE_TOOBIG"
 
 T = TypeVar("T")
 log = structlog.get_logger()
-
-
-class Looked(NamedTuple):
-    """Whether anything was written since the last look, and why rows are read again, if they are."""
-
-    changed: bool
-    rewound: str = ""
-
-
-class Piece(msgspec.Struct):
-    """What one go at a database brought, to be recorded together."""
-
-    steps: list[Told] = []
-    content: list[Content] = []
-    sessions: list[Session] = []
-    agents: list[AgentRow] = []
-    seen: dict[str, Seen | None] = {}
-    marker: Marker | None = None
-    size: int = 0
 
 
 class Follower:
@@ -116,7 +98,7 @@ class Follower:
         piece = Piece()
         for raw in self._read_raw(keys, most_bytes):
             if not raw.more:
-                self._finder.waiting.pop(raw.session_id, None)
+                self._finder.done_with(raw.session_id)
             self._take_safely(raw, now, wall_ms, keys, piece)
             piece.size += raw.fetched.size
         if not self._finder.waiting and self._finder.found != self._finder.marker:
@@ -146,9 +128,7 @@ class Follower:
             else:
                 self.shown[told.turn.message_id] = told.turn
         self._finder.remember(piece.seen, piece.marker)
-        idle = [name for name, following in self._following.items() if not following.pending]
-        for name in idle[: max(0, len(self._following) - _KEPT)]:
-            self._forget(name)
+        self._trim()
 
     def failed(self, piece: Piece) -> None:
         """A piece could not be recorded: its sessions are read again from what is durable."""
@@ -196,9 +176,9 @@ class Follower:
         size, begun = 0, time.monotonic()
         with self.db.reading() as db:
             schema = self._probe(db)
-            for session_id, deep in list(self._finder.waiting.items()):
+            for session_id, deep in self._finder.in_turn():
                 if session_id in self._unreadable:
-                    del self._finder.waiting[session_id]
+                    self._finder.done_with(session_id)
                     continue
                 raw = self._read_one(db, schema, session_id, keys, deep=deep, most_bytes=most_bytes - size)
                 if raw.wanting:
@@ -233,11 +213,7 @@ class Follower:
             self._forget(raw.session_id)
             self._note_unreadable(Raw(raw.session_id, failure=type(error).__name__))
             return
-        piece.steps += part.steps
-        piece.content += part.content
-        piece.sessions += part.sessions
-        piece.agents += part.agents
-        piece.seen |= part.seen
+        piece.add(part)
 
     def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
         """Brings what was read of a session to what is known of it, and says what is new."""
@@ -289,6 +265,17 @@ class Follower:
         piece.steps += [Told(turn, True, self.key) for turn in left]
         piece.seen[session_id] = None
         self._forget(session_id)
+
+    def _trim(self) -> None:
+        """Lets go of sessions in which nothing is open, the longest unchanged first; old ones are not kept at all."""
+        spare = sum(len(following.messages) for following in self._following.values())
+        spare -= _KEPT_MESSAGES if self.caught_up else 0
+        for name, following in list(self._following.items()):
+            if spare <= 0:
+                return
+            if not following.pending and name not in self._finder.waiting:
+                spare -= len(following.messages)
+                self._forget(name)
 
     def _forget(self, session_id: str) -> None:
         self._following.pop(session_id, None)

@@ -24,13 +24,22 @@ def named_databases(environ: Mapping[str, str], user_home: str, extra: Iterable[
     return named + [os.path.join(user_home, _expanded(path, user_home)) for path in extra]
 
 
-def present_databases(folder: str, named: Iterable[str]) -> list[str]:
+def announced_places(roots: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Folders and databases that a client may mean which says where opencode was told to keep its things.
+
+    That is a database, opencode's own folder, or what XDG_DATA_HOME was for it.
+    """
+    named = list(roots)
+    return [folder for root in named for folder in (root, os.path.join(root, "opencode"))], named
+
+
+def present_databases(folders: Iterable[str], named: Iterable[str]) -> list[str]:
     """The databases that exist now, each once however many names it has, in the order in which they count.
 
     A build of another channel keeps its own file beside the usual one.
     """
     found: dict[tuple[int, int], str] = {}
-    for path in (*named, *_channels(folder)):
+    for path in (*named, *(path for folder in folders for path in _channels(folder))):
         try:
             facts = os.stat(path)
         except (OSError, ValueError):
@@ -43,7 +52,7 @@ def present_databases(folder: str, named: Iterable[str]) -> list[str]:
 def _channels(folder: str) -> list[str]:
     try:
         names = os.listdir(folder)
-    except OSError:
+    except (OSError, ValueError):
         return []
     usual = _PREFIX + _SUFFIX
     channels = [name for name in names if name.startswith(_PREFIX) and name.endswith(_SUFFIX)]

@@ -69,7 +69,7 @@ def standing(db: sqlite3.Connection, anchors: Sequence[Anchor]) -> Anchor | None
     return None
 
 
-def new_rows(db: sqlite3.Connection, marker: Marker) -> Iterator[tuple[set[str], Marker]]:
+def new_rows(db: sqlite3.Connection, marker: Marker) -> Iterator[tuple[list[str], Marker]]:
     """Page by page the sessions of all rows from the marker on, each with the marker behind it."""
     while True:
         sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
@@ -77,7 +77,7 @@ def new_rows(db: sqlite3.Connection, marker: Marker) -> Iterator[tuple[set[str],
         if not page:
             return
         marker = marker.after(page[-1][0], _text(page[-1][1]))
-        yield {_text(row[2]) for row in page}, marker
+        yield list(dict.fromkeys(_text(row[2]) for row in page)), marker
 
 
 def all_sessions(db: sqlite3.Connection, schema: Schema) -> Iterator[SessionFound]:

@@ -43,12 +43,14 @@ def _claude_places(settings: Settings, environ: Mapping[str, str], user_home: st
 def _opencode(given: Surroundings) -> Source:
     named = named_databases(given.environ, given.user_home, given.settings.opencode_databases)
     folder = data_folder(given.environ, given.user_home)
-    return OpenCode(given.pipeline, folder, named, wanted_by(given.settings, given.user_home))
+    source = OpenCode(given.pipeline, folder, named, wanted_by(given.settings, given.user_home))
+    source.add_roots(given.announced)
+    return source
 
 
 def _opencode_places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
     folder, named = data_folder(environ, user_home), named_databases(environ, user_home, settings.opencode_databases)
-    return present_databases(folder, named) or [*named, folder]
+    return present_databases([folder], named) or [*named, folder]
 
 
 SOURCES: dict[str, Make] = {

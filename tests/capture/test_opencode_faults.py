@@ -58,6 +58,20 @@ async def test_a_folder_that_may_not_be_written_to_is_read(rig: OpenCodeRig, wri
     assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1"}
 
 
+async def test_a_database_without_a_write_ahead_log_is_read(rigs: Rigs, writer: Writer) -> None:
+    """Somebody changed the way it is journalled: it is read along with its writer, and nothing is left either."""
+    conversation(writer)
+    writer.db.execute("PRAGMA journal_mode=DELETE")
+    rig = await rigs(pace=Pace(tick=0, discover=0, scan=0, rest=1.0, doubt=1e9))
+    await rig.attend()
+    exchange(writer, S, 2)
+    await rig.settle()
+    assert len(inputs(rig)) == 3
+    (one,) = rig.source._attended.values()
+    assert not one.is_due(rig.passed + 5, rig.pace, one.follower.db.signature())
+    assert [path.name for path in writer.path.parent.iterdir()] == ["opencode.db"]
+
+
 async def test_rows_that_are_only_in_the_log_are_seen(rig: OpenCodeRig, writer: Writer) -> None:
     """F32: opencode never closes its database cleanly, so the file itself may be all but empty."""
     conversation(writer)

@@ -180,6 +180,32 @@ async def test_two_channels_are_two_databases(rig: OpenCodeRig, writers: Writers
     assert rig.source.status().files == 2
 
 
+async def test_a_place_that_a_client_tells_of_is_read_as_well(
+    rig: OpenCodeRig, writers: Writers, tmp_path: Path
+) -> None:
+    """Started under another XDG_DATA_HOME than the daemon, opencode's sessions are found once somebody says so."""
+    original(writers())
+    other = Writer(tmp_path / "elsewhere" / "opencode" / "opencode.db")
+    original(other, "ses_e")
+    await rig.settle()
+    assert {turn.session_id for turn in rig.turns().values()} == {"ses_o"}
+    rig.source.add_roots([str(tmp_path / "elsewhere")])
+    await rig.settle()
+    other.close()
+    assert {turn.session_id for turn in rig.turns().values()} == {"ses_o", "ses_e"}
+
+
+async def test_an_import_is_found_though_its_times_are_old(rig: OpenCodeRig, writer: Writer) -> None:
+    """Import writes past the event log, with the times of long ago: the rows' numbers tell of it."""
+    original(writer)
+    await rig.settle()
+    writer.clock -= 10**9
+    original(writer, "ses_i")
+    writer.db.execute("DELETE FROM event_sequence WHERE aggregate_id = 'ses_i'")
+    await rig.settle()
+    assert total(rig) == 2 * 201
+
+
 @pytest.mark.parametrize("first", ["opencode.db", "opencode-dev.db"])
 async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: str) -> None:
     """Import keeps ids, times and costs: found in two databases, everything is there once, whichever was read first."""

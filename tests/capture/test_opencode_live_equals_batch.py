@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
-from tests.readers.opencode_data import BORN_MS, SCHEMAS, Statement, Writer
+from tests.readers.opencode_data import BORN_MS, SCHEMAS, Statement, Writer, text, tokens, tool
 from tests.readers.opencode_stories import tell_all
 
 RELEASES = pytest.mark.parametrize("schema", sorted(SCHEMAS))
@@ -63,6 +63,50 @@ async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, 
     found = await replayed(tmp_path / "home", tmp_path / "live", schema, statements, seed)
     for what, said in expected.items():
         assert found[what] == said
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path, seed: int) -> None:
+    """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would."""
+    rng = random.Random(seed)
+    writer = Writer(tmp_path / "live" / "opencode.db")
+    rig = OpenCodeRig(tmp_path / "home", tmp_path / "live")
+    rig.wall = lambda: writer.clock
+    await rig.open()
+    writer.session("ses_x")
+    there: list[str] = []
+    spent: dict[str, int] = {}
+    for n in range(25):
+        writer.user(f"u{n}", "ses_x", f"question {n}")
+        for step in range(rng.randrange(1, 4)):
+            name, used = f"a{n}-{step}", rng.randrange(1, 1000)
+            call = tool(
+                f"c{name}", rng.choice(["edit", "bash", "read"]), {"command": "ls", "filePath": "/x"}, "y" * used
+            )
+            writer.step(name, "ses_x", f"u{n}", text(name), call, tokens=tokens(input=used))
+            there.append(name)
+            if rng.random() < 0.5:
+                await rig.attend(rng.choice([0.1, 3.0]))
+                spent |= {turn: writer_input(writer, turn) for turn in there}
+        if rng.random() < 0.3:
+            gone = rng.sample(there, 1) if rng.random() < 0.5 else there[-rng.randrange(1, 6) :]
+            writer.delete(*gone)
+            writer.bump("ses_x")
+            there = [name for name in there if name not in gone]
+        if rng.random() < 0.1:
+            await rig.restart()
+    await rig.settle()
+    writer.close()
+    expected = (await clean_read(tmp_path / "clean", tmp_path / "live"))["ledger"]["latest"]
+    found = (await rig.outcome())["ledger"]["latest"]
+    assert {key: found.get(key) for key in expected} == expected
+    assert spent.items() <= {name: turn.usage.input for name, turn in rig.turns().items()}.items()
+    await rig.close()
+
+
+def writer_input(writer: Writer, message_id: str) -> int:
+    sql = "SELECT json_extract(data, '$.tokens.input') FROM message WHERE id = ?"
+    return int(writer.db.execute(sql, (message_id,)).fetchone()[0])
 
 
 @RELEASES

@@ -79,10 +79,10 @@ async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> No
 @pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
 async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
     """Forks cost nothing twice, child sessions count, and the cost of all is the generator's to the cent."""
-    folder = tmp_path / "data" / "opencode"
-    folder.mkdir(parents=True)
+    folder = tmp_path / "data"
+    folder.mkdir()
     truth = generate("gen_opencode.py", folder / "opencode.db", "--size", "5MB", "--seed", "3", "--fork-frac", "0.5")
-    rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
+    rig = OpenCodeRig(tmp_path / "home", folder)
     await rig.open()
     await rig.settle()
     totals = (await ask_summary(rig.pipeline.index))["totals"]

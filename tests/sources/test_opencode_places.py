@@ -9,7 +9,7 @@ import pytest
 
 from burnd.config import load
 from burnd.paths import Home
-from burnd.sources.opencode_places import data_folder, named_databases, present_databases
+from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 
 
@@ -51,9 +51,18 @@ def test_every_channel_is_found_once(tmp_path: Path) -> None:
     (tmp_path / "opencode-folder.db").mkdir()
     os.mkfifo(tmp_path / "opencode-pipe.db")
     (tmp_path / "opencode-link.db").symlink_to(tmp_path / "opencode.db")
-    found = present_databases(str(tmp_path), [str(tmp_path / "opencode-local.db"), "/nowhere.db", "\0"])
+    found = present_databases([str(tmp_path)], [str(tmp_path / "opencode-local.db"), "/nowhere.db", "\0"])
     assert [os.path.basename(path) for path in found] == ["opencode-local.db", "opencode.db", "opencode-dev.db"]
-    assert present_databases(str(tmp_path / "none"), []) == []
+    assert present_databases([str(tmp_path / "none"), "\0"], []) == []
+
+
+def test_a_client_may_say_where_opencode_keeps_its_things(tmp_path: Path) -> None:
+    """A database, the folder of databases, or what XDG_DATA_HOME was: each leads to the same file."""
+    database = tmp_path / "data" / "opencode" / "opencode.db"
+    database.parent.mkdir(parents=True)
+    database.touch()
+    for root in (database, database.parent, database.parent.parent):
+        assert present_databases(*announced_places([str(root)])) == [str(database)]
 
 
 def test_the_settings_say_what_is_wanted(tmp_path: Path) -> None:

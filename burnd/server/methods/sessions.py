@@ -13,11 +13,13 @@ from burnd.search.searcher import Searcher
 from burnd.server.method import AnyMethod, Method, Result, query
 from burnd.server.service import Service
 
+PATIENCE_S = 3.0  # for an index that is just being opened
+
 
 async def find(service: Service, params: SearchParams) -> Result:
     """Hits, and a note wherever there may be fewer of them than one would think."""
     searcher = service.searcher
-    engine = searcher.engine
+    engine = await searcher.opened(PATIENCE_S)
     if engine is None:
         raise _not_searchable(searcher)
     from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy

@@ -1,0 +1,166 @@
+"""What summary and compare look like, from answers as the socket gives them: nothing cut that tells rows apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnctl.render import compare, summary
+from burnctl.render.screen import Screen
+from burnctl.render.text import width_of
+
+EVIL = "\x1b]52;c;cm0gLXJm\x07\x1b[31m\u202e"
+
+
+def sums(turns: int = 3, cost: float | None = 1.5, **more: Any) -> dict[str, Any]:
+    usage = {"input": 12_345, "output": 999, "reasoning": 1, "cacheRead": 9_000_000, "cacheCreate5m": 70_000,
+             "cacheCreate1h": 5}  # fmt: skip
+    counts = {"openTurns": 0, "partialTurns": 0, "unpricedTurns": 0, "emptyTurns": 0}
+    return {"turns": turns, **counts, "usage": usage, "costUsd": cost, "cacheHitRate": 0.93} | more
+
+
+def answer(by: str, *keys: Any, **more: Any) -> dict[str, Any]:
+    rows = [{"key": key, **sums(), "share": 1 / len(keys)} for key in keys]
+    return {"by": by, "totals": sums(9), "rows": rows, "moreRows": 0, "unpricedModels": [], "unlogged": None,
+            "newest": "2026-11-16T00:00:00.000Z"} | more  # fmt: skip
+
+
+def page(said: dict[str, Any], width: int = 80, **options: Any) -> str:
+    shown = summary.shown(said, Screen(width), **options)
+    assert all(width_of(line) <= width for line in shown.splitlines())
+    assert "\x1b" not in shown
+    return shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_names_are_whole_before_columns_are(width: int) -> None:
+    """Models that differ at their ends only are told apart at any width; columns go, and the wide screen has all."""
+    shown = page(answer("model", "claude-sonnet-4-5", "claude-sonnet-4-6", "claude-opus-4-5-20251101"), width)
+    assert "claude-sonnet-4-5 " in shown
+    assert "claude-sonnet-4-6 " in shown
+    assert "claude-opus-4-5-20251101" in shown
+    assert ("cache write" in shown) == (width == 160)
+
+
+def test_hours_are_told_apart() -> None:
+    shown = page(answer("hour", "2026-10-25T01:00+02:00", "2026-10-25T03:00+01:00"))
+    assert "2026-10-25 01:00" in shown
+    assert "2026-10-25 03:00" in shown
+
+
+def test_sessions_are_shown_by_what_can_be_typed_back() -> None:
+    said = answer("session", "0f9c12ab-1111-4222-8333-444455556666")
+    said["rows"][0] |= {"project": "github.com/me/it", "createdAt": "2026-11-16T10:00:00.000Z", "parentSessionId": None}
+    assert "0f9c12ab  it" in page(said)
+    assert "2026-11-16" in page(said, 160)
+
+
+def test_a_tree_shows_whose_agents_are_whose() -> None:
+    """A parent's line says what it cost with all below it."""
+    said = answer("agent", "lead", "helper")
+    said["rows"][0] |= {"depth": 0, "subtree": sums(6, 3.0)}
+    said["rows"][1] |= {"depth": 1, "subtree": sums(3, 1.5)}
+    lines = page(said).splitlines()
+    assert "with below" in lines[0]
+    assert lines[1].startswith("lead")
+    assert "$3.00" in lines[1]
+    assert lines[2].startswith("  helper")
+
+
+def test_what_must_be_known_to_trust_it_is_said() -> None:
+    """Open, partial, empty and unpriced turns, what was not logged, and rows that are left out."""
+    said = answer("model", "a", "b", moreRows=12, unpricedModels=[f"house-{EVIL}model"])
+    said["totals"] = sums(9, openTurns=1, partialTurns=2, unpricedTurns=3, emptyTurns=4)
+    said["rows"][0]["openTurns"] = 1
+    said["unlogged"] = {"usage": sums()["usage"], "costUsd": 0.25, "models": ["a"]}
+    shown = page(said)
+    for words in (
+        "3*",
+        "1 turn is still open",
+        "2 turns are cut short",
+        "3 turns are without a price: house-model",
+        "4 turns are without any usage",
+        "9.1M tokens, $0.25 that they did not log",
+        "12 more rows",
+        "at API prices",
+    ):
+        assert words in shown
+    assert "$0.00" not in shown
+
+
+def test_no_price_is_a_dash() -> None:
+    said = answer("model", "house")
+    said["rows"][0] |= {"costUsd": None, "share": None}
+    said["totals"]["costUsd"] = None
+    assert "$" not in page(said)
+
+
+def test_days_without_turns_are_seen() -> None:
+    """A chart has a line for every day from the first to the last, and so has the little one below the table."""
+    series = [{"key": "2026-11-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
+    shown = page(answer("model", "a", series=series), chart=True)
+    assert [line.split()[0] for line in shown.splitlines()[:4]] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
+    assert "▄▁▁█" in shown
+    assert "4 days" in shown
+
+
+def test_a_day_of_a_broken_clock_does_not_draw_a_thousand_years() -> None:
+    series = [{"key": "0001-01-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
+    assert len(page(answer("model", "a", series=series), chart=True).splitlines()) < 20
+
+
+def test_how_sessions_ended_is_said() -> None:
+    ended = {"completed": 3, "abandoned": 1, "errored": 0, "unknown": 2}
+    quality = {"editPrompts": 4, "oneShotPrompts": 3, "oneShotRate": 0.75, "oneShotInterval": [0.3, 0.95],
+               "sessions": ended}  # fmt: skip
+    said = answer("model", "a", quality=quality)
+    said["rows"][0]["quality"] = quality
+    shown = page(said, 160)
+    assert "75 %" in shown
+    assert "3 of 4" in shown
+    assert "Sessions: 3 completed, 1 abandoned, 0 errored, 2 unknown." in shown
+
+
+def cell(model: str | None, category: str, turns: int, **more: Any) -> dict[str, Any]:
+    facts = {"model": model, "category": category, "turns": turns, "costPerTurn": 0.0123 if turns else None,
+             "oneShotRate": None, "oneShotInterval": None, "medianRetries": None, "quotaShare": None,
+             "cacheHitRate": 0.9 if turns else None, "noData": not turns, "insufficientSample": 0 < turns < 5,
+             "insufficientPrompts": False}  # fmt: skip
+    return facts | more
+
+
+def compared(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
+    models = list(dict.fromkeys(one["model"] for one in cells))
+    coverage = [{"model": model, "turns": 9, "pricedTurns": 8, "categories": 1, "sufficientCategories": 1}
+                for model in models]  # fmt: skip
+    categories = list(dict.fromkeys(one["category"] for one in cells))
+    return {"by": "model", "models": models, "categories": categories, "minSample": 5, "cells": list(cells),
+            "coverage": coverage} | more  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> None:
+    """Dashes for no data, a mark for little, intervals beside rates, and what the whole rests on."""
+    judged = {"oneShotRate": 0.8, "oneShotInterval": [0.49, 0.94], "medianRetries": 0.5, "quotaShare": 0.25}
+    said = compared(
+        cell("claude-sonnet-4-5", "coding", 20, **judged), cell("gpt-5", "coding", 0),
+        cell("claude-sonnet-4-5", "docs", 3), cell("gpt-5", "docs", 30),
+    )  # fmt: skip
+    shown = compare.shown(said, Screen(width))
+    assert all(width_of(line) <= width for line in shown.splitlines())
+    coding, nothing, few = shown.splitlines()[1:4]
+    assert coding.split()[4:8] == ["80", "%", "49-94", "%"]
+    assert nothing.split() == ["gpt-5", *"-" * (len(nothing.split()) - 1)]
+    assert "~3" in few
+    assert "~ rests on fewer than 5" in shown
+    assert "gpt-5: 9 turns in 1 activity, 1 of them with enough to judge by; 1 without a" in shown
+
+
+def test_what_if_is_labelled_where_it_is_shown() -> None:
+    what_if = {"model": f"other{EVIL}", "costUsd": 1.0, "actualUsd": 2.0, "note": "arithmetic, not a prediction"}
+    said = compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5, whatIfCostUsd=4.5), whatIf=what_if)
+    shown = compare.shown(said, Screen(80))
+    assert "what if" in shown
+    assert "All of it as other: $1.00 instead of $2.00 (arithmetic, not a prediction)." in shown
+    assert "\x1b" not in shown

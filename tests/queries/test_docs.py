@@ -1,0 +1,35 @@
+"""docs/reports.md names what reports can be asked and what they answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from burnd.queries.dimensions import NAMES
+from burnd.queries.filters import Filters
+from burnd.queries.quality import OUTCOMES
+from burnd.records.base import camel
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
+PROTOCOL = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "tag:KEY"])
+def test_every_way_of_dividing_is_explained(name: str) -> None:
+    assert f"`{name}`" in PAGE
+
+
+@pytest.mark.parametrize("name", [camel(name) for name in Filters.__struct_fields__])
+def test_every_filter_is_explained(name: str) -> None:
+    assert f"--{name}" in PAGE or f"`{name}`" in PAGE or f"--{name.removesuffix('s')}" in PAGE
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_every_outcome_has_its_rule(name: str) -> None:
+    assert f"| {name} |" in PAGE
+
+
+@pytest.mark.parametrize("name", ["quality", "tree", "series", "limit", "models", "minSample", "whatIf", "moreRows"])
+def test_every_other_parameter_is_in_the_protocol(name: str) -> None:
+    assert f"`{name}`" in PROTOCOL
