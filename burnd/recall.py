@@ -15,12 +15,13 @@ import zstandard
 
 from burnd.index.store import read_only
 from burnd.ledger.blobs import Found, sha_of
-from burnd.ledger.sidecars import Sidecars
+from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
-from burnd.records.codec import Skipped, decode_content
+from burnd.records.ids import file_stem
 
 _PACKS_KEPT = 64  # of 256 KB each
 _refs = msgspec.json.Decoder(BlobRef)
+_contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
 _PLACE = "SELECT b.pack, length(p.data), b.start, b.length FROM blob b JOIN pack p ON p.id = b.pack WHERE b.sha = ?"
 _ESCAPE = 12  # the most bytes of a JSON string that make one character
 
@@ -29,14 +30,15 @@ class Recall:
     """Reads records from sidecars and blobs. What is gone is said on the record: `lost` on its reference."""
 
     def __init__(self, folder: Path) -> None:
-        self._sidecars = Sidecars(folder)
+        self._folder = str(folder)
         self._blobs = _Blobs(folder / "blobs.db")
 
     @contextlib.contextmanager
     def opened(self, session_id: str) -> Iterator[Reading]:
         """A session's sidecar, open for as long as the block runs; without one, there is nothing to be read."""
         try:
-            fd = os.open(self._sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            path = f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             yield Reading(None, self._blobs)
             return
@@ -62,8 +64,9 @@ class Reading:
         """
         if self._fd is None:
             return None
-        record = decode_content(os.pread(self._fd, length, position))
-        if isinstance(record, Skipped):
+        try:
+            record = _contents.decode(os.pread(self._fd, length, position))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         return resolved(record, lambda ref: self._blobs.get(ref.blob, at_most))
 

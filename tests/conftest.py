@@ -16,7 +16,6 @@ from burnd.paths import Home
 from burnd.pipeline import Pipeline, open_pipeline
 from tests.make import START_MS
 
-
 # Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.
 for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(_number) == signal.SIG_IGN:

@@ -113,8 +113,8 @@ def _is_edge(text: str, place: int) -> bool:
 def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Passage:
     """The part of a text with the most different spots, the rare ones above all, in at most `limit` bytes of UTF-8."""
     whole = text.strip()
-    shift = text.find(whole) if whole else 0
-    if len(whole.encode()) <= limit:
+    if len(whole) <= limit and (whole.isascii() or len(whole.encode("utf-8", "replace")) <= limit):
+        shift = text.find(whole) if spots else 0
         return Passage(whole, _within(spots, shift, shift + len(whole), 0))
     begin = _begin(text, spots, limit)
     room = limit - (len(_CUT.encode()) if begin > 0 else 0)
