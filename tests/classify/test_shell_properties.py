@@ -93,6 +93,6 @@ def test_an_argument_never_shows_in_a_verb(shape: str, command: str, addition: s
 
 @given(syntax, st.integers(1, 4000))
 def test_time_stays_bounded_however_often_a_text_repeats(unit: str, times: int) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     read((unit * times)[: 2 * COMMAND_LIMIT])
-    assert time.perf_counter() - start < 4
+    assert time.process_time() - start < 4
