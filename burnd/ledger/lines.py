@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CHUNK = 1 << 20
 MAX_LINE = 64 << 20
+_NEAR = 16 << 10  # reading over so many bytes takes no longer than reading once more
 
 
 def read_lines(path: Path, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int, bytes]]:
@@ -26,6 +27,35 @@ def read_lines(path: Path, start: int = 0, stop: int | None = None) -> Iterator[
             position += length
     finally:
         os.close(fd)
+
+
+def read_places(path: Path, places: Iterable[tuple[int, int]]) -> dict[int, bytes]:
+    """The lines at these (position, length), by position; one that the file does not have is left out."""
+    lines: dict[int, bytes] = {}
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for near in _together(sorted(set(places))):
+            begin = near[0][0]
+            data = os.pread(fd, near[-1][0] + near[-1][1] - begin, begin)
+            for position, length in near:
+                line = data[position - begin : position - begin + length]
+                if len(line) == length:
+                    lines[position] = line
+    finally:
+        os.close(fd)
+    return lines
+
+
+def _together(places: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Places that are read in one go: close to each other, and not too much at once."""
+    near: list[tuple[int, int]] = []
+    for position, length in places:
+        if near and (position - near[-1][0] - near[-1][1] > _NEAR or position + length - near[0][0] > CHUNK):
+            yield near
+            near = []
+        near.append((position, length))
+    if near:
+        yield near
 
 
 def last_newline(fd: int, size: int) -> int:

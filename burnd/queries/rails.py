@@ -1,0 +1,155 @@
+"""The rails of sessions as attribution is fed with them: turns, copies and compactions, from index and ledger.
+
+The index says which there are and where they stand, the ledger what they say; a turn that may still grow is whole in
+the index alone. All is seen in the one state of the index that the connection has.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from burnd.attribution.rail import Entry, in_order
+from burnd.ledger.lines import read_places
+from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records.codec import decode
+from burnd.records.times import to_iso
+
+_SESSIONS_AT_ONCE = 500
+Key = tuple[int, str]  # a session's row, and the rail
+
+
+class RailEntries(NamedTuple):
+    """One rail: its session's row and id, and what happened on it in the order in which a `Rail` is fed."""
+
+    session: int
+    session_id: str
+    rail_id: str
+    entries: list[Entry]
+
+    @property
+    def turns(self) -> list[Turn]:
+        return [entry for entry in self.entries if isinstance(entry, Turn)]
+
+
+class _Found(msgspec.Struct):
+    """What there is of one rail, in no order."""
+
+    turns: list[Turn] = msgspec.field(default_factory=list)
+    copies: list[Copy] = msgspec.field(default_factory=list)
+    compactions: list[Compaction] = msgspec.field(default_factory=list)
+
+    def in_order(self) -> list[Entry]:
+        # A message that was another's may have become this rail's own since.
+        own = {(turn.source, turn.message_id) for turn in self.turns}
+        copies = [copy for copy in self.copies if (copy.source, copy.message_id) not in own]
+        return in_order(self.turns, copies, self.compactions)
+
+
+def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: str | None = None) -> list[RailEntries]:
+    """All rails of these sessions (by their rows), or those of one name: by session, the main rail first.
+
+    A rail without a turn was never billed, and is left out.
+    """
+    wanted = sorted(set(sessions))
+    found: defaultdict[Key, _Found] = defaultdict(_Found)
+    names: dict[int, str] = {}
+    for begin in range(0, len(wanted), _SESSIONS_AT_ONCE):
+        some = msgspec.json.encode(wanted[begin : begin + _SESSIONS_AT_ONCE]).decode()
+        names.update(db.execute(_NAMES, (some,)).fetchall())
+        for key, turn in _turns(db, ledger, some, rail):
+            found[key].turns.append(turn)
+        _add_facts(found, db, ledger, some, rail)
+    order = sorted((key for key, one in found.items() if one.turns), key=lambda key: (key[0], key[1] != "main", key[1]))
+    return [RailEntries(session, names[session], name, found[session, name].in_order()) for session, name in order]
+
+
+def _turns(db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None) -> Iterator[tuple[Key, Turn]]:
+    rows = db.execute(_TURNS, (sessions, rail)).fetchall()
+    lines = read_places(ledger, [(row[3], row[4]) for row in rows if row[5] is None and row[3] is not None])
+    lost: list[int] = []
+    for session, name, number, position, _, record in rows:
+        line = record if record is not None else lines.get(position)
+        entry = decode(line) if line is not None else None
+        if isinstance(entry, Turn):
+            yield (session, name), entry
+        else:
+            lost.append(number)
+    yield from _as_the_index_has_it(db, lost)
+
+
+def _add_facts(found: dict[Key, _Found], db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None) -> None:
+    rows = db.execute(_FACTS, (sessions, rail)).fetchall()
+    lines = read_places(ledger, [(row[2], row[3]) for row in rows])
+    for session, name, position, _ in rows:
+        entry = decode(lines.get(position, b""))
+        if isinstance(entry, Copy):
+            found[session, name].copies.append(entry)
+        elif isinstance(entry, Compaction):
+            found[session, name].compactions.append(entry)
+
+
+def _as_the_index_has_it(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
+    """Turns whose record cannot be read: what they were billed is known all the same, only not what for."""
+    for number in turns:
+        ((session, session_id, rail, *facts),) = db.execute(_BARE, (number,)).fetchall()
+        calls = db.execute(_CALLS, (number,)).fetchall()
+        yield (session, rail), _turn(session_id, rail, facts, calls)
+
+
+def _turn(session_id: str, rail: str, facts: Sequence[Any], calls: Sequence[tuple[Any, ...]]) -> Turn:
+    source, message_id, turn_index, parent, ts, model, provider, speed, quality, search, fetch = facts[:11]
+    agent_id, agent_type, parent_call, *tokens = facts[11:]
+    is_agent = rail != "main" or parent_call is not None
+    return Turn(
+        source=source,
+        session_id=session_id,
+        rail_id=rail,
+        message_id=message_id,
+        turn_index=turn_index,
+        parent=parent,
+        ts=to_iso(ts),
+        model=model,
+        provider=provider,
+        speed=speed,
+        quality=quality,
+        usage=Usage(**dict(zip(Usage.__struct_fields__, tokens, strict=True))),
+        server_tools=ServerTools(search=search, fetch=fetch) if search or fetch else None,
+        subagent=Subagent(agent_id=agent_id, type=agent_type, parent_tool_use_id=parent_call) if is_agent else None,
+        tool_calls=tuple(
+            ToolCall(id=id_, name=name, target=target, args_hash=args, result_hash=result, is_error=_flag(failed))
+            for id_, name, target, args, result, failed in calls
+        ),
+    )
+
+
+def _flag(value: int | None) -> bool | None:
+    return None if value is None else bool(value)
+
+
+_NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
+_TURNS = """
+SELECT t.session, t.rail, t.id, t.position, t.length, o.record FROM json_each(?1) w
+CROSS JOIN turns t ON t.session = w.value AND (?2 IS NULL OR t.rail = ?2) LEFT JOIN open_turns o ON o.turn = t.id
+"""
+_FACTS = """
+SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w
+CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') AND (?2 IS NULL OR f.rail = ?2)
+"""
+_BARE = """
+SELECT t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name, sp.name,
+       t.quality, t.searches, t.fetches, t.agent_id, a.name, t.parent_call,
+       t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
+FROM turns t JOIN sessions s ON s.id = t.session JOIN names src ON src.id = t.source JOIN names m ON m.id = t.model
+LEFT JOIN names p ON p.id = t.provider LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names a ON a.id = t.agent_type
+WHERE t.id = ?
+"""
+_CALLS = """
+SELECT c.call_id, n.name, g.name, c.args_hash, c.result_hash, c.is_error FROM tool_calls c
+JOIN names n ON n.id = c.name LEFT JOIN names g ON g.id = c.target WHERE c.turn = ? ORDER BY c.n
+"""
