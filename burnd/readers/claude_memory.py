@@ -17,7 +17,6 @@ from burnd.readers.claude_state import (
     KEPT_PROMPTS,
     KEPT_RAILS,
     MAIN,
-    AgentLink,
     Link,
     Lookups,
     Prompt,
@@ -28,6 +27,7 @@ from burnd.readers.claude_state import (
 )
 from burnd.readers.claude_usage import Bill, bill_of
 from burnd.readers.holding import Holding, with_iterations
+from burnd.readers.log import AgentLink
 from burnd.records import Block
 from burnd.records.times import canonical
 
@@ -222,6 +222,7 @@ class Memory:
             out.holdings.extend(with_iterations(copy.copy(holding)))
         state.links = dict([*state.links.items(), *out.links.items()][-KEPT_LINKS:])
         out.facts = copy.copy(state.facts)
+        out.session_id = state.facts.session_id
         out.state = dump_state(state)
         self.out, self.touched = Reading(), {}
         return out

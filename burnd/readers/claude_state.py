@@ -5,13 +5,14 @@ The state stays small however long a session grows: what falls out of it has bee
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from burnd.classify.activity import Walk
+from burnd.readers import log
 from burnd.readers.holding import Holding
-from burnd.records import Block, Compaction, Content, Event, Overhead
+from burnd.records import Block, Content
 
 MAIN: Final = "main"
 VERSION: Final = 1
@@ -151,17 +152,6 @@ class NoLookups:
         return None
 
 
-class AgentLink(msgspec.Struct, frozen=True):
-    """Which call started an agent. Where two disagree, the earlier of meta, result, prompt, notification holds."""
-
-    session_id: str
-    agent_id: str
-    told_by: Literal["meta", "result", "prompt", "notification"]
-    tool_use_id: str | None = None
-    type: str | None = None
-    parent_agent_id: str | None = None
-
-
 class SavedOutput(msgspec.Struct, frozen=True):
     """A result too big for its line: the file `tool-results/<name>` of the session holds the whole."""
 
@@ -180,36 +170,15 @@ class LeafTitle(msgspec.Struct, frozen=True):
     content: Content
 
 
-class Counts(msgspec.Struct):
-    """How many lines were read, and by type or reason how many were not used as they stand."""
+class Reading(log.Reading, kw_only=True):
+    """What came out of a transcript since the last time, with the rows to ask for again."""
 
-    lines: int = 0
-    skipped: dict[str, int] = {}
-    unknown: dict[str, int] = {}
-    rejected: dict[str, int] = {}
-    repaired: dict[str, int] = {}
-
-
-class Reading(msgspec.Struct, kw_only=True):
-    """What came out of a transcript since the last time: snapshots that do not change any more.
-
-    `state` is the reader's whole state after the last line fed, to be stored with the rows.
-    """
-
-    state: bytes = b""
     facts: Facts = msgspec.field(default_factory=Facts)
-    holdings: list[Holding] = []
-    content: list[Content] = []
-    events: list[Event] = []
-    compactions: list[Compaction] = []
-    overheads: list[Overhead] = []
-    agents: list[AgentLink] = []
-    titles: list[LeafTitle] = []
-    saved: list[SavedOutput] = []
-    links: dict[str, Link] = {}
-    prompts: dict[str, Prompt] = {}
-    rails: dict[str, Rail] = {}
-    counts: Counts = msgspec.field(default_factory=Counts)
+    titles: list[LeafTitle] = msgspec.field(default_factory=list)
+    saved: list[SavedOutput] = msgspec.field(default_factory=list)
+    links: dict[str, Link] = msgspec.field(default_factory=dict)
+    prompts: dict[str, Prompt] = msgspec.field(default_factory=dict)
+    rails: dict[str, Rail] = msgspec.field(default_factory=dict)
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -10,6 +10,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
+from typing import cast
 
 import msgspec
 
@@ -18,6 +19,7 @@ from burnd.index.reading import LINK, row_key
 from burnd.index.store import CursorChange, IndexStore
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.claude_place import place_of
+from burnd.readers.claude_state import Reading
 from burnd.readers.holding import SOURCE
 from burnd.records import Content
 from burnd.records.content import LEAF
@@ -43,7 +45,7 @@ class LeafTitles:
         texts: dict[str, Content] = {}
         holders = await _holders(pipeline.index, pieces)
         for piece in pieces:
-            for title in piece.reading.titles:
+            for title in _reading(piece).titles:
                 leaf = title.leaf_uuid
                 texts[leaf] = msgspec.structs.replace(title.content, message_id=LEAF + leaf)
                 self._kept_in[leaf] = title.content.session_id
@@ -51,9 +53,9 @@ class LeafTitles:
                 content.append(texts[leaf])
                 content += [_for(texts[leaf], session) for session in holders.get((_folder(piece), leaf), ())]
         for piece in pieces:
-            for leaf in self._kept_in.keys() & piece.reading.links.keys():
+            for leaf in self._kept_in.keys() & _reading(piece).links.keys():
                 found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
-                session_id = piece.reading.facts.session_id
+                session_id = piece.reading.session_id
                 content += [_for(record, session_id) for record in found if session_id is not None]
         batch.content += content
         return batch
@@ -61,6 +63,10 @@ class LeafTitles:
 
 def _stored(pipeline: Pipeline, session_id: str, message_id: str) -> list[Content]:
     return list(pipeline.content.read_content(session_id, message_id))
+
+
+def _reading(piece: Piece) -> Reading:
+    return cast("Reading", piece.reading)  # what Claude Code's reader gives away
 
 
 def _folder(piece: Piece) -> str:
@@ -71,9 +77,9 @@ async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str
     """The sessions whose files hold a line that a summary names, by (folder, line): those of the same project."""
     wanted: dict[str, set[str]] = {}
     for piece in pieces:
-        if piece.reading.titles:
+        if _reading(piece).titles:
             leaves = wanted.setdefault(_folder(piece), set())
-            leaves.update(title.leaf_uuid for title in piece.reading.titles)
+            leaves.update(title.leaf_uuid for title in _reading(piece).titles)
     found: dict[tuple[str, str], list[str]] = {}
     for folder, leaves in wanted.items():
         for path, leaf in await index.ask(partial(_files_with, folder=folder, leaves=leaves), within=60):

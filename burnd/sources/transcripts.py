@@ -6,30 +6,23 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from burnd.index.reading import FileRows, RowSource, pack_of
+from burnd.index.reading import FileRows, RowSource
 from burnd.index.store import AgentRow, FileChange
 from burnd.joiner import Held
 from burnd.pipeline import Batch
-from burnd.readers.claude_code import ClaudeReader
-from burnd.readers.claude_place import Place, meta_path, place_of, with_meta
-from burnd.readers.claude_state import Reading, SavedOutput, load_state
-from burnd.readers.holding import SOURCE, Holding
-from burnd.readers.safe_json import SafeDecoder
-from burnd.records import Content, ToolResult
-from burnd.records.times import to_iso
+from burnd.readers.holding import Holding
+from burnd.readers.log import LogReader, Reading
+from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
-from burnd.sources.safe_open import small_file
 from burnd.sources.tail import Tail
 
 _TOLD_BY = ("meta", "result", "prompt", "notification")
-_LARGEST_META = 64 << 10
-_LARGEST_OUTPUT = 64 << 20
 _READERS_KEPT = 256
 OLD_MS = 600_000
 _cursors = msgspec.msgpack.Decoder(Cursor)
@@ -51,13 +44,13 @@ class Piece(NamedTuple):
 class Transcript:
     """A transcript that is being read. The reader's state is that of the last piece that was taken."""
 
-    def __init__(self, path: str, root: str, place: Place, cursor: Cursor | None, state: bytes | None) -> None:
+    def __init__(self, path: str, root: str, place: Any, cursor: Cursor | None, state: bytes | None) -> None:
         self.path = path
         self.root = root
         self.place = place
         self.cursor = cursor
         self.state = state
-        self.reader: ClaudeReader | None = None
+        self.reader: LogReader | None = None
         self.rows: FileRows | None = None
         self.changed_at = 0.0
         self._tail_tried_at = -1
@@ -81,13 +74,38 @@ class Transcript:
 
 
 class Transcripts:
-    """The transcripts read lately, and how to read on in any of them. Used by one thread at a time."""
+    """The transcripts read lately, and how to read on in any of them. Used by one thread at a time.
+
+    A harness says in a subclass what its files are called and mean: the methods up to `look_beside`.
+    """
+
+    source: ClassVar[str]
 
     def __init__(self, index_path: Path) -> None:
         self._files = OpenFiles()
         self._rows = RowSource(index_path)
-        self._hazard = Hazard(index_path.with_name("reading"))
+        self._hazard = Hazard(index_path.with_name(f"reading.{self.source}"))
         self._known: OrderedDict[str, Transcript] = OrderedDict()
+
+    def place_of(self, relative: str) -> Any | None:
+        """What a file's path below its root tells; None where it is no transcript."""
+        raise NotImplementedError
+
+    def reader_of(self, transcript: Transcript, rows: FileRows) -> LogReader:
+        """A reader that goes on from the transcript's state."""
+        raise NotImplementedError
+
+    def content_of(self, transcript: Transcript, reading: Any) -> list[Content]:  # noqa: ARG002
+        """The reading's content, with what stands in files beside the transcript."""
+        content: list[Content] = reading.content
+        return content
+
+    def rows_of(self, reading: Any) -> bytes:  # noqa: ARG002
+        """The rows that a reader gives away, to ask for again."""
+        return b""
+
+    def look_beside(self, transcript: Transcript) -> None:
+        """Before a transcript is read on: learns from a file beside it what its place does not tell yet."""
 
     def get(self, path: str) -> Transcript | None:
         """The transcript at a path, if it was read lately."""
@@ -98,7 +116,7 @@ class Transcripts:
 
     def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Transcript | None:
         """The transcript at a path; `saved` is its cursor and state from the index. None where it is none."""
-        place = place_of(path_key(os.path.relpath(path, root)))
+        place = self.place_of(path_key(os.path.relpath(path, root)))
         if place is None:
             return None
         cursor, state = (_cursors.decode(saved[0]), saved[1]) if saved else (None, None)
@@ -172,39 +190,28 @@ class Transcripts:
         self._rows.close()
         self._hazard.close()
 
-    def _reader(self, transcript: Transcript, *, anew: bool) -> ClaudeReader:
-        if transcript.place.rail_id is not None and transcript.place.meta is None:
-            self._look_for_meta(transcript)
+    def _reader(self, transcript: Transcript, *, anew: bool) -> LogReader:
+        self.look_beside(transcript)
         if anew:
             transcript.state = transcript.reader = None
         if transcript.reader is None:
-            state = load_state(transcript.state) if transcript.state else None
-            transcript.rows = self._rows.of(SOURCE, path_key(transcript.path))
+            transcript.rows = self._rows.of(self.source, path_key(transcript.path))
             transcript.rows.blank = anew
-            transcript.reader = ClaudeReader(transcript.place, state, transcript.rows)
+            transcript.reader = self.reader_of(transcript, transcript.rows)
         return transcript.reader
-
-    def _look_for_meta(self, transcript: Transcript) -> None:
-        relative = meta_path(os.path.relpath(transcript.path, transcript.root))
-        if relative is None:
-            return
-        data = small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
-        if data is not None:
-            transcript.place = with_meta(transcript.place, data)
-            transcript.reader = None
 
     def _piece(self, transcript: Transcript, cursor: Cursor, *, anew: bool, seen_ms: int) -> Piece:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
         transcript.cursor, transcript.state = cursor, reading.state
-        content = [*_with_saved_outputs(transcript, reading), *_custom_title(transcript, reading)]
+        content = self.content_of(transcript, reading)
         change = FileChange(
-            SOURCE,
+            self.source,
             path_key(transcript.path),
             msgspec.msgpack.encode(cursor),
             reading.state,
-            pack_of(reading),
+            self.rows_of(reading),
             anew,
             seen_ms,
             path_key(transcript.root),
@@ -218,9 +225,10 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
     batch = Batch()
     for piece in pieces:
         reading = piece.reading
-        batch.held += [Held(holding, SOURCE, piece.change.path) for holding in reading.holdings]
+        source, path = piece.change.source, piece.change.path
+        batch.held += [Held(holding, source, path) for holding in reading.holdings]
         batch.content += piece.content
-        batch.entries += [*reading.events, *reading.compactions]
+        batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.quotas]
         batch.sessions |= _session_of(piece)
         batch.overheads += reading.overheads
         batch.agents += [
@@ -240,8 +248,8 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
 
 def _session_of(piece: Piece) -> set[tuple[str, str]]:
     """Whose session a piece is of: one that never got an answer has no turn to tell it by."""
-    session_id = piece.reading.facts.session_id
-    return {(session_id, SOURCE)} if session_id and (piece.content or piece.reading.holdings) else set()
+    session_id = piece.reading.session_id
+    return {(session_id, piece.change.source)} if session_id and (piece.content or piece.reading.holdings) else set()
 
 
 def path_key(path: str) -> str:
@@ -249,7 +257,7 @@ def path_key(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _take_tail(reader: ClaudeReader, tail: Tail) -> Cursor | None:
+def _take_tail(reader: LogReader, tail: Tail) -> Cursor | None:
     """Feeds an unfinished last line if it is whole after all; the cursor behind it, or None."""
     if tail.data is None or not _is_json(tail.data):
         return None
@@ -262,81 +270,3 @@ def _is_json(data: bytes) -> bool:
         return isinstance(msgspec.json.decode(data), dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
-
-
-def _with_saved_outputs(transcript: Transcript, reading: Reading) -> list[Content]:
-    """The content, with every result that was saved whole beside the transcript right after its preview."""
-    whole = {output.message_id: output for output in reading.saved}
-    if not whole:
-        return reading.content
-    content: list[Content] = []
-    for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):
-        content.append(record)
-        ends = following is None or following.message_id != record.message_id
-        output = whole.get(record.message_id) if ends else None
-        saved = _saved_output(transcript, output) if output is not None else None
-        content += [saved] if saved is not None else []
-    return content
-
-
-def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
-    """The name a person gave a session, which some clients keep in a file beside its transcript."""
-    place = transcript.place
-    if place.session_id is None or place.rail_id is not None or not reading.content:
-        return []
-    path = os.path.join(transcript.path.removesuffix(".jsonl"), "custom-title.json")
-    data = small_file(path, transcript.root, _LARGEST_META)
-    if data is None:
-        return []
-    found = _titles.decode(data, 0)
-    title = found if isinstance(found, CustomTitle) else None
-    if title is None or not title.custom_title:
-        return []
-    return [
-        Content(
-            session_id=place.session_id,
-            rail_id="main",
-            message_id="title:custom",
-            n=BESIDE,
-            b=0,
-            ts=to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000),
-            role="system",
-            kind="title",
-            text=title.custom_title,
-        )
-    ]
-
-
-class CustomTitle(msgspec.Struct, rename="camel"):
-    """What `<session>/custom-title.json` says."""
-
-    custom_title: str | None = None
-
-
-_titles = SafeDecoder(CustomTitle)
-# The number of a title that is in no line: behind all that are.
-BESIDE = 1 << 20
-
-
-def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None:
-    """The whole of a result that the client saved beside the transcript, as a record of its own."""
-    name, session = os.path.basename(output.name), output.session_id
-    if not name or session != os.path.basename(session) or session in ("", ".", ".."):
-        return None
-    project = os.path.relpath(transcript.path, transcript.root).split(os.sep)[0]
-    path = os.path.join(transcript.root, project, session, "tool-results", name)
-    data = small_file(path, transcript.root, _LARGEST_OUTPUT)
-    if data is None:
-        return None
-    text = msgspec.json.encode(data.decode("utf-8", "replace"))
-    return Content(
-        session_id=output.session_id,
-        rail_id=output.rail_id,
-        message_id=output.message_id,
-        n=1,
-        b=0,
-        ts=output.ts,
-        role="tool_result",
-        kind="tool_result",
-        tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
-    )

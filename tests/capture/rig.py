@@ -12,6 +12,7 @@ from burnd.paths import Home
 from burnd.pipeline import Pipeline, open_pipeline
 from burnd.readers.holding import SOURCE
 from burnd.records.codec import encode_content
+from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 from tests.dump import index_dump, ledger_dump
@@ -33,7 +34,7 @@ class Rig:
         self.pipeline = await open_pipeline(
             self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
-        self._transcripts = Transcripts(self.home.index_db)
+        self._transcripts = ClaudeTranscripts(self.home.index_db)
         self._leaf_titles = LeafTitles()
         await self._leaf_titles.load(self.pipeline.index)
 

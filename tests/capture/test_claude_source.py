@@ -17,7 +17,7 @@ from burnd.errors import NoSpace
 from burnd.ledger.fold import Folded
 from burnd.pipeline import Pipeline
 from burnd.records import Turn
-from burnd.sources import claude_code
+from burnd.sources import transcript_tree
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
 from tests.conftest import Opened
@@ -117,10 +117,10 @@ async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
         watched.append(asking, watched.path(SESSION[:-1] + "4"))
         await until(lambda: _is(watched, "m1", open=1))
         await until(lambda: _is(watched, "q1", open=1))
-        watched.ahead += claude_code.QUIET_S + 1
+        watched.ahead += transcript_tree.QUIET_S + 1
         await until(lambda: _is(watched, "m1", open=0, rev=1))
         assert await _is(watched, "q1", open=1, rev=0)
-        watched.ahead += claude_code.IDLE_S
+        watched.ahead += transcript_tree.IDLE_S
         await until(lambda: _is(watched, "q1", open=0, rev=1))
 
 
@@ -152,7 +152,7 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
     async with watching(opened, tmp_path / "projects") as watched:
         assert await _is(watched, "m1", open=1)
         await until(watched.source._transcripts.live)
-        watched.ahead += claude_code.QUIET_S + 1
+        watched.ahead += transcript_tree.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 
@@ -250,7 +250,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             file.write(last)
         await watched.source.flush()
         assert watched.ledger() == {}
-        watched.ahead += claude_code.IDLE_S + 1
+        watched.ahead += transcript_tree.IDLE_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", output=5))
         with watched.path().open("ab") as file:
@@ -272,7 +272,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
             return await real(batch)
 
         monkeypatch.setattr(watched.pipeline, "commit", commit)
-        monkeypatch.setattr(claude_code, "FIRST_RETRY_S", 0.05)
+        monkeypatch.setattr(transcript_tree, "FIRST_RETRY_S", 0.05)
         log = Transcript(session=SESSION)
         log.prompt("hello")
         log.says("m1", text("hi"), output=5)
@@ -411,7 +411,7 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
         await until(lambda: _is(watched, "m1", open=1))
     async with watching(opened, tmp_path / "projects") as watched:
         await until(watched.source._transcripts.live)
-        watched.ahead += claude_code.QUIET_S + 1
+        watched.ahead += transcript_tree.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 

@@ -12,8 +12,6 @@ from typing import Any
 from burnd.readers.claude_code import ClaudeReader
 from burnd.readers.claude_place import Place, place_of, with_meta
 from burnd.readers.claude_state import (
-    AgentLink,
-    Counts,
     Facts,
     LeafTitle,
     Link,
@@ -26,6 +24,7 @@ from burnd.readers.claude_state import (
 )
 from burnd.readers.holding import Holding, turn_of
 from burnd.readers.join import Joined, join
+from burnd.readers.log import AgentLink, Counts
 from burnd.records import Compaction, Content, Event, Overhead, Turn
 
 SESSION = "5e551011-0000-4000-8000-000000000001"

@@ -1,0 +1,70 @@
+"""What every reader of a growing log offers, and what comes out of it: the same for all harnesses that write lines."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from burnd.readers.holding import Holding
+from burnd.records import Compaction, Content, Event, Overhead, Quota, Session
+
+
+class AgentLink(msgspec.Struct, frozen=True):
+    """Which call started an agent. Where two disagree, the earlier of meta, result, prompt, notification holds."""
+
+    session_id: str
+    agent_id: str
+    told_by: Literal["meta", "result", "prompt", "notification"]
+    tool_use_id: str | None = None
+    type: str | None = None
+    parent_agent_id: str | None = None
+
+
+class Counts(msgspec.Struct):
+    """How many lines were read, and by type or reason how many were not used as they stand."""
+
+    lines: int = 0
+    skipped: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    rejected: dict[str, int] = {}
+    repaired: dict[str, int] = {}
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What came out of a log since the last time: snapshots that do not change any more.
+
+    `state` is the reader's whole state after the last line fed, to be stored with the rows.
+    """
+
+    state: bytes = b""
+    session_id: str | None = None
+    holdings: list[Holding] = []
+    content: list[Content] = []
+    sessions: list[Session] = []
+    events: list[Event] = []
+    compactions: list[Compaction] = []
+    overheads: list[Overhead] = []
+    quotas: list[Quota] = []
+    agents: list[AgentLink] = []
+    counts: Counts = msgspec.field(default_factory=Counts)
+
+
+class LogReader(Protocol):
+    """Feeds on the whole lines of one log, in file order, and does no I/O.
+
+    However the lines are cut into readings, and whether the state was carried in memory or stored and loaded, the
+    readings must add up to the same.
+    """
+
+    def feed(self, line: bytes, offset: int) -> None:
+        """Read one line that begins at `offset` in its file. Never raises."""
+
+    def flush(self, *, answered_only: bool = False) -> None:
+        """Settle what is open: nothing more is expected, though it may still come."""
+
+    def open_holdings(self) -> list[Holding]:
+        """The messages that may still grow."""
+
+    def take(self) -> Reading:
+        """All that came out since the last take, and the state to go on from."""

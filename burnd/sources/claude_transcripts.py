@@ -1,0 +1,131 @@
+"""What is particular to Claude Code's transcripts: how their paths read, and what stands in files beside them."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+import msgspec
+
+from burnd.index.reading import FileRows, pack_of
+from burnd.readers.claude_code import ClaudeReader
+from burnd.readers.claude_place import Place, meta_path, place_of, with_meta
+from burnd.readers.claude_state import Reading, SavedOutput, load_state
+from burnd.readers.holding import SOURCE
+from burnd.readers.safe_json import SafeDecoder
+from burnd.records import Content, ToolResult
+from burnd.records.times import to_iso
+from burnd.sources.safe_open import small_file
+from burnd.sources.transcripts import Transcript, Transcripts
+
+_LARGEST_META = 64 << 10
+_LARGEST_OUTPUT = 64 << 20
+
+
+class ClaudeTranscripts(Transcripts):
+    """Transcripts of Claude Code, read by `ClaudeReader`."""
+
+    source: ClassVar[str] = SOURCE
+
+    def place_of(self, relative: str) -> Place | None:
+        return place_of(relative)
+
+    def reader_of(self, transcript: Transcript, rows: FileRows) -> ClaudeReader:
+        state = load_state(transcript.state) if transcript.state else None
+        return ClaudeReader(transcript.place, state, rows)
+
+    def content_of(self, transcript: Transcript, reading: Reading) -> list[Content]:
+        return [*_with_saved_outputs(transcript, reading), *_custom_title(transcript, reading)]
+
+    def rows_of(self, reading: Reading) -> bytes:
+        return pack_of(reading)
+
+    def look_beside(self, transcript: Transcript) -> None:
+        """The file beside an agent's transcript may appear after it: what it says is taken up then."""
+        if transcript.place.rail_id is None or transcript.place.meta is not None:
+            return
+        relative = meta_path(os.path.relpath(transcript.path, transcript.root))
+        if relative is None:
+            return
+        data = small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
+        if data is not None:
+            transcript.place = with_meta(transcript.place, data)
+            transcript.reader = None
+
+
+def _with_saved_outputs(transcript: Transcript, reading: Reading) -> list[Content]:
+    """The content, with every result that was saved whole beside the transcript right after its preview."""
+    whole = {output.message_id: output for output in reading.saved}
+    if not whole:
+        return reading.content
+    content: list[Content] = []
+    for record, following in zip(reading.content, [*reading.content[1:], None], strict=True):
+        content.append(record)
+        ends = following is None or following.message_id != record.message_id
+        output = whole.get(record.message_id) if ends else None
+        saved = _saved_output(transcript, output) if output is not None else None
+        content += [saved] if saved is not None else []
+    return content
+
+
+def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
+    """The name a person gave a session, which some clients keep in a file beside its transcript."""
+    place = transcript.place
+    if place.session_id is None or place.rail_id is not None or not reading.content:
+        return []
+    path = os.path.join(transcript.path.removesuffix(".jsonl"), "custom-title.json")
+    data = small_file(path, transcript.root, _LARGEST_META)
+    if data is None:
+        return []
+    found = _titles.decode(data, 0)
+    title = found if isinstance(found, CustomTitle) else None
+    if title is None or not title.custom_title:
+        return []
+    return [
+        Content(
+            session_id=place.session_id,
+            rail_id="main",
+            message_id="title:custom",
+            n=BESIDE,
+            b=0,
+            ts=to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000),
+            role="system",
+            kind="title",
+            text=title.custom_title,
+        )
+    ]
+
+
+class CustomTitle(msgspec.Struct, rename="camel"):
+    """What `<session>/custom-title.json` says."""
+
+    custom_title: str | None = None
+
+
+_titles = SafeDecoder(CustomTitle)
+# The number of a title that is in no line: behind all that are.
+BESIDE = 1 << 20
+
+
+def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None:
+    """The whole of a result that the client saved beside the transcript, as a record of its own."""
+    name, session = os.path.basename(output.name), output.session_id
+    if not name or session != os.path.basename(session) or session in ("", ".", ".."):
+        return None
+    project = os.path.relpath(transcript.path, transcript.root).split(os.sep)[0]
+    path = os.path.join(transcript.root, project, session, "tool-results", name)
+    data = small_file(path, transcript.root, _LARGEST_OUTPUT)
+    if data is None:
+        return None
+    text = msgspec.json.encode(data.decode("utf-8", "replace"))
+    return Content(
+        session_id=output.session_id,
+        rail_id=output.rail_id,
+        message_id=output.message_id,
+        n=1,
+        b=0,
+        ts=output.ts,
+        role="tool_result",
+        kind="tool_result",
+        tool_result=ToolResult(tool_use_id=output.call_id, content=msgspec.Raw(text)),
+    )

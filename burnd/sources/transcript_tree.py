@@ -1,0 +1,476 @@
+"""A source of transcripts in a tree of folders: finds them, reads them as they grow, and settles what has gone quiet.
+
+It knows lines of files and nothing of a harness: that is said in subclasses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+import structlog
+
+from burnd.errors import NotNow
+from burnd.index.store import FileChange
+from burnd.pipeline import Batch, Pipeline
+from burnd.sources.base import Progress, State, Status
+from burnd.sources.cursor import Cursor
+from burnd.sources.discover import SUFFIX, Found, Scanner
+from burnd.sources.queue import Queue
+from burnd.sources.roots import present
+from burnd.sources.safe_open import Refused
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from burnd.sources.watch import Times, Watcher
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+BATCH_BYTES = 8 << 20
+BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 0.5
+QUIET_S = 10.0
+IDLE_S = 600.0
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
+FORGET_AFTER_MS = 86_400_000
+_LOOK_AGAIN_S = 1.0
+_cursors = msgspec.msgpack.Decoder(Cursor)
+
+
+class Backfill(msgspec.Struct):
+    """How far the first reading of what was there has come, in bytes."""
+
+    done: int = 0
+    total: int = 0
+    since: float = 0.0
+    told: float = 0.0
+
+
+class TranscriptTree:
+    """One task watches, one reads. What is recorded goes through the pipeline, one batch at a time.
+
+    A harness says in a subclass where its transcripts are and how they are read: the methods up to `roots_below`.
+    """
+
+    transcripts: ClassVar[type[Transcripts]]
+    beside: ClassVar[tuple[str, ...]] = ()  # how files end that stand beside transcripts and say more of them
+
+    def __init__(
+        self,
+        named_roots: Sequence[str],
+        pipeline: Pipeline,
+        *,
+        times: Times | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pipeline = pipeline
+        self._clock = clock
+        self._named = named_roots
+        self._bell = anyio.Event()
+        self._watcher = Watcher(named_roots, suffix=(SUFFIX, *self.beside), times=times)
+        self._queue = Queue(clock)
+        self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
+        self._transcripts = self.transcripts(pipeline.home.index_db)
+        self._roots: dict[str, str] = {}
+        self._saved: dict[str, Cursor] = {}
+        self._generation = pipeline.generation
+        self._flushes: list[tuple[str | None, anyio.Event]] = []
+        self._thread = anyio.CapacityLimiter(1)
+        self._blocked = ""
+        self._scanned = False
+        self._settle_at = 0.0
+        self.backfill = Backfill()
+        self.counts: Counter[str] = Counter()
+        self.files = 0
+
+    @property
+    def name(self) -> str:
+        return self.transcripts.source
+
+    def transcript_of(self, path: str) -> str:
+        """The transcript that a file beside it is about; any other path is its own."""
+        return path
+
+    async def batch_of(self, pieces: list[Piece]) -> Batch:
+        """Several pieces as one batch."""
+        return batch_of(pieces)
+
+    async def begin(self) -> None:
+        """Before anything is read, at the start and after the index was lost: learns what the index knows."""
+
+    def roots_below(self, folders: Sequence[str]) -> list[str]:
+        """Where transcripts are in folders as the harness itself is told them."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        try:
+            async with self._watcher, anyio.create_task_group() as tasks:
+                await self._load_saved()
+                tasks.start_soon(self._watch)
+                tasks.start_soon(self._work)
+        finally:
+            self._transcripts.close()
+
+    async def flush(self, session_id: str | None = None) -> None:
+        """Returns when everything that is readable now is recorded, and what was open is settled."""
+        done = anyio.Event()
+        self._flushes.append((session_id, done))
+        self._bell.set()
+        await done.wait()
+
+    def add_roots(self, folders: Sequence[str]) -> None:
+        """Reads below these folders as well, each as the harness itself is told it."""
+        named = [root for root in self.roots_below(folders) if root not in self._named]
+        self._named = [*self._named, *named]
+        self._watcher.add_roots(named)
+
+    def status(self) -> Status:
+        state, detail, remedy = self._condition()
+        return Status(
+            self.name,
+            state,
+            detail,
+            self.files,
+            len(self._queue),
+            self._queue.lag(),
+            progress=self._progress(),
+            counts=dict(self.counts),
+            remedy=remedy,
+        )
+
+    def _condition(self) -> tuple[State, str, str]:
+        """How it goes: a word, a sentence, and what to do about it."""
+        if self._blocked:
+            return "waiting", self._blocked, "free some space; nothing is lost meanwhile"
+        if failures := self._queue.failures:
+            path, failure = next(iter(failures.items()))
+            others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
+            return "degraded", f"{path}: {failure.reason}{others}", "see that it can be read; it is tried again"
+        remedy = "raise fs.inotify.max_user_watches" if "inotify watch limit" in self._watcher.detail else ""
+        return self._watcher.state, self._watcher.detail, remedy
+
+    def _progress(self) -> Progress | None:
+        backfill = self.backfill
+        if not len(self._queue) or backfill.done >= backfill.total:
+            return None
+        seconds = max(0.001, self._clock() - backfill.since)
+        return Progress(backfill.done, backfill.total, backfill.done / seconds)
+
+    async def _watch(self) -> None:
+        told = ""
+        while True:
+            dirty = await self._watcher.changes()
+            if self._watcher.state != told:
+                told = self._watcher.state
+                log.info("source.state", source=self.name, state=told, detail=self._watcher.detail)
+            for path in map(self.transcript_of, dirty.paths):
+                if self._root_of(path) is not None:
+                    self._queue.add(path)
+            if dirty.scan_all:
+                await self._scan(dirty.reason)
+            self._bell.set()
+
+    async def _scan(self, reason: str) -> None:
+        """Looks at every file: the truth that events are only a hint of."""
+        roots = await self._in_thread(lambda: [root.path for root in present(self._named)])
+        scan = await self._in_thread(lambda: self._scanner.scan(roots))
+        self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
+        self.files = self._scanner.count(SUFFIX)
+        unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
+        if self._scanned:
+            for found in scan.changed:
+                if found.path.endswith(self.beside):  # it may say more of a transcript that is done
+                    self._queue.add(self.transcript_of(found.path))
+        self._scanned = True
+        for found in unread:
+            self._roots[found.path] = found.root
+        self.backfill.total += sum(max(0, f.size - self._position(f.path)) for f in unread)
+        self.backfill.since = self.backfill.since or self._clock()
+        self._queue.backfill((found.path, found.mtime) for found in unread)
+        for path in scan.gone:
+            self._queue.forget(path)
+        log.debug("source.scanned", source=self.name, reason=reason, files=scan.files, unread=len(unread))
+
+    def _is_unread(self, found: Found) -> bool:
+        cursor = self._saved.get(path_key(found.path))
+        return cursor is None or not cursor.describes(found.dev, found.ino, found.size, found.ctime_ns)
+
+    def _position(self, path: str) -> int:
+        cursor = self._saved.get(path_key(path))
+        return cursor.position if cursor is not None else 0
+
+    def _root_of(self, path: str) -> str | None:
+        if path not in self._roots:
+            root = next((r.path for r in self._watcher.roots if path.startswith(r.path + "/")), None)
+            if root is None:
+                return None
+            self._roots[path] = root
+        return self._roots[path]
+
+    async def _work(self) -> None:
+        """Reads what is waiting, commits it, settles what has gone quiet, and rests when there is nothing.
+
+        One batch is committed while the next is read: a file has its next turn only after its last was committed.
+        """
+        await self._take_up_open_turns()
+        async with anyio.create_task_group() as tasks:
+            committed = anyio.Event()
+            committed.set()
+            while True:
+                pieces = await self._gather()
+                await committed.wait()
+                if pieces and self._clock() >= self._settle_at:
+                    await self._settle_quiet()
+                if pieces:
+                    committed = anyio.Event()
+                    tasks.start_soon(self._commit_then, pieces, committed.set)
+                elif not len(self._queue):
+                    await self._look_around()
+
+    async def _commit_then(self, pieces: list[Piece], then: Callable[[], object]) -> None:
+        await self._commit(pieces)
+        then()
+
+    async def _look_around(self) -> None:
+        """With nothing to read: answers flushes, settles what is quiet, follows a new index, or rests."""
+        if self._generation != self.pipeline.generation:
+            await self._read_everything_again()
+        elif self._flushes:
+            await self._answer_flushes()
+        else:
+            await self._settle_quiet()
+            await self._rest()
+
+    async def _gather(self) -> list[Piece]:
+        """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits.
+
+        While only a backlog is read nobody waits for its lines, and fewer, larger batches cost less.
+        """
+        pieces: dict[str, Piece] = {}
+        size, begun = 0, self._clock()
+        while size < BATCH_BYTES:
+            patience = BATCH_SECONDS if self._queue.has_live else BACKLOG_SECONDS
+            if self._clock() - begun >= patience:
+                break
+            turn = self._queue.take()
+            if turn is None:
+                break
+            piece = await self._read(turn.path, turn.max_bytes)
+            if piece is None:
+                continue
+            pieces[turn.path] = piece
+            size += piece.consumed
+            if piece.more:
+                break  # its next piece must find the rows of this one, so these are committed first
+        return list(pieces.values())
+
+    async def _read(self, path: str, max_bytes: int) -> Piece | None:
+        """One turn at one file. What cannot be read hurts only itself."""
+        root = self._root_of(path)
+        transcript = await self._find(path, root) if root is not None else None
+        if transcript is None:
+            self._queue.done(path, more=False)
+            return None
+        try:
+            return await self._in_thread(
+                lambda: self._transcripts.read(transcript, max_bytes, self._clock(), self.pipeline.now())
+            )
+        except FileNotFoundError:
+            self._queue.done(path, more=False)
+        except Refused as refused:
+            self.counts[refused.reason] += 1
+            self._queue.done(path, more=False)
+        except OSError as error:
+            self._queue.failed(path, error.strerror or str(error))
+        except Exception as error:  # noqa: BLE001 - one file must never stop the others; status shows it
+            log.error("source.file_failed", source=self.name, error=type(error).__name__)
+            self._queue.failed(path, f"{type(error).__name__} while reading it")
+        self._transcripts.forget(path)
+        return None
+
+    async def _find(self, path: str, root: str) -> Transcript | None:
+        if (known := self._transcripts.get(path)) is not None:
+            return known
+        rows = await self.pipeline.index.rows(
+            "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (self.name, path_key(path))
+        )
+        saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+        return self._transcripts.open(path, root, saved)
+
+    async def _commit(self, pieces: list[Piece]) -> None:
+        """Makes pieces durable; where there is no room, waits for it: nothing is lost, the cursor stays."""
+        batch = await self.batch_of(pieces)
+        for piece in pieces:
+            if piece.rewound is not None:
+                log.info("source.rewound", source=self.name, reason=piece.rewound)
+        try:
+            await self._commit_batch(batch)
+        except BaseException:
+            for piece in pieces:
+                self._transcripts.forget(piece.path)  # its reader is ahead of what is durable
+            raise
+        for piece in pieces:
+            self._note(piece)
+        self._transcripts.trim()
+
+    async def _commit_batch(self, batch: Batch) -> None:
+        delay = FIRST_RETRY_S
+        while (problem := await self._try_to_commit(batch)) is not None:
+            self._blocked = f"blocked: {problem}"
+            log.warning("source.blocked", source=self.name, reason=problem.what)
+            await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY_S)
+        self._blocked = ""
+
+    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
+        try:
+            await self.pipeline.commit(batch)
+        except NotNow as error:
+            return error
+        return None
+
+    def _note(self, piece: Piece) -> None:
+        """A piece is durable: its file's turn is over."""
+        counts = piece.reading.counts
+        self.counts["lines"] += counts.lines
+        self.counts["skipped lines"] += len(piece.skipped)
+        for name, number in counts.unknown.items():
+            self.counts[f"unrecognised type={name}"] += number
+        for name, number in counts.rejected.items():
+            self.counts[f"rejected {name}"] += number
+        self.backfill.done += piece.consumed
+        if piece.change.cursor is not None:
+            self._saved[piece.change.path] = _cursors.decode(piece.change.cursor)
+        if (transcript := self._transcripts.get(piece.path)) is not None:
+            transcript.committed()
+        if self._queue.is_out(piece.path):
+            self._queue.done(piece.path, more=piece.more)
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        """While a lot is taken in, says now and then how far that is, and says when it is done."""
+        now, backfill = self._clock(), self.backfill
+        is_done = not len(self._queue)
+        if is_done:
+            self.backfill = Backfill()
+        if backfill.total < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
+            return
+        if is_done and not backfill.told:
+            return
+        seconds = max(0.001, now - backfill.since)
+        facts = {"mb": round(backfill.done / 1e6), "mb_per_s": round(backfill.done / seconds / 1e6, 1)}
+        log.info(
+            "source.caught_up" if is_done else "source.progress", source=self.name, **facts, files=len(self._saved)
+        )
+        backfill.told = now
+
+    async def _settle_quiet(self) -> None:
+        """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
+        now, pieces = self._clock(), []
+        self._settle_at = now + _LOOK_AGAIN_S
+        for transcript in self._transcripts.live():
+            quiet = now - transcript.changed_at
+            if quiet < QUIET_S or self._queue.is_out(transcript.path):
+                continue
+            if transcript.open_holdings:
+                pieces += await self._settled(transcript, answered_only=quiet < IDLE_S)
+            if quiet >= IDLE_S and transcript.has_untried_tail:
+                pieces += await self._tail_of(transcript)
+        if pieces:
+            await self._commit(pieces)
+
+    async def _tail_of(self, transcript: Transcript) -> list[Piece]:
+        """The last line of a quiet file, if it is whole but for its newline."""
+        try:
+            piece = await self._in_thread(lambda: self._transcripts.take_tail(transcript, self.pipeline.now()))
+        except (OSError, Refused):
+            self._transcripts.forget(transcript.path)
+            return []
+        return [piece] if piece is not None else []
+
+    async def _settled(self, transcript: Transcript, *, answered_only: bool) -> list[Piece]:
+        if answered_only and not any(holding.answered for holding in transcript.open_holdings):
+            return []
+        piece = await self._in_thread(
+            lambda: self._transcripts.settle(transcript, self.pipeline.now(), answered_only=answered_only)
+        )
+        return [piece] if piece is not None else []
+
+    async def _answer_flushes(self) -> None:
+        """With nothing left to read after a scan, settles what the flushes asked for."""
+        flushes, self._flushes = self._flushes, []
+        await self._scan("flush")
+        while pieces := await self._gather():
+            await self._commit(pieces)
+        everything = any(session_id is None for session_id, _ in flushes)
+        sessions = {session_id for session_id, _ in flushes}
+        settled: list[Piece] = []
+        for transcript in self._transcripts.live():
+            held_by = {holding.session_id for holding in transcript.open_holdings}
+            if held_by and (everything or held_by & sessions):
+                settled += await self._settled(transcript, answered_only=False)
+        if settled:
+            await self._commit(settled)
+        for _, done in flushes:
+            done.set()
+
+    async def _rest(self) -> None:
+        """Sleeps until something is dirty, or a failed file, an open turn or a quiet one is due."""
+        due = self._queue.due()
+        waits = [due - self._clock()] if due is not None else []
+        if any(transcript.open_holdings for transcript in self._transcripts.live()):
+            waits.append(_LOOK_AGAIN_S)
+        self._bell = anyio.Event()
+        if len(self._queue) or self._flushes:
+            return
+        with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
+            await self._bell.wait()
+
+    async def _load_saved(self) -> None:
+        """Where every file was read to."""
+        rows = await self.pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (self.name,))
+        self._saved = {path: _cursors.decode(cursor) for path, cursor in rows}
+        await self.begin()
+        await self._forget_vanished()
+
+    async def _take_up_open_turns(self) -> None:
+        """Files in which a message is open are looked after from the start, even if they never grow again."""
+        rows = await self.pipeline.index.rows("SELECT path, root FROM files WHERE source = ? AND open", (self.name,))
+        for path, root in rows:
+            transcript = await self._find(path, root)
+            if transcript is not None:
+                await self._in_thread(lambda t=transcript: self._transcripts.load(t, self._clock()))  # type: ignore[misc]
+
+    async def _forget_vanished(self) -> None:
+        """A file that was deleted upstream leaves its turns here for good; its cursor goes after a day."""
+        before = self.pipeline.now() - FORGET_AFTER_MS
+        rows = await self.pipeline.index.rows(
+            "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
+            "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)",
+            (self.name, before),
+        )
+        gone = [path for (path,) in rows if not await anyio.Path(path).exists()]
+        for path in gone:
+            self._saved.pop(path, None)
+        if gone:
+            await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for path in gone]))
+
+    async def _read_everything_again(self) -> None:
+        """When the index was lost, so were the places in files: everything is read again from its start."""
+        self._generation = self.pipeline.generation
+        self._transcripts.close()
+        self._transcripts = self.transcripts(self.pipeline.home.index_db)
+        self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
+        rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self.name,))
+        await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for (path,) in rows]))
+        self._saved = {}
+        await self.begin()
+        await self._scan("the index was made anew")
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)
