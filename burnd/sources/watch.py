@@ -23,6 +23,7 @@ from burnd.sources.observe import Observe, observe
 from burnd.sources.roots import Root
 from burnd.sources.supervise import Supervisor
 
+_ROUTINE = _POLLING, _TIMER = ("polling", "timer")
 _SCAN_SHARE = 20  # when polling, rest at least so many times as long as a scan takes
 
 
@@ -171,8 +172,9 @@ class Watcher:
         now = self._clock()
         # A flood of events must not become a flood of scans.
         at = now if at_once else max(now, self._scanned_at + self._times.poll)
-        if at < self._scan_at:
-            self._scan_at = at
+        # Told even where a scan is due anyway, unless that has a reason of its own: it may happen only once.
+        if at < self._scan_at or self._scan_reason in _ROUTINE:
+            self._scan_at = min(at, self._scan_at)
             self._scan_reason = reason
 
     async def _gather(self, drained: Drained) -> Dirty:
@@ -181,7 +183,7 @@ class Watcher:
             dirty = Dirty(paths=drained.paths, scan_all=True, reason=self._scan_reason)
             self._scanned_at = now
             self._scan_at = now + self._interval()
-            self._scan_reason = "polling" if self.state == "polling" else "timer"
+            self._scan_reason = _POLLING if self.state == "polling" else _TIMER
             return dirty
         paths = drained.paths
         if drained.folders:
