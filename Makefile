@@ -14,8 +14,8 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: $(READY)  ## start the daemon in the foreground
-	$(BIN)/burnd run
+run: $(READY)  ## start the daemon in the background, show what it found and what to ask next
+	$(BIN)/burnctl up --look
 
 test: $(READY)  ## the default tests
 	$(BIN)/python -m pytest -n $(JOBS)

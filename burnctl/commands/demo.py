@@ -23,6 +23,7 @@ HELP = (
 EXAMPLES = ("burnctl demo", "burnctl demo --keep")
 
 _PACE_S = 1.5
+_BEHIND_S = 60.0  # the live session's own time goes faster than it is played
 _FINDABLE_S = 1.0  # what is recorded can be searched a moment later
 _TOUR = (
     ("summary", "--by", "project"),
@@ -42,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.demo.machine import Machine
+    from burnctl.welcome import show
 
     machine = Machine(tempfile.mkdtemp(prefix="burnd-demo-"))
     machine.enter()
@@ -50,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         _begin(machine, client)
         flags = ["--no-color"] if options.no_color else []
         for verb, *arguments in _TOUR:
-            _show(verb, [*arguments, *flags])
+            show(verb, [*arguments, *flags])
         _live(machine, options.pace, flags)
         if options.keep:
             _say_how_to_go_on(machine)
@@ -74,28 +76,16 @@ def _begin(machine: Machine, client: Client) -> None:
     time.sleep(_FINDABLE_S)
 
 
-def _show(verb: str, arguments: list[str]) -> None:
-    """Runs a command as a person would type it."""
-    from burnctl import cli
-    from burnctl.commands import present
-
-    if verb in present():
-        print(f"\n$ burnctl {' '.join([verb, *arguments])}\n", flush=True)
-        cli.run(verb, arguments)
-        sys.stdout.flush()
-
-
 def _live(machine: Machine, pace: float, flags: list[str]) -> None:
     """A session that grows, with `burnctl tail` beside it."""
     from burnctl.demo.stories import SONNET, live
 
     print("\n$ burnctl tail\n", flush=True)
-    log = machine.transcript("shop-api", "payment-retry", SONNET, time.time(), "live")
+    log = machine.transcript("shop-api", "payment-retry", SONNET, time.time() - _BEHIND_S, "live")
     watcher = subprocess.Popen([sys.executable, "-P", "-m", "burnctl", "tail", *flags])
     try:
         for act in live():
             time.sleep(pace)
-            log.clock = time.time()
             log.act(act)
         time.sleep(pace)
     finally:

@@ -15,26 +15,38 @@ if TYPE_CHECKING:
 
 HELP = (
     "starts burnd and waits until it answers: through systemd or launchd where `burnctl service install` was run, else "
-    "in the background. At a terminal it then shows how far burnd has come with the logs that are there already"
+    "in the background. At a terminal it then shows how far burnd has come with the logs that are there already, what "
+    "was spent so far and what to ask next; where there are no logs, what it would show"
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has no flags."""
+    parser.add_argument(
+        "--look", action="store_true", help="show what was spent so far also when burnd runs already, or in a script"
+    )
 
 
-def run(_options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     client = Client()
     try:
         client.connect()
-        status = client.status()
+        _say_that_it_runs(client.status())
     except NotRunning:
         bring_up(client)
-        return 0
+        options.look = options.look or sys.stdout.isatty()
+    if options.look:
+        from burnctl.starting import wait_for_old_logs
+        from burnctl.welcome import welcome
+
+        wait_for_old_logs(client)
+        welcome(client)
+    return 0
+
+
+def _say_that_it_runs(status: dict[str, Any]) -> None:
     print(f"{named(status)} is already running")
     if (status.get("daemon") or {}).get("version") != __version__:
         print(f"this burnctl is {__version__}; to have both the same: burnctl restart")
-    return 0
 
 
 def bring_up(client: Client) -> None:

@@ -1,0 +1,60 @@
+"""The first minute: `burnctl up` shows what was spent and what to ask next, or what it would show."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from burnctl.demo.machine import Machine
+from burnd.paths import Home
+from tests.burnctl.person import run
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A person's folder, whose name leaves room for a socket's path; what runs there is stopped in the end."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        yield Path(name)
+        run(Home(Path(name) / "home"), "down")
+
+
+def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) -> None:
+    """`make run` ends with a summary of the person's own logs and three commands that work on them."""
+    machine = Machine(str(folder / "machine"))
+    machine.write_logs(time.time())
+    home = Home(folder / "home")
+    done = run(home, "up", "--look", CLAUDE_CONFIG_DIR=machine.claude, XDG_DATA_HOME=machine.share, COLUMNS="100")
+    assert done.returncode == 0, done.stderr
+    for shown in ("$ burnctl summary --by project", "shop-api", "total", "why aafb14aa", "waste", "search WORDS"):
+        assert shown in done.stdout
+    assert "made-up" not in done.stdout
+    again = run(home, "up")
+    assert "already running" in again.stdout
+    assert "summary" not in again.stdout
+
+
+def test_without_logs_it_says_so_and_shows_the_demo(folder: Path) -> None:
+    """Where no agent ever ran, a newcomer learns where burnd looks, and sees what it is for."""
+    (folder / "tmp").mkdir()
+    home = Home(folder / "home")
+    try:
+        done = run(home, "up", "--look", XDG_DATA_HOME=str(folder / "share"), TMPDIR=str(folder / "tmp"))
+    finally:
+        shutil.rmtree(folder / "tmp", ignore_errors=True)
+    assert done.returncode == 0, done.stderr
+    assert "no agents' logs on this machine yet" in done.stdout
+    assert str(folder / ".claude" / "projects") in done.stdout
+    assert "$ burnctl tail" in done.stdout
+
+
+def test_a_script_is_not_shown_around(folder: Path) -> None:
+    """`burnctl up` in a script starts burnd and says so: no summary, no demo."""
+    done = run(Home(folder / "home"), "up")
+    assert done.returncode == 0, done.stderr
+    assert "is running" in done.stdout
+    assert "$ burnctl" not in done.stdout
