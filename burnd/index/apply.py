@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import aiosqlite
 import msgspec
 
 from burnd.index import packs, rows, unlogged
@@ -20,7 +20,7 @@ from burnd.index.store import (
     FileChange,
     IndexStore,
     Known,
-    select_keyed,
+    keyed,
     set_ledger_end,
 )
 from burnd.ledger.content import Placed
@@ -79,34 +79,33 @@ class Applier:
     async def apply(self, change: Change) -> None:
         """All of a change, in one transaction that also says how far the ledger is covered."""
         try:
-            async with self.store.transaction() as db:
-                await self._apply(db, change)
+            await self.store.transact(lambda db: self._apply(db, change))
         except BaseException:
             self._names.clear()  # what was numbered in a transaction that did not happen
             self._sessions.clear()
             self._rollup.forget()
             raise
 
-    async def _apply(self, db: aiosqlite.Connection, change: Change) -> None:
+    def _apply(self, db: sqlite3.Connection, change: Change) -> None:
         entries = [(item, digest) for item, digest in change.logged if not isinstance(item.entry, Skipped)]
-        await self._number(db, entries, change)
-        await _write_skipped(db, change.logged)
-        await self._write_turns(db, entries)
-        await self._write_sessions(db, entries)
-        await self._write_facts(db, entries)
-        await self._write_overheads(db, entries)
-        await self._write_stamps_and_quotas(db, entries)
-        await self._write_messages(db, change.placed)
-        await _write_prunes(db, entries)
-        await _write_cursors(db, change.cursors)
-        await write_files(db, change.files)
-        await _write_agents(db, change.agents)
-        await self._write_open_turns(db, change)
-        await self._rollup.settle(db)
+        self._number(db, entries, change)
+        _write_skipped(db, change.logged)
+        self._write_turns(db, entries)
+        self._write_sessions(db, entries)
+        self._write_facts(db, entries)
+        self._write_overheads(db, entries)
+        self._write_stamps_and_quotas(db, entries)
+        self._write_messages(db, change.placed)
+        _write_prunes(db, entries)
+        _write_cursors(db, change.cursors)
+        write_files(db, change.files)
+        _write_agents(db, change.agents)
+        self._write_open_turns(db, change)
+        self._rollup.settle(db)
         if change.ledger_end is not None:
-            await set_ledger_end(db, change.ledger_end, change.ledger_anchor)
+            set_ledger_end(db, change.ledger_end, change.ledger_anchor)
 
-    async def _number(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
+    def _number(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
         """Gives every text and session of a change its number, in a few statements."""
         names: set[str | None] = {rows.tool_of(p.record) for p in change.placed}
         sessions: set[str | None] = {p.record.session_id for p in change.placed}
@@ -116,16 +115,16 @@ class Applier:
         for item, _ in entries:
             names.update(_names_in(item))
             sessions.add(rows.session_of(item.entry))  # type: ignore[arg-type]
-        await _fill(db, self._names, names, "names", "name")
-        await _fill(db, self._sessions, sessions, "sessions", "session_id")
+        _fill(db, self._names, names, "names", "name")
+        _fill(db, self._sessions, sessions, "sessions", "session_id")
 
     def _name(self, text: str | None) -> int | None:
         return None if text is None else self._names[text]
 
-    async def _write_turns(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_turns(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """The newest revision of each turn; what the ledger says of it is not open any more."""
         turns = [(item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
-        known, next_id = await self._known_turns(db, [_turn(pair) for pair in turns])
+        known, next_id = self._known_turns(db, [_turn(pair) for pair in turns])
         newest: dict[int, _Standing] = {}
         for pair in turns:
             turn, (item, digest) = _turn(pair), pair
@@ -135,16 +134,16 @@ class Applier:
             if turn.rev >= old.rev:
                 known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
                 newest[old.id] = _Standing(turn, known[key])
-        await self._replace_turns(db, newest)
-        await _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
+        self._replace_turns(db, newest)
+        _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
         taken_back = [(row_id,) for row_id, standing in newest.items() if standing.turn.copy_of is not None]
-        await _many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
-        await _many(db, "DELETE FROM turns WHERE id = ?", taken_back)
+        _many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
+        _many(db, "DELETE FROM turns WHERE id = ?", taken_back)
 
-    async def _write_open_turns(self, db: aiosqlite.Connection, change: Change) -> None:
+    def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
         """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
         shown = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
-        known, next_id = await self._known_turns(db, [turn for turn, _ in shown])
+        known, next_id = self._known_turns(db, [turn for turn, _ in shown])
         standing: dict[int, _Standing] = {}
         for turn, is_open in shown:
             key = (self._names[turn.source], turn.message_id)
@@ -152,9 +151,9 @@ class Applier:
             next_id += old.id == next_id
             known[key] = old._replace(open=is_open)
             standing[old.id] = _Standing(turn, known[key])
-        await self._replace_turns(db, standing)
-        await _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
-        await _many(
+        self._replace_turns(db, standing)
+        _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
+        _many(
             db,
             "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
             [
@@ -168,22 +167,20 @@ class Applier:
             ],
         )
 
-    async def _known_turns(
-        self, db: aiosqlite.Connection, turns: Sequence[Turn]
-    ) -> tuple[dict[tuple[int, str], Known], int]:
+    def _known_turns(self, db: sqlite3.Connection, turns: Sequence[Turn]) -> tuple[dict[tuple[int, str], Known], int]:
         """What stands of these turns, and the number the next new one gets."""
         if not turns:
             return {}, 1
-        known = await _turn_rows(db, [(self._names[turn.source], turn.message_id) for turn in turns])
-        ((next_id,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) + 1 FROM turns")
+        known = _turn_rows(db, [(self._names[turn.source], turn.message_id) for turn in turns])
+        ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
         return known, int(next_id)
 
-    async def _replace_turns(self, db: aiosqlite.Connection, newest: dict[int, _Standing]) -> None:
+    def _replace_turns(self, db: sqlite3.Connection, newest: dict[int, _Standing]) -> None:
         if not newest:
             return
-        await self._rollup.leave(db, newest)
+        self._rollup.leave(db, newest)
         shown = [(turn, known.open) for turn, known in newest.values()]
-        numbers = await self._rollup.number(db, shown, self._names)
+        numbers = self._rollup.number(db, shown, self._names)
         turn_rows: list[rows.Row] = []
         call_rows: list[rows.Row] = []
         for (row_id, (turn, known)), dimensions in zip(newest.items(), numbers, strict=True):
@@ -192,15 +189,15 @@ class Applier:
             turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length, *dimensions))
             call_rows += rows.call_rows(turn, row_id, self._name)
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
-        await _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
-        await _many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
-        await _many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
+        _many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
+        _many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
 
-    async def _write_sessions(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_sessions(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
         said = [self._said_of_session(item.entry) for item, _ in entries]
         for sql, group in groupby(filter(None, said), key=itemgetter(0)):
-            await _many(db, sql, [row for _, row in group])
+            _many(db, sql, [row for _, row in group])
 
     def _said_of_session(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):
@@ -212,7 +209,7 @@ class Applier:
             return _OTHER_TOUCHES, (self._name(entry.source), self._sessions[entry.session_id])
         return None
 
-    async def _write_facts(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_facts(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         facts: list[rows.Row] = []
         for item, digest in entries:
             entry = item.entry
@@ -224,8 +221,8 @@ class Applier:
             place = (digest, item.position, item.length)
             name = self._name(entry.name) if isinstance(entry, Event) else None
             facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name))
-        self._rollup.touch(await _told_of(db, facts))
-        await _many(
+        self._rollup.touch(_told_of(db, facts))
+        _many(
             db,
             "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name) "
             "VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
@@ -234,31 +231,31 @@ class Applier:
             facts,
         )
 
-    async def _write_overheads(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_overheads(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         said = [item.entry for item, _ in entries if isinstance(item.entry, Overhead)]
         numbered = [(self._sessions[entry.session_id], self._names[entry.source], entry) for entry in said]
-        await unlogged.write(db, numbered, self._names)
+        unlogged.write(db, numbered, self._names)
 
-    async def _write_stamps_and_quotas(self, db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+    def _write_stamps_and_quotas(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
         quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
-        await _many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
+        _many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
         said = [(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
-        await _many(db, _SESSION_TAG, [row for stamp in said for row in rows.session_tag_rows(*stamp)])
+        _many(db, _SESSION_TAG, [row for stamp in said for row in rows.session_tag_rows(*stamp)])
         narrow = [row for stamp in said for row in rows.narrow_tag_rows(*stamp)]
-        await _many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
-        await _many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+        _many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
+        _many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
 
-    async def _write_messages(self, db: aiosqlite.Connection, placed: Sequence[Placed]) -> None:
+    def _write_messages(self, db: sqlite3.Connection, placed: Sequence[Placed]) -> None:
         by_session: defaultdict[str, list[Placed]] = defaultdict(list)
         for item in placed:
             by_session[item.record.session_id].append(item)
         for session_id, items in by_session.items():
-            await self._write_session_messages(db, self._sessions[session_id], items)
+            self._write_session_messages(db, self._sessions[session_id], items)
 
-    async def _write_session_messages(self, db: aiosqlite.Connection, session: int, items: list[Placed]) -> None:
-        numbers = await _message_numbers(db, session, {p.record.message_id for p in items})
-        ends = await _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
+    def _write_session_messages(self, db: sqlite3.Connection, session: int, items: list[Placed]) -> None:
+        numbers = _message_numbers(db, session, {p.record.message_id for p in items})
+        ends = _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
         known, seen = frozenset(numbers), set()
         message_rows: list[rows.Row] = []
         said_again: list[rows.Row] = []
@@ -276,20 +273,20 @@ class Applier:
                 new_messages += rail != rows.NO_RAIL
             tool = self._name(rows.tool_of(item.record))
             message_rows.append(rows.message_row(item, session, numbers[place], tool))
-        await _many(
+        _many(
             db,
             "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
             "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
             message_rows,
         )
-        await _many(db, _SAID_BEFORE, said_again)
-        await _touch_session(db, session, items, new_messages)
+        _many(db, _SAID_BEFORE, said_again)
+        _touch_session(db, session, items, new_messages)
 
 
-async def _many(db: aiosqlite.Connection, sql: str, parameters: Sequence[Any]) -> None:
+def _many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
     """Runs a statement for every row; for none it does not even go to the database's thread."""
     if parameters:
-        await db.executemany(sql, parameters)
+        db.executemany(sql, parameters)
 
 
 def fact_key(key: tuple[str, ...]) -> str:
@@ -297,13 +294,13 @@ def fact_key(key: tuple[str, ...]) -> str:
     return msgspec.json.encode(key[1:]).decode()
 
 
-async def _told_of(db: aiosqlite.Connection, facts: Sequence[rows.Row]) -> set[int]:
+def _told_of(db: sqlite3.Connection, facts: Sequence[rows.Row]) -> set[int]:
     """The sessions that facts are about, and those that they were about before."""
     keys = [(kind, key) for kind, key, *_ in facts if kind == "event"]
     sql = (
         "WITH w(kind, key) AS ({keys}) SELECT f.session FROM w CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
     )
-    before = await select_keyed(db.execute_fetchall, sql, keys)
+    before = keyed(db, sql, keys)
     return {session for _, _, session, *_ in (*facts, *((0, 0, *row) for row in before)) if isinstance(session, int)}
 
 
@@ -326,57 +323,55 @@ def _names_in(item: Logged) -> Iterable[str | None]:
     return (entry.source,) if isinstance(entry, Copy | Compaction | Quota) else ()
 
 
-async def _fill(
-    db: aiosqlite.Connection, memory: dict[str, int], texts: set[str | None], table: str, column: str
-) -> None:
+def _fill(db: sqlite3.Connection, memory: dict[str, int], texts: set[str | None], table: str, column: str) -> None:
     """Makes sure that every text has a number and that `memory` knows it."""
     if len(memory) > _REMEMBERED:
         memory.clear()
     missing = sorted(text for text in texts if text is not None and text not in memory)
     if not missing:
         return
-    await _many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
+    _many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
     sql = f"SELECT {column}, id FROM {table} WHERE {column} IN ({{keys}})"
-    found = await select_keyed(db.execute_fetchall, sql, [(text,) for text in missing])
+    found = keyed(db, sql, [(text,) for text in missing])
     memory.update((row[0], row[1]) for row in found)
 
 
-async def _turn_rows(db: aiosqlite.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], Known]:
+def _turn_rows(db: sqlite3.Connection, keys: list[tuple[int, str]]) -> dict[tuple[int, str], Known]:
     # A join, and in this order: for a row value IN a list SQLite 3.40 would scan every turn of the source.
     sql = (
         "WITH wanted(source, message_id) AS ({keys}) "
         "SELECT t.source, t.message_id, t.id, t.rev, t.digest, t.position, t.length, t.open FROM wanted w "
         "CROSS JOIN turns t ON t.source = w.source AND t.message_id = w.message_id"
     )
-    found = await select_keyed(db.execute_fetchall, sql, keys)
+    found = keyed(db, sql, keys)
     return {(row[0], row[1]): Known(*row[2:]) for row in found}
 
 
-async def _message_numbers(db: aiosqlite.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
+def _message_numbers(db: sqlite3.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
     sql = (
         "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
         "CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id"
     )
     keys = [(session, message_id) for message_id in sorted(message_ids)]
-    found = await select_keyed(db.execute_fetchall, sql, keys)
+    found = keyed(db, sql, keys)
     return {(row[0], row[1]): row[2] for row in found}
 
 
-async def _rail_ends(db: aiosqlite.Connection, session: int, rails: set[str]) -> dict[str, int]:
+def _rail_ends(db: sqlite3.Connection, session: int, rails: set[str]) -> dict[str, int]:
     ends = {}
     for rail in rails:
-        ((end,),) = await db.execute_fetchall(
+        ((end,),) = db.execute(
             "SELECT coalesce(max(msg_idx), -1) + 1 FROM messages WHERE session = ? AND rail = ?",
             (session, rail),
-        )
+        ).fetchall()
         ends[rail] = int(end)
     return ends
 
 
-async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Placed], new_messages: int) -> None:
+def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
     times = [to_ms(item.record.ts) for item in items]
     end = max(item.position + item.length for item in items)
-    await db.execute(
+    db.execute(
         "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
         "updated_at = max(coalesce(updated_at, ?2), ?2), kept_count = kept_count + ?3, "
         "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
@@ -387,29 +382,27 @@ async def _touch_session(db: aiosqlite.Connection, session: int, items: list[Pla
         for item in items
         if rows.is_title(item.record)
     ]
-    await _many(
-        db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles
-    )
+    _many(db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles)
     summaries = [
         (rows.title_text(i.record), rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)
     ]
-    await _many(
+    _many(
         db, "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
     )
 
 
-async def _write_prunes(db: aiosqlite.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+def _write_prunes(db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
     for item, _ in entries:
         if isinstance(item.entry, Prune):
-            await _prune(db, item.entry)
+            _prune(db, item.entry)
 
 
-async def _prune(db: aiosqlite.Connection, prune: Prune) -> None:
-    await db.execute(
+def _prune(db: sqlite3.Connection, prune: Prune) -> None:
+    db.execute(
         "DELETE FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?)",
         (prune.session_id,),
     )
-    await db.execute(
+    db.execute(
         "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
         "kept_count = 0, content_bytes = 0, "
         "harness_title = NULL, title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
@@ -417,53 +410,53 @@ async def _prune(db: aiosqlite.Connection, prune: Prune) -> None:
     )
 
 
-async def _write_skipped(db: aiosqlite.Connection, logged: Sequence[tuple[Logged, int]]) -> None:
+def _write_skipped(db: sqlite3.Connection, logged: Sequence[tuple[Logged, int]]) -> None:
     skipped = [
         (item.position, item.length, item.entry.reason, item.entry.kind)
         for item, _ in logged
         if isinstance(item.entry, Skipped)
     ]
-    await _many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
+    _many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
 
 
-async def _write_cursors(db: aiosqlite.Connection, cursors: Sequence[CursorChange]) -> None:
+def _write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:
     kept = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
     gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
-    await _many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
-    await _many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", gone)
+    _many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
+    _many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", gone)
 
 
-async def write_files(db: aiosqlite.Connection, changes: Sequence[FileChange]) -> None:
+def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
     """Where each file was read to, and the rows its reader must find again."""
     for change in changes:
         where = (change.source, change.path)
         if change.cursor is None or change.anew:
             own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
-            await db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
+            db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
         if change.cursor is None:
-            await db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
+            db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
             continue
-        found = await db.execute_fetchall(
+        found = db.execute(
             "INSERT INTO files(source, path, root, cursor, state, seen, open) VALUES(?,?,?,?,?,?,?) "
             "ON CONFLICT(source, path) DO UPDATE SET root = excluded.root, cursor = excluded.cursor, "
             "state = excluded.state, seen = excluded.seen, open = excluded.open RETURNING id",
             (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
-        )
+        ).fetchall()
         ((file,),) = found
-        await _add_pack(db, file, change.pack)
+        _add_pack(db, file, change.pack)
 
 
-async def _add_pack(db: aiosqlite.Connection, file: int, pack: bytes) -> None:
+def _add_pack(db: sqlite3.Connection, file: int, pack: bytes) -> None:
     if not pack:
         return
     sql = "SELECT id, rows FROM reader_packs WHERE file = ? ORDER BY id DESC LIMIT 1"
-    newest = list(await db.execute_fetchall(sql, (file,))) if len(pack) < packs.SMALL else []
+    newest = list(db.execute(sql, (file,)).fetchall()) if len(pack) < packs.SMALL else []
     if newest and len(newest[0][1]) < packs.SMALL:
         row_id, rows = newest[0]
-        await db.execute("UPDATE reader_packs SET rows = ? WHERE id = ?", (packs.merged(rows, pack), row_id))
+        db.execute("UPDATE reader_packs SET rows = ? WHERE id = ?", (packs.merged(rows, pack), row_id))
     else:
-        await db.execute("INSERT INTO reader_packs(file, rows) VALUES(?,?)", (file, pack))
+        db.execute("INSERT INTO reader_packs(file, rows) VALUES(?,?)", (file, pack))
 
 
-async def _write_agents(db: aiosqlite.Connection, agents: Sequence[AgentRow]) -> None:
-    await _many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)
+def _write_agents(db: sqlite3.Connection, agents: Sequence[AgentRow]) -> None:
+    _many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -195,10 +196,13 @@ def _take_placed(records: Iterable[Placed]) -> list[Placed]:
 
 async def _forget_messages(store: IndexStore, session_id: str) -> None:
     """A sidecar that became shorter was changed by somebody: its rows are made anew."""
-    async with store.transaction() as db:
+
+    def forget(db: sqlite3.Connection) -> None:
         own = "(SELECT id FROM sessions WHERE session_id = ?)"
-        await db.execute(f"DELETE FROM messages WHERE session = {own}", (session_id,))
-        await db.execute("UPDATE sessions SET kept_count = 0, content_bytes = 0 WHERE session_id = ?", (session_id,))
+        db.execute(f"DELETE FROM messages WHERE session = {own}", (session_id,))
+        db.execute("UPDATE sessions SET kept_count = 0, content_bytes = 0 WHERE session_id = ?", (session_id,))
+
+    await store.transact(forget)
 
 
 def remove_leftovers(path: Path) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-import aiosqlite
 import msgspec
 
-from burnd.index.store import select_keyed
+from burnd.index.store import keyed
 from burnd.pricing import PriceTable
 from burnd.records import Turn
 
@@ -46,29 +46,29 @@ class Numbering:
         for memory in (self._sizes, self._classes, self._places, self._subagents):
             memory.clear()
 
-    async def number(
-        self, db: aiosqlite.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
+    def number(
+        self, db: sqlite3.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
     ) -> list[Dimensions]:
         """The numbers of turns, each with whether it is open; `names` knows all their texts."""
-        await self._learn_sizes(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
+        self._learn_sizes(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
         kinds = [self._class_key(turn, is_open, names) for turn, is_open in turns]
         places = [(_id(names, turn.project), _id(names, turn.project_key)) for turn, _ in turns]
         subagents = [_subagent_key(turn, names) for turn, _ in turns]
-        await self.classes(db, kinds)
-        await _fill(db, self._places, places, "places", _PLACE_COLUMNS)
-        await _fill(db, self._subagents, filter(None, subagents), "subagents", _SUBAGENT_COLUMNS)
+        self.classes(db, kinds)
+        _fill(db, self._places, places, "places", _PLACE_COLUMNS)
+        _fill(db, self._subagents, filter(None, subagents), "subagents", _SUBAGENT_COLUMNS)
         return [
             Dimensions(self._classes[kind], self._places[place], self._subagents[subagent] if subagent else 0)
             for kind, place, subagent in zip(kinds, places, subagents, strict=True)
         ]
 
-    async def classes(self, db: aiosqlite.Connection, keys: Iterable[Key]) -> dict[Key, int]:
+    def classes(self, db: sqlite3.Connection, keys: Iterable[Key]) -> dict[Key, int]:
         """The numbers of these (source, model, provider, speed, tier, open, unlogged)."""
-        await _fill(db, self._classes, keys, "classes", CLASS_COLUMNS)
+        _fill(db, self._classes, keys, "classes", CLASS_COLUMNS)
         return self._classes
 
-    async def place(self, db: aiosqlite.Connection, key: tuple[int, int]) -> int:
-        await _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
+    def place(self, db: sqlite3.Connection, key: tuple[int, int]) -> int:
+        _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
         return self._places[key]
 
     def _class_key(self, turn: Turn, is_open: bool, names: dict[str, int]) -> Key:
@@ -84,17 +84,15 @@ class Numbering:
             0,
         )
 
-    async def _learn_sizes(
-        self, db: aiosqlite.Connection, models: set[tuple[str, str | None]], names: dict[str, int]
-    ) -> None:
+    def _learn_sizes(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
         """At which sizes each model's turns are told apart: as they were before, else as the prices say."""
         for model, provider in sorted(models - self._sizes.keys(), key=repr):
             key = (names[model], _id(names, provider))
-            found = await db.execute_fetchall("SELECT sizes FROM tiers WHERE model = ? AND provider = ?", key)
+            found = db.execute("SELECT sizes FROM tiers WHERE model = ? AND provider = ?", key).fetchall()
             sizes = [msgspec.json.decode(row[0], type=tuple[int, ...]) for row in found]
             if not sizes:
                 sizes = [tier_sizes(self._prices, model, provider)]
-                await db.execute("INSERT INTO tiers VALUES(?,?,?)", (*key, msgspec.json.encode(sizes[0]).decode()))
+                db.execute("INSERT INTO tiers VALUES(?,?,?)", (*key, msgspec.json.encode(sizes[0]).decode()))
             self._sizes[model, provider] = sizes[0]
 
 
@@ -120,8 +118,8 @@ _PLACE_COLUMNS = ("project", "project_key")
 _SUBAGENT_COLUMNS = ("agent_id", "type")
 
 
-async def _fill(
-    db: aiosqlite.Connection, memory: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
+def _fill(
+    db: sqlite3.Connection, memory: dict[Key, int], keys: Iterable[Key], table: str, columns: tuple[str, ...]
 ) -> None:
     """Makes sure that every key has a number and that `memory` knows it."""
     wanted = set(keys)
@@ -131,11 +129,11 @@ async def _fill(
     if not missing:
         return
     names, marks = ",".join(columns), ",".join("?" * len(columns))
-    await db.executemany(f"INSERT OR IGNORE INTO {table}({names}) VALUES({marks})", missing)
+    db.executemany(f"INSERT OR IGNORE INTO {table}({names}) VALUES({marks})", missing)
     same = " AND ".join(f"t.{column} = w.{column}" for column in columns)
     sql = (
         f"WITH w({names}) AS ({{keys}}) SELECT {','.join('t.' + c for c in columns)}, t.id "
         f"FROM w CROSS JOIN {table} t ON {same}"
     )
-    found = await select_keyed(db.execute_fetchall, sql, missing)
+    found = keyed(db, sql, missing)
     memory.update((tuple(row[:-1]), row[-1]) for row in found)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import aiosqlite
+import sqlite3
 
 
-async def renew_prompts(db: aiosqlite.Connection, *, revised: bool) -> None:
+def renew_prompts(db: sqlite3.Connection, *, revised: bool) -> None:
     """Judges the touched prompts again: their first edit says where they count, the last says how many retries."""
-    await db.execute(_RENEW_PROMPTS)
+    db.execute(_RENEW_PROMPTS)
     if revised:  # else turns only came
-        gone = list(await db.execute_fetchall(_GONE_PROMPTS))
-        await db.executemany("DELETE FROM prompts WHERE session = ? AND prompt_id = ?", [tuple(row) for row in gone])
-    await db.execute("DELETE FROM temp.touched")
+        gone = list(db.execute(_GONE_PROMPTS).fetchall())
+        db.executemany("DELETE FROM prompts WHERE session = ? AND prompt_id = ?", [tuple(row) for row in gone])
+    db.execute("DELETE FROM temp.touched")
 
 
-async def renew(db: aiosqlite.Connection, sessions: str) -> None:
+def renew(db: sqlite3.Connection, sessions: str) -> None:
     """Looks again at when these sessions were and how they stand; `sessions` is a JSON array of numbers."""
-    await db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
-    await db.execute(_RENEW, (sessions,))
+    db.execute("DELETE FROM endings WHERE session IN (SELECT value FROM json_each(?))", (sessions,))
+    db.execute(_RENEW, (sessions,))
 
 
 # What was cut short or went wrong after the last turn. A retry is none of these: it says that it went on.

@@ -7,9 +7,9 @@ alone, by place, by activity and by both. What one more turn costs does not depe
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
-import aiosqlite
 import msgspec
 
 from burnd.index import endings, unlogged
@@ -69,80 +69,80 @@ class Rollup:
     def _clear(self) -> None:
         self._turns, self._sessions, self._revised = set(), set(), False
 
-    async def number(
-        self, db: aiosqlite.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
+    def number(
+        self, db: sqlite3.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
     ) -> list[Dimensions]:
         """The numbers that stand in the rows of turns, each given with whether it is open."""
-        return await self._numbering.number(db, turns, names)
+        return self._numbering.number(db, turns, names)
 
-    async def leave(self, db: aiosqlite.Connection, turns: Iterable[int]) -> None:
+    def leave(self, db: sqlite3.Connection, turns: Iterable[int]) -> None:
         """Takes turns out of the sums as they stand. To be called before their rows change in any way."""
         new = set(turns) - self._turns
         if not new:
             return
         if not self._turns:
-            await _prepare(db)
+            _prepare(db)
         self._turns |= new
         numbers = _listed(new)
-        left = await db.execute(_MOVE, (-1, numbers))
+        left = db.execute(_MOVE, (-1, numbers))
         if left.rowcount > 0:
             self._revised = True
-            await db.execute(_TOUCH_PROMPTS, (numbers,))
-            holders = await unlogged.holders(db, numbers)
+            db.execute(_TOUCH_PROMPTS, (numbers,))
+            holders = unlogged.holders(db, numbers)
             self._sessions |= holders
 
     def touch(self, sessions: Iterable[int]) -> None:
         """Something else was said of these sessions: an event, a copy, what a harness counted."""
         self._sessions.update(sessions)
 
-    async def settle(self, db: aiosqlite.Connection) -> None:
+    def settle(self, db: sqlite3.Connection) -> None:
         """Brings everything in step at the end of the transaction."""
         if self._turns:
-            await self._add_turns(db, _listed(self._turns))
+            self._add_turns(db, _listed(self._turns))
         if self._sessions:
             sessions = _listed(self._sessions)
-            if await self._renew_unlogged(db, sessions):
-                await self._add_up(db)
-            await endings.renew(db, sessions)
+            if self._renew_unlogged(db, sessions):
+                self._add_up(db)
+            endings.renew(db, sessions)
         self._clear()
 
-    async def _add_turns(self, db: aiosqlite.Connection, turns: str) -> None:
-        await db.execute(_MOVE, (1, turns))
-        await db.execute(_TOUCH_PROMPTS, (turns,))
-        moved = await db.execute_fetchall("SELECT DISTINCT session FROM temp.moved")
+    def _add_turns(self, db: sqlite3.Connection, turns: str) -> None:
+        db.execute(_MOVE, (1, turns))
+        db.execute(_TOUCH_PROMPTS, (turns,))
+        moved = db.execute("SELECT DISTINCT session FROM temp.moved").fetchall()
         self.touch(row[0] for row in moved)
-        await self._add_up(db)
-        await endings.renew_prompts(db, revised=self._revised)
+        self._add_up(db)
+        endings.renew_prompts(db, revised=self._revised)
 
-    async def _renew_unlogged(self, db: aiosqlite.Connection, sessions: str) -> bool:
-        before, after = await unlogged.renewed(db, sessions, self._numbering)
+    def _renew_unlogged(self, db: sqlite3.Connection, sessions: str) -> bool:
+        before, after = unlogged.renewed(db, sessions, self._numbering)
         if before == after:
             return False
-        await _prepare(db)
-        await db.executemany(_MOVE_UNLOGGED, [(-1, *row) for row in before] + [(1, *row) for row in after])
+        _prepare(db)
+        db.executemany(_MOVE_UNLOGGED, [(-1, *row) for row in before] + [(1, *row) for row in after])
         self._revised = self._revised or bool(before)
         return True
 
-    async def _add_up(self, db: aiosqlite.Connection) -> None:
-        await db.execute(_ADD_UP)
-        await db.execute(_ADD_UP_SESSIONS)
+    def _add_up(self, db: sqlite3.Connection) -> None:
+        db.execute(_ADD_UP)
+        db.execute(_ADD_UP_SESSIONS)
         if self._revised:
-            await db.execute("DELETE FROM sums WHERE n = 0")
-            await db.execute("DELETE FROM session_sums WHERE n = 0")
-        await db.execute("DELETE FROM temp.moved")
+            db.execute("DELETE FROM sums WHERE n = 0")
+            db.execute("DELETE FROM session_sums WHERE n = 0")
+        db.execute("DELETE FROM temp.moved")
 
-    async def anew(self, db: aiosqlite.Connection, report: Report) -> None:
+    def anew(self, db: sqlite3.Connection, report: Report) -> None:
         """Makes all sums again from the turns."""
         for table in ("sums", "session_sums", "prompts", "endings", "unlogged"):
-            await db.execute(f"DELETE FROM {table}")
-        await _prepare(db)
-        ((last,),) = await db.execute_fetchall("SELECT coalesce(max(id), 0) FROM turns")
+            db.execute(f"DELETE FROM {table}")
+        _prepare(db)
+        ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM turns").fetchall()
         for begin in range(1, last + 1, _CHUNK):
-            await self._add_turns(db, _listed(range(begin, min(begin + _CHUNK, last + 1))))
+            self._add_turns(db, _listed(range(begin, min(begin + _CHUNK, last + 1))))
             report(begin, last)
-        found = await db.execute_fetchall("SELECT session FROM turns UNION SELECT session FROM overheads")
+        found = db.execute("SELECT session FROM turns UNION SELECT session FROM overheads").fetchall()
         self.touch(row[0] for row in found)
-        await self.settle(db)
+        self.settle(db)
 
 
 async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], tuple[int, ...]]:
@@ -167,40 +167,43 @@ async def refine(store: IndexStore, report: Report) -> None:
     """Tells contexts apart wherever the store's prices change. To be called by the one writer."""
     prices = store.prices or shipped_prices()
     coarse = await too_coarse(store, prices)
-    async with store.transaction() as db:
+
+    def renumber(db: sqlite3.Connection) -> None:
         for (model, provider), sizes in coarse.items():
-            await _tell_apart(db, model, provider, sizes)
-        await Rollup(prices).anew(db, report)
+            _tell_apart(db, model, provider, sizes)
+        Rollup(prices).anew(db, report)
+
+    await store.transact(renumber)
 
 
-async def _tell_apart(db: aiosqlite.Connection, model: int, provider: int, sizes: tuple[int, ...]) -> None:
+def _tell_apart(db: sqlite3.Connection, model: int, provider: int, sizes: tuple[int, ...]) -> None:
     """Numbers the turns of a model again, by these sizes."""
     names = ",".join(CLASS_COLUMNS)
     olds = list(
-        await db.execute_fetchall(
+        db.execute(
             f"SELECT id, {names} FROM classes WHERE model = ? AND provider = ? AND unlogged = 0",
             (model, provider),
-        )
+        ).fetchall()
     )
     tier = CLASS_COLUMNS.index("tier")
     numbering = Numbering(None)
     for old, *key in olds:
         keys = {size: (*key[:tier], size, *key[tier + 1 :]) for size in (0, *sizes)}
-        numbers = await numbering.classes(db, keys.values())
+        numbers = numbering.classes(db, keys.values())
         # From the largest down, so that each turn ends in the class of the largest size below its own.
         cases = " ".join(f"WHEN {_GROSS} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
-        await db.execute(f"UPDATE turns SET class = CASE {cases} ELSE {numbers[keys[0]]} END WHERE class = ?", (old,))
+        db.execute(f"UPDATE turns SET class = CASE {cases} ELSE {numbers[keys[0]]} END WHERE class = ?", (old,))
     listed = msgspec.json.encode(sizes).decode()
-    await db.execute("UPDATE tiers SET sizes = ? WHERE model = ? AND provider = ?", (listed, model, provider))
+    db.execute("UPDATE tiers SET sizes = ? WHERE model = ? AND provider = ?", (listed, model, provider))
 
 
 def _listed(numbers: Iterable[int]) -> str:
     return msgspec.json.encode(sorted(numbers)).decode()
 
 
-async def _prepare(db: aiosqlite.Connection) -> None:
-    await db.execute(_MOVED)
-    await db.execute(_TOUCHED)
+def _prepare(db: sqlite3.Connection) -> None:
+    db.execute(_MOVED)
+    db.execute(_TOUCHED)
 
 
 _GROSS = "input + cache_read + cache_create_5m + cache_create_1h"

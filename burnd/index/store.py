@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -120,20 +120,19 @@ class IndexStore:
         self._free = anyio.Semaphore(len(readers))
         self._asking = Asking(read_only(path), self._check_open)
 
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
-        """The writer inside a transaction: all of it or nothing, and errors in our own words."""
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Runs work in the writer's thread, inside a transaction: all of it or nothing, and errors in our own words.
+
+        However many statements it takes, it is one trip to that thread, and it is brought to its end.
+        """
         try:
-            await self.writer.execute("BEGIN IMMEDIATE")
-            yield self.writer
-            await self.writer.execute("COMMIT")
-        except BaseException as error:
             with anyio.CancelScope(shield=True):
-                if self.writer.in_transaction:
-                    await self.writer.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise as_index_error(error, self.path) from error
-            raise
+                # aiosqlite has no public word for "this function, in your thread"; its own methods all say it so.
+                run_there: Callable[..., Awaitable[T]] = self.writer._execute
+                done = await run_there(_in_transaction, self.writer._conn, work)
+        except sqlite3.Error as error:
+            raise as_index_error(error, self.path) from error
+        return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query gives, on a connection that can only read."""
@@ -212,13 +211,11 @@ class IndexStore:
 
     async def disown(self) -> None:
         """Says that this index is of no ledger any more: found beside one, it is made anew."""
-        async with self.transaction() as db:
-            await _set_meta(db, {"ledger_anchor": "none"})
+        await self.transact(lambda db: _set_meta(db, {"ledger_anchor": "none"}))
 
     async def seal(self) -> None:
         """Makes the file whole without its log, so that it may be moved; closing alone would not say if it failed."""
-        async with self.transaction() as db:
-            await _set_meta(db, {"closed": "clean"})
+        await self.transact(lambda db: _set_meta(db, {"closed": "clean"}))
         await self.scrub()
 
     async def swap(self, put_in_place: Callable[[], None]) -> None:
@@ -242,8 +239,7 @@ class IndexStore:
                 await self._free.acquire()
             if clean:
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
-                    async with self.transaction() as db:
-                        await _set_meta(db, {"closed": "clean"})
+                    await self.transact(lambda db: _set_meta(db, {"closed": "clean"}))
             async with self._asking.paused():
                 await self._close_connections()
 
@@ -261,14 +257,26 @@ async def select_keyed(fetch: Fetch, sql: str, keys: Iterable[tuple[Any, ...]]) 
 
     SQLite's JSON functions would cut a text at a NUL, and an id may hold one: so values are bound.
     """
-    wanted = list(keys)
     found: list[tuple[Any, ...]] = []
-    for begin in range(0, len(wanted), _KEYS_AT_ONCE):
-        some = wanted[begin : begin + _KEYS_AT_ONCE]
+    for statement, values in _bound(sql, list(keys)):
+        found += await fetch(statement, values)
+    return found
+
+
+def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The same on a connection at hand."""
+    found: list[tuple[Any, ...]] = []
+    for statement, values in _bound(sql, list(keys)):
+        found += db.execute(statement, values)
+    return found
+
+
+def _bound(sql: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for begin in range(0, len(keys), _KEYS_AT_ONCE):
+        some = keys[begin : begin + _KEYS_AT_ONCE]
         marks = "(" + ",".join("?" * len(some[0])) + ")"
         values = "VALUES " + ",".join([marks] * len(some))
-        found += await fetch(sql.format(keys=values), tuple(chain.from_iterable(some)))
-    return found
+        yield sql.format(keys=values), tuple(chain.from_iterable(some))
 
 
 async def open_index(path: Path) -> IndexStore:
@@ -313,7 +321,7 @@ async def _prepare(writer: aiosqlite.Connection) -> None:
         raise IndexDamaged(f"is of version {version}, not {schema.VERSION}", "index")
     else:
         await _check(writer)
-    await _set_meta(writer, {"closed": "no"})
+    await writer.executemany(_SET_META, [("closed", "no")])
 
 
 async def _create(writer: aiosqlite.Connection) -> None:
@@ -340,12 +348,27 @@ async def _open_reader(path: Path) -> aiosqlite.Connection:
     return reader
 
 
-async def set_ledger_end(db: aiosqlite.Connection, end: int, anchor: str) -> None:
-    await _set_meta(db, {"ledger_end": str(end), "ledger_anchor": anchor})
+_SET_META = "INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)"
 
 
-async def _set_meta(db: aiosqlite.Connection, values: dict[str, str]) -> None:
-    await db.executemany("INSERT OR REPLACE INTO meta(key, value) VALUES(?,?)", list(values.items()))
+def set_ledger_end(db: sqlite3.Connection, end: int, anchor: str) -> None:
+    _set_meta(db, {"ledger_end": str(end), "ledger_anchor": anchor})
+
+
+def _set_meta(db: sqlite3.Connection, values: dict[str, str]) -> None:
+    db.executemany(_SET_META, list(values.items()))
+
+
+def _in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        done = work(db)
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    return done
 
 
 def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDamaged:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import aiosqlite
 import msgspec
 
 from burnd.index.dimensions import Numbering
-from burnd.index.store import select_keyed
+from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.records import Overhead
 from burnd.records.times import to_ms
@@ -19,11 +19,11 @@ Row = tuple[Any, ...]
 _LONG_CONTEXT = "[1m]"  # the same model; a log names it with and without
 
 
-async def write(db: aiosqlite.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
+def write(db: sqlite3.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
     """Keeps the newest word of each (session, source)."""
     if not said:
         return
-    await db.executemany(
+    db.executemany(
         "DELETE FROM overheads WHERE session = ? AND source = ?", [(session, source) for session, source, _ in said]
     )
     rows = [
@@ -31,45 +31,45 @@ async def write(db: aiosqlite.Connection, said: Sequence[tuple[int, int, Overhea
         for session, source, overhead in said
         for model, usage in overhead.models.items()
     ]
-    await db.executemany("INSERT OR REPLACE INTO overheads VALUES(?,?,?,?,?,?,?,?,?,?)", rows)
+    db.executemany("INSERT OR REPLACE INTO overheads VALUES(?,?,?,?,?,?,?,?,?,?)", rows)
 
 
-async def holders(db: aiosqlite.Connection, turns: str) -> set[int]:
+def holders(db: sqlite3.Connection, turns: str) -> set[int]:
     """The sessions that hold copies of these turns; `turns` is a JSON array of numbers."""
-    found = await db.execute_fetchall(
+    found = db.execute(
         "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source "
         "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM overheads)",
         (turns,),
-    )
+    ).fetchall()
     # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
     begins = [msgspec.json.encode(tuple(row)).decode()[:-1] + "," for row in found]
     sql = (
         "WITH w(low, high) AS ({keys}) SELECT f.session FROM w "
         "CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high"
     )
-    held = await select_keyed(db.execute_fetchall, sql, [(begin, begin + "\U0010ffff") for begin in begins])
+    held = keyed(db, sql, [(begin, begin + "\U0010ffff") for begin in begins])
     return {row[0] for row in held}
 
 
-async def renewed(db: aiosqlite.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
+def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
     """Works these sessions out again; returns the rows that stood before and those that stand now."""
-    said = await _said(db, sessions)
+    said = _said(db, sessions)
     where = "WHERE session IN (SELECT value FROM json_each(?))"
-    before = [tuple(row) for row in await db.execute_fetchall(f"SELECT * FROM unlogged {where}", (sessions,))]
+    before = [tuple(row) for row in db.execute(f"SELECT * FROM unlogged {where}", (sessions,)).fetchall()]
     after: list[Row] = []
     for session, by_model in said.items():
-        used = await _logged(db, session)
-        place = await _place(db, session, numbering)
+        used = _logged(db, session)
+        place = _place(db, session, numbering)
         for (source, model, name), (ts, tokens) in by_model.items():
             beyond = excess(tokens, used[_plain(name)])
             if any(beyond):
                 key = (source, model, 0, 0, 0, 0, 1)
-                number = (await numbering.classes(db, [key]))[key]
+                number = (numbering.classes(db, [key]))[key]
                 after.append((session, number, ts, place, *beyond))
     after.sort()
     if before != after:
-        await db.execute(f"DELETE FROM unlogged {where}", (sessions,))
-        await db.executemany("INSERT INTO unlogged VALUES(?,?,?,?,?,?,?,?,?,?)", after)
+        db.execute(f"DELETE FROM unlogged {where}", (sessions,))
+        db.executemany("INSERT INTO unlogged VALUES(?,?,?,?,?,?,?,?,?,?)", after)
     return before, after
 
 
@@ -97,39 +97,39 @@ def _writes(tokens: Tokens) -> int:
     return tokens.cache_create_5m + tokens.cache_create_1h
 
 
-async def _said(db: aiosqlite.Connection, sessions: str) -> dict[int, dict[tuple[int, int, str], tuple[int, Tokens]]]:
-    rows = await db.execute_fetchall(
+def _said(db: sqlite3.Connection, sessions: str) -> dict[int, dict[tuple[int, int, str], tuple[int, Tokens]]]:
+    rows = db.execute(
         "SELECT o.session, o.source, o.model, n.name, o.ts, o.input, o.output, o.reasoning, o.cache_read, "
         "o.cache_create_5m, o.cache_create_1h FROM overheads o JOIN names n ON n.id = o.model "
         "WHERE o.session IN (SELECT value FROM json_each(?)) ORDER BY o.session, o.source, o.model",
         (sessions,),
-    )
+    ).fetchall()
     said: defaultdict[int, dict[tuple[int, int, str], tuple[int, Tokens]]] = defaultdict(dict)
     for session, source, model, name, ts, *tokens in rows:
         said[session][source, model, name] = (ts, Tokens(*tokens))
     return said
 
 
-async def _logged(db: aiosqlite.Connection, session: int) -> defaultdict[str, Tokens]:
+def _logged(db: sqlite3.Connection, session: int) -> defaultdict[str, Tokens]:
     """The tokens of a session's own turns and of the messages it holds copies of, by model."""
     used: defaultdict[str, Tokens] = defaultdict(Tokens)
-    own = await db.execute_fetchall(_OWN, (session,))
-    for name, *tokens in (*own, *await _copied(db, session)):
+    own = db.execute(_OWN, (session,)).fetchall()
+    for name, *tokens in (*own, *_copied(db, session)):
         used[_plain(name)] = Tokens(*(a + b for a, b in zip(used[_plain(name)], tokens, strict=True)))
     return used
 
 
-async def _copied(db: aiosqlite.Connection, session: int) -> Iterable[Sequence[Any]]:
-    facts = await db.execute_fetchall("SELECT key FROM facts WHERE session = ? AND kind = 'copy'", (session,))
+def _copied(db: sqlite3.Connection, session: int) -> Iterable[Sequence[Any]]:
+    facts = db.execute("SELECT key FROM facts WHERE session = ? AND kind = 'copy'", (session,)).fetchall()
     messages = {tuple(msgspec.json.decode(row[0], type=list[str])[:2]) for row in facts}
-    return await select_keyed(db.execute_fetchall, _COPIED, [(*message, session) for message in sorted(messages)])
+    return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])
 
 
-async def _place(db: aiosqlite.Connection, session: int, numbering: Numbering) -> int:
-    ((project, key),) = await db.execute_fetchall(
+def _place(db: sqlite3.Connection, session: int, numbering: Numbering) -> int:
+    ((project, key),) = db.execute(
         "SELECT coalesce(project, 0), coalesce(project_key, 0) FROM sessions WHERE id = ?", (session,)
-    )
-    return await numbering.place(db, (project, key))
+    ).fetchall()
+    return numbering.place(db, (project, key))
 
 
 def _plain(model: str) -> str:

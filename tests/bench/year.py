@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,8 +51,7 @@ async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
             batch = []
     await _write(store, applier, batch, made)
     await _stamp(store, rng)
-    async with store.transaction() as db:
-        await Rollup(None).anew(db, no_progress)
+    await store.transact(lambda db: Rollup(None).anew(db, no_progress))
     return store
 
 
@@ -121,25 +121,26 @@ def _pause(rng: random.Random) -> float:
 
 async def _write(store: IndexStore, applier: Applier, turns: list[Turn], made: int) -> int:
     """Turns and sessions as `index/apply` writes them, without what it does turn by turn."""
-    async with store.transaction() as db:
+
+    def write(db: sqlite3.Connection) -> None:
         names = applier._names
         texts = {text for turn in turns for text in rows.turn_names(turn) if text is not None} - names.keys()
         for text in sorted(texts):
             names[text] = len(names) + 1
-        await db.executemany("INSERT INTO names VALUES(?,?)", [(names[text], text) for text in sorted(texts)])
+        db.executemany("INSERT INTO names VALUES(?,?)", [(names[text], text) for text in sorted(texts)])
         numbers = applier._sessions
         for session in sorted({turn.session_id for turn in turns} - numbers.keys()):
             numbers[session] = len(numbers) + 1
-        numbered = await applier._rollup.number(db, [(turn, False) for turn in turns], names)
+        numbered = applier._rollup.number(db, [(turn, False) for turn in turns], names)
         known = applier._name
         written = []
         for n, (turn, dimensions) in enumerate(zip(turns, numbered, strict=True), made + 1):
             row = rows.turn_row(turn, n, numbers[turn.session_id], known)
             written.append((*row, False, 1, n * 7919, n * 900, 900, *dimensions))
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
-        await db.executemany(f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", written)
+        db.executemany(f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", written)
         first = {turn.session_id: turn for turn in reversed(turns)}
-        await db.executemany(
+        db.executemany(
             "INSERT OR IGNORE INTO sessions(id, session_id, source, project, project_key, created_at) "
             "VALUES(?,?,?,?,?,?)",
             [
@@ -147,6 +148,8 @@ async def _write(store: IndexStore, applier: Applier, turns: list[Turn], made: i
                 for s, t in sorted(first.items())
             ],
         )
+
+    await store.transact(write)
     return made + len(turns)
 
 
@@ -164,12 +167,15 @@ async def _stamp(store: IndexStore, rng: random.Random) -> None:
         if rng.random() < 0.01:
             ((message,),) = await store.rows("SELECT message_id FROM turns WHERE session = ? LIMIT 1", (number,))
             made.append(stamp(5, message=message, persona="reviewer"))
-    async with store.transaction() as db:
-        await db.executemany(
+
+    def write(db: sqlite3.Connection) -> None:
+        db.executemany(
             "INSERT INTO stamps VALUES(?,?,?,?,?,?,?)", [rows.stamp_row(s, n) for n, s in enumerate(made, 1)]
         )
-        await db.executemany("INSERT OR REPLACE INTO session_tags VALUES(?,?,?,?,?)", _of(made, rows.session_tag_rows))
-        await db.executemany("INSERT INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", _of(made, rows.narrow_tag_rows))
+        db.executemany("INSERT OR REPLACE INTO session_tags VALUES(?,?,?,?,?)", _of(made, rows.session_tag_rows))
+        db.executemany("INSERT INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", _of(made, rows.narrow_tag_rows))
+
+    await store.transact(write)
 
 
 async def _narrow(store: IndexStore, number: int, name: str) -> Any:
