@@ -4,11 +4,14 @@ BurnctlError                    a sentence, and a hint: what to do about it     
 ├── Usage                       the command line cannot be understood                exit 2
 ├── NotRunning                  nobody answers at the socket                         exit 3
 ├── VersionMismatch             burnd speaks another version of the protocol         exit 4
-└── Failed                      burnd answered with an error: code, name, sentence   exit 1
+└── Failed                      burnd answered with an error: code, name, sentence   exit 1,
+    │                           or 2 when it could make no sense of what was asked
     └── NoAnswer                it took the question and then said nothing           exit 1
 """
 
 from __future__ import annotations
+
+from burnd import protocol
 
 OK, FAILED, USAGE, NOT_RUNNING, VERSION_MISMATCH = 0, 1, 2, 3, 4
 INTERRUPTED, BROKEN_PIPE = 130, 141  # what a shell reports for SIGINT and SIGPIPE
@@ -57,6 +60,8 @@ class Failed(BurnctlError):
 
     def __init__(self, code: int, message: str, hint: str = "", name: str = "") -> None:
         self.code, self.name = code, name
+        if code == protocol.BAD_PARAMS:
+            self.exit_code = USAGE
         super().__init__(message, hint)
 
 

@@ -83,7 +83,10 @@ def _priced(answer: dict[str, Any], screen: Screen) -> str:
 
     found = answer["found"]
     columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
-    rows = [[_over(tier["over"]), *(_rate(tier[kind]) for kind, _ in _KINDS)] for tier in answer["tiers"]]
+    sizes = _sizes([tier["over"] for tier in answer["tiers"]])
+    rows = [
+        [size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, answer["tiers"], strict=True)
+    ]
     lines = [f"{_name(answer, screen)} is priced as {found['provider']} {found['model']}, {_from(found)}."]
     if found["retiredAfter"]:
         lines.append(f"It is not sold any more; its last price, seen on {found['retiredAfter']}, still counts.")
@@ -118,12 +121,17 @@ def _from(found: dict[str, Any]) -> str:
     return f"by your own list{day}" if found["list"] == "yours" else f"by the list shipped with burnd{day}"
 
 
-def _over(tokens: int) -> str:
-    return f"over {tokens:,}" if tokens else "any size"
+def _sizes(thresholds: list[int]) -> list[str]:
+    """Which contexts each row is about; the first threshold is none."""
+    if len(thresholds) == 1:
+        return ["any size"]
+    return [f"up to {thresholds[1]:,}", *(f"over {tokens:,}" for tokens in thresholds[1:])]
 
 
 def _rate(usd: float) -> str:
-    return f"${usd:.7f}".rstrip("0").rstrip(".")
+    """`$15`, `$2.50`, `$0.125`: cents where there are any, and more digits where they say more."""
+    whole, _, rest = f"{usd:.7f}".rstrip("0").partition(".")
+    return f"${whole}.{rest:0<2}" if rest else f"${whole}"
 
 
 def _wrapped(line: str, screen: Screen) -> str:

@@ -46,24 +46,24 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
         *([Column("quota", "right", drop=1)] if with_quota else []),
     ]
     rows: list[list[object]] = []
-    by_place = {(cell["category"], str(cell["model"])): cell for cell in answer["cells"]}
+    by_place = {(cell["category"], cell["model"]): cell for cell in answer["cells"]}
     for category in answer["categories"]:
         title = category
         for model in answer["models"]:
-            cell = by_place[category, str(model)]
+            cell = by_place[category, model]
             rows.append(_row(title, model, cell, with_quota=with_quota, with_what_if=with_what_if))
             title = ""
     return table(columns, rows, screen)
 
 
-def _row(title: str, model: object, cell: dict[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
+def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
     few = "~" if cell["insufficientSample"] else ""
     few_prompts = "~" if cell["insufficientPrompts"] else ""
     interval = cell["oneShotInterval"]
     retries = cell["medianRetries"]
     return [
         title,
-        str(model) if model is not None else "(none)",
+        _name(model),
         few + number(cell["turns"]) if cell["turns"] else NOTHING,
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
@@ -75,13 +75,20 @@ def _row(title: str, model: object, cell: dict[str, Any], *, with_quota: bool, w
     ]
 
 
+def _name(model: str | None) -> str:
+    return "(none)" if model is None else model
+
+
 def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
     notes = []
     if any(cell["insufficientSample"] or cell["insufficientPrompts"] for cell in cells):
         notes.append(f"~ rests on fewer than {answer['minSample']} turns or prompts.")
     for one in answer["coverage"]:
+        if not one["turns"]:
+            notes.append(f"{_name(one['model'])}: no turns.")
+            continue
         kinds = "1 activity" if one["categories"] == 1 else f"{one['categories']} activities"
-        told = f"{one['model'] or '(none)'}: {number(one['turns'])} turns in {kinds}, "
+        told = f"{_name(one['model'])}: {number(one['turns'])} turns in {kinds}, "
         told += f"{one['sufficientCategories']} of them with enough to judge by"
         if one["pricedTurns"] < one["turns"]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"

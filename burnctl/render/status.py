@@ -102,7 +102,7 @@ def _kept(answer: Answer, screen: Screen) -> str:
     rows = [("ledger", _ledger(answer.get("ledger") or {}), size((answer.get("ledger") or {}).get("bytes")))]
     content, index = answer.get("content") or {}, answer.get("index") or {}
     kept = content.get("sidecars")
-    sessions = f", {_count(kept)} {'session' if kept == 1 else 'sessions'} kept" if kept else ""
+    sessions = f", {_counted(kept, 'session')} kept" if kept else ""
     rows.append(("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))))
     rows.append(("index", str(index.get("state", "?")), size(index.get("bytes"))))
     disk, prices = answer.get("disk") or {}, answer.get("prices") or {}
@@ -116,18 +116,22 @@ def _kept(answer: Answer, screen: Screen) -> str:
 
 
 def _ledger(ledger: Answer) -> str:
-    said = [f"{_count(ledger.get('turns'))} turns"]
+    said = [_counted(ledger.get("turns"), "turn")]
     if ledger.get("openTurns"):
         said[0] += f" and {_count(ledger['openTurns'])} open"
     if ledger.get("sessions") is not None:
-        said.append(f"{_count(ledger['sessions'])} sessions")
+        said.append(_counted(ledger["sessions"], "session"))
     if ledger.get("stamps"):
-        said.append(f"{_count(ledger['stamps'])} stamps")
+        said.append(_counted(ledger["stamps"], "stamp"))
     return ", ".join(said)
 
 
 def _count(count: int | None) -> str:
     return "?" if count is None else f"{count:,}"
+
+
+def _counted(count: int | None, what: str) -> str:
+    return f"{_count(count)} {what}" if count == 1 else f"{_count(count)} {what}s"
 
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:

@@ -133,9 +133,9 @@ def _notes(answer: dict[str, Any]) -> list[str]:
         ended = answer["quality"]["sessions"]
         notes.append("Sessions: " + ", ".join(f"{number(count)} {outcome}" for outcome, count in ended.items()) + ".")
     if totals["openTurns"]:
-        notes.append(f"{_OPEN} {_turns(totals['openTurns'])} still open: what they used may grow.")
+        notes.append(f"{_OPEN} {_turns(totals['openTurns'])} still open and may yet use more.")
     if totals["partialTurns"]:
-        notes.append(f"{_turns(totals['partialTurns'])} cut short in the log: their output is a lower bound.")
+        notes.append(f"{_turns(totals['partialTurns'])} cut short in the log, which tells a lower bound only.")
     if totals["emptyTurns"]:
         notes.append(f"{_turns(totals['emptyTurns'])} without any usage (failed or aborted) beside these.")
     if totals["unpricedTurns"]:
@@ -183,7 +183,8 @@ def _every_day(series: list[dict[str, Any]]) -> list[tuple[str, float | None]]:
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with one value a column, and the total last, for a spreadsheet."""
-    rows = [*answer["rows"], {"key": "total", "share": None, **answer["totals"]}]
+    total = {"key": "total", "share": None, **answer["totals"]}
+    rows = [*answer["rows"], total | ({"quality": answer["quality"]} if "quality" in answer else {})]
     return [
         {
             "key": row["key"],
@@ -192,6 +193,13 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
             "costUsd": row["costUsd"],
             "cacheHitRate": row["cacheHitRate"],
             "share": row["share"],
+            **(_flat_quality(row["quality"]) if "quality" in answer else {}),
         }
         for row in rows
     ]
+
+
+def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:
+    low, high = quality["oneShotInterval"] or (None, None)
+    rates = {name: quality[name] for name in ("editPrompts", "oneShotPrompts", "oneShotRate")}
+    return {**rates, "oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}

@@ -179,6 +179,13 @@ def fetch(address: str = ADDRESS) -> bytes:
     return text
 
 
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise BurndError(f"cannot be read: {error.strerror}", file) from error
+
+
 def _unreachable(address: str, what: str) -> BurndError:
     remedy = "nothing was changed; try again, or download it elsewhere and use: burnctl pricing update --from FILE"
     return BurndError(what, address, remedy)
@@ -201,7 +208,7 @@ def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        text = fetch() if options.file is None else Path(options.file).read_bytes()
+        text = fetch() if options.file is None else _read(options.file)
         for line in update(find_home().prices, text, options.file or ADDRESS, time.strftime("%Y-%m-%d")):
             print(line)  # noqa: T201 - a command
     except (BurndError, ValueError, OSError) as error:

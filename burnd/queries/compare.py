@@ -18,7 +18,7 @@ from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import PROMPTS, By
 from burnd.queries.tally import Tally
-from burnd.queries.view import Missing, Refusal, View
+from burnd.queries.view import Missing, Mistaken, View
 
 BY = ("model", "source")
 MIN_SAMPLE = 5
@@ -78,7 +78,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     """The answer of the method `compare`."""
     dimensions.check(params.by, BY)
     if params.min_sample < 1:
-        raise Refusal("the smallest sample is at least 1")
+        raise Mistaken("the smallest sample is at least 1")
     target = _target(view, params.what_if)
     chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
     dimension = dimensions.dimension(view, params.by, chosen.selection)

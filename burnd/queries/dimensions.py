@@ -11,7 +11,7 @@ from burnd.queries.kinds import Kind
 from burnd.queries.periods import day_name, hour_name
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
-from burnd.queries.view import Refusal, View
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 NAMES = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "agent", "source")
@@ -50,7 +50,7 @@ def tag_keys(by: str) -> tuple[str, ...]:
 
 def check(by: str, names: Sequence[str] = NAMES) -> None:
     if by not in names and not (by.startswith(TAG) and by != TAG):
-        raise Refusal(f"nothing can be divided by {by[:40]!r}", f"one of: {', '.join(names)}, tag:KEY")
+        raise Mistaken(f"nothing can be divided by {by[:40]!r}", f"one of: {', '.join(names)}, tag:KEY")
 
 
 def dimension(view: View, by: str, selection: Selection) -> Dimension:

@@ -14,7 +14,7 @@ from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection, grouped
 from burnd.queries.tags import stamped
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.view import Mistaken, Params, View
 from burnd.records.times import to_iso
 
 AGENT, PARENT_AGENT = "agentId", "parentAgentId"
@@ -54,7 +54,7 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chos
     begin = moment(filters.since, view.now, zone) if filters.since is not None else None
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
     if begin is not None and end is not None and begin >= end:
-        raise Refusal("the time ends before it begins", f"since is {to_iso(begin)}, until is {to_iso(end)}")
+        raise Mistaken("the time ends before it begins", f"since is {to_iso(begin)}, until is {to_iso(end)}")
     kinds = kinds_of(view)
     selection = Selection(
         begin=begin,
@@ -84,7 +84,7 @@ def _activity(view: View, label: str) -> frozenset[int]:
     if label == UNLABELLED:
         return frozenset((NO_ACTIVITY,))
     if label not in LABELS:
-        raise Refusal(f"{label[:40]!r} is no activity", f"one of: {', '.join(LABELS)}, {UNLABELLED}")
+        raise Mistaken(f"{label[:40]!r} is no activity", f"one of: {', '.join(LABELS)}, {UNLABELLED}")
     return frozenset(row[0] for row in view.rows("SELECT id FROM names WHERE name = ?", (label,)))
 
 

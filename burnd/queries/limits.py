@@ -13,6 +13,8 @@ import msgspec
 from burnd import protocol
 from burnd.budget import standings
 from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
+from burnd.queries import naming
+from burnd.queries.kinds import kinds_of
 from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported, windows
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
@@ -20,7 +22,7 @@ from burnd.queries.view import Params, View
 from burnd.records.times import to_iso
 
 _HOUR_MS = 3_600_000
-_SHORTEST_PACE_MS = 15 * 60_000  # a minute's work says nothing about hours
+_SHORTEST_PACE = 20  # a pace is taken over a twentieth of its window at least: a minute says nothing about hours
 _MOST_READINGS = 500
 
 
@@ -41,6 +43,7 @@ class Reading(NamedTuple):
 
 def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
     """Windows of five hours and of seven days, with what was recorded of the account beside what the ledger counted."""
+    naming.by_source(kinds_of(view), params.source)
     plan = _Plan(view, params.source)
     found = [standing.answer() for standing in standings(view, budgets or {})]
     return {
@@ -139,7 +142,7 @@ class _Plan:
         used = self._spending.within(window.begin, window.end)
         own = _about(window, self._readings[name])
         first = self._first_turn(window.begin) if used.turns else None
-        hours = None if first is None else max(now - first, _SHORTEST_PACE_MS) / _HOUR_MS
+        hours = None if first is None else max(now - first, _shortest_pace(window)) / _HOUR_MS
         left = (window.end - now) / _HOUR_MS
         return {
             **_shape(window, used, own),
@@ -150,6 +153,10 @@ class _Plan:
             "quota": _told(_peak(own)) | _quota_pace(window, _peak(own)) if own else None,
             "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in own[-_MOST_READINGS:]],
         }
+
+
+def _shortest_pace(window: Window) -> int:
+    return (window.end - window.begin) // _SHORTEST_PACE
 
 
 def _shape(window: Window, used: Tally, own: list[Reading]) -> dict[str, Any]:
@@ -188,7 +195,7 @@ def _peak(own: list[Reading]) -> Reading:
 
 def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
     """Where the quota stands at the window's end, and when it runs out if that is before."""
-    elapsed = max(peak.ts - window.begin, _SHORTEST_PACE_MS)
+    elapsed = max(peak.ts - window.begin, _shortest_pace(window))
     rate = peak.percent / elapsed
     at_end = peak.percent + rate * max(window.end - peak.ts, 0)
     full = peak.ts + (100 - peak.percent) / rate if rate > 0 and peak.percent < 100 else None

@@ -10,7 +10,7 @@ from typing import get_args
 
 from burnd.projects import canonical_remote, remote_of
 from burnd.queries.kinds import Kind, Kinds, shown_model
-from burnd.queries.view import Missing, Refusal, View
+from burnd.queries.view import Missing, Mistaken, Refusal, View
 from burnd.records.turn import Source
 
 _SHOWN = 8
@@ -32,7 +32,7 @@ def sessions(view: View, given: str) -> frozenset[int]:
 
 def _by_beginning(view: View, given: str) -> list[tuple[int, ...]]:
     if not given:
-        raise Refusal("a session's id must not be empty", "burnctl sessions lists them")
+        raise Mistaken("a session's id must not be empty", "burnctl sessions lists them")
     found = view.rows(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1))
     if not found:
         raise Missing(f"no session is or begins with {given[:80]!r}", "burnctl sessions lists them")
@@ -44,7 +44,7 @@ def _by_beginning(view: View, given: str) -> list[tuple[int, ...]]:
 
 def by_source(kinds: Kinds, given: str) -> frozenset[int]:
     if given not in _SOURCES and not any(kind.source == given for kind in kinds):
-        raise Refusal(f"{given[:40]!r} is no source", f"one of: {', '.join(_SOURCES)}")
+        raise Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(_SOURCES)}")
     return _those(kinds, lambda kind: kind.source == given)
 
 
@@ -60,7 +60,7 @@ def by_model(view: View, kinds: Kinds, given: str | list[str]) -> frozenset[int]
     texts = given.split(",") if isinstance(given, str) else given
     names = [name for text in texts if (name := text.strip())]
     if not names:
-        raise Refusal("a model's name must not be empty")
+        raise Mistaken("a model's name must not be empty")
     return frozenset().union(*(_one_model(view, kinds, name) for name in names))
 
 
@@ -107,7 +107,7 @@ def places(view: View, given: str) -> frozenset[int] | None:
     None where that is every place there is.
     """
     if not given.strip() or len(given) > _LONGEST:
-        raise Refusal("a project is a folder or a remote like github.com/me/it")
+        raise Mistaken("a project is a folder or a remote like github.com/me/it")
     known = view.rows(_PLACES)
     folder = os.path.expanduser(given)
     found = _by_folder(os.path.normpath(folder), known) if os.path.isabs(folder) else _by_name(given, known)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from burnd.queries.view import Refusal
+from burnd.queries.view import Mistaken
 from burnd.records.times import EARLIEST_MS, LATEST_MS, to_ms
 
 DAY_MS = 86_400_000
@@ -45,12 +45,12 @@ def zone_of(given: str | int | None) -> tzinfo:
         return ZoneInfo(given)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         hint = "use a name like Europe/Berlin, an offset like +05:45, or minutes east of UTC"
-        raise Refusal(f"{given[:60]!r} is no time zone", hint) from None
+        raise Mistaken(f"{given[:60]!r} is no time zone", hint) from None
 
 
 def _fixed(minutes: int, given: str) -> tzinfo:
     if abs(minutes) > _LARGEST_OFFSET_MIN:
-        raise Refusal(f"{given!r} is no time zone", "an offset is less than a day")
+        raise Mistaken(f"{given!r} is no time zone", "an offset is less than a day")
     return timezone(timedelta(minutes=minutes))
 
 
@@ -71,7 +71,7 @@ def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) ->
             return _midnight(datetime.fromisoformat(text).toordinal() + is_end, zone)
         return _instant(datetime.fromisoformat(text), zone)
     except ValueError:
-        raise Refusal(f"{text[:60]!r} is no time", _FORMS) from None
+        raise Mistaken(f"{text[:60]!r} is no time", _FORMS) from None
 
 
 def _instant(when: datetime, zone: tzinfo) -> int:

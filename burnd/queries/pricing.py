@@ -7,7 +7,7 @@ from typing import Any
 from burnd import protocol
 from burnd.pricing import SEARCH_UNITS, Price, PriceTable, Rates, usd, usd_per_million
 from burnd.pricing.names import LOCAL_PROVIDERS
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.view import Mistaken, Params, View
 
 
 class PricingParams(Params, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class PricingParams(Params, frozen=True, kw_only=True):
 def show(view: View, params: PricingParams) -> dict[str, Any]:
     """The price that turns of this model are counted at; `priced` is false when there is none."""
     if not params.model.strip():
-        raise Refusal("a model's name must not be empty")
+        raise Mistaken("a model's name must not be empty")
     prices = view.prices
     price = prices.find(params.model, params.provider)
     answer = {

@@ -15,7 +15,7 @@ from burnd.queries.quality import Quality, qualities
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import Row
 from burnd.queries.tally import Tally, usage
-from burnd.queries.view import Refusal, View
+from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
 MOST_ROWS = 10_000
@@ -47,9 +47,9 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     """The answer of the method `summary`."""
     dimensions.check(params.by)
     if params.tree and params.by != "agent":
-        raise Refusal("only agents form a tree", "use by agent with tree")
+        raise Mistaken("only agents form a tree", "use by agent with tree")
     if not 0 < params.limit <= MOST_ROWS:
-        raise Refusal(f"limit is from 1 to {MOST_ROWS}")
+        raise Mistaken(f"limit is from 1 to {MOST_ROWS}")
     chosen = choose(view, params, dimensions.tag_keys(params.by))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)

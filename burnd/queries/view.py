@@ -28,6 +28,10 @@ class Refusal(ValueError):
         super().__init__(what)
 
 
+class Mistaken(Refusal):
+    """Raised when a value means nothing here, whatever is recorded: the question itself is wrong."""
+
+
 class Missing(Refusal):
     """Raised when what was asked for by name is not there."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnd import protocol
 from burnd.errors import BurndError, IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.queries.view import Missing, Refusal
+from burnd.queries.view import Missing, Mistaken, Refusal
 from burnd.server.rpc import Fault
 
 
@@ -14,8 +14,7 @@ def fault_of(error: Exception) -> Fault | None:
     if isinstance(error, Fault):
         return error
     if isinstance(error, Refusal):
-        code = protocol.NOT_FOUND if isinstance(error, Missing) else protocol.REFUSED
-        return Fault(code, str(error), error.hint)
+        return Fault(_code_of(error), str(error), error.hint)
     if isinstance(error, TimeoutError | TookTooLong):
         return Fault(
             protocol.TOO_LONG, "it took too long and was stopped", "ask for less, or try again when it is quiet"
@@ -30,6 +29,12 @@ def fault_of(error: Exception) -> Fault | None:
         code = protocol.NOT_NOW if isinstance(error, NotNow) else protocol.FAILED
         return Fault(code, ": ".join(filter(None, (error.thing, error.what))), error.remedy)
     return None
+
+
+def _code_of(refusal: Refusal) -> int:
+    if isinstance(refusal, Missing):
+        return protocol.NOT_FOUND
+    return protocol.BAD_PARAMS if isinstance(refusal, Mistaken) else protocol.REFUSED
 
 
 UNFORESEEN = Fault(protocol.FAILED, "burnd failed inside while answering", "its log names the place; please report it")

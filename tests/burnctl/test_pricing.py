@@ -37,7 +37,7 @@ def test_a_price(home: Home) -> None:
         "",
         "USD per million tokens:",
         "  context   input  output  reasoning  cache read  5-min write  1-hour write",
-        "  any size     $3     $15        $15        $0.3        $3.75            $6",
+        "  any size     $3     $15        $15       $0.30        $3.75            $6",
         "",
         "Fast mode costs twice that. A web search costs $0.01.",
     ]
@@ -45,7 +45,7 @@ def test_a_price(home: Home) -> None:
 
 def test_tiers_and_retirement(home: Home) -> None:
     tiers = [line.split()[0:3] for line in shown(home, "gemini-2.5-pro").splitlines() if line.startswith("  ")]
-    assert tiers[1:] == [["any", "size", "$1.25"], ["over", "200,000", "$2.5"]]
+    assert tiers[1:] == [["up", "to", "200,000"], ["over", "200,000", "$2.50"]]
     assert "not sold any more; its last price, seen on 2026-06-09" in shown(home, "claude-3-opus-20240229")
 
 
@@ -96,6 +96,14 @@ def test_a_bad_list_is_refused_and_nothing_changed(home: Home, folder: Path) -> 
     assert (done.returncode, done.stdout) == (1, "")
     assert "is not JSON" in done.stderr
     assert not home.prices.exists()
+
+
+def test_a_list_that_is_not_there(home: Home) -> None:
+    done = run(home, "pricing", "update", "--from", "no-such-file.json")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "burnctl: no-such-file.json: cannot be read: No such file or directory\n",
+    )
 
 
 def test_no_action_is_a_mistake_of_usage(home: Home) -> None:

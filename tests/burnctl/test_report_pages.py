@@ -157,6 +157,16 @@ def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> Non
     assert "gpt-5: 9 turns in 1 activity, 1 of them with enough to judge by; 1 without a" in shown
 
 
+def test_no_stamp_is_not_a_stamp_called_none() -> None:
+    """A value that is spelled like nothing has a row of its own; who has no turns at all is said to have none."""
+    said = compared(cell(None, "coding", 7), cell("None", "coding", 8), by="tag:persona")
+    said["coverage"][1] |= {"turns": 0}
+    shown = compare.shown(said, Screen(80)).splitlines()
+    assert shown[1].split()[1:3] == ["(none)", "7"]
+    assert shown[2].split()[:2] == ["None", "8"]
+    assert "None: no turns." in shown
+
+
 def test_what_if_is_labelled_where_it_is_shown() -> None:
     what_if = {"model": f"other{EVIL}", "costUsd": 1.0, "actualUsd": 2.0, "note": "arithmetic, not a prediction"}
     said = compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5, whatIfCostUsd=4.5), whatIf=what_if)

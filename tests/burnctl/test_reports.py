@@ -18,12 +18,14 @@ import pytest
 
 from burnctl.demo.machine import Machine
 from burnctl.render.text import width_of
+from tests.burnctl.watch import Watch
 
 
 class Desk:
     """A person at the demo's machine."""
 
     def __init__(self, machine: Machine) -> None:
+        self.home = machine.environment["RELAYBURN_HOME"]
         self._environment = {"PATH": os.environ["PATH"], "CI": "1", "TZ": "UTC", **machine.environment}
 
     def run(self, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
@@ -111,6 +113,10 @@ def test_charts_csv_and_quality(desk: Desk) -> None:
     assert rows[-1]["key"] == "total"
     assert sum(int(row["turns"]) for row in rows[:-1]) == int(rows[-1]["turns"])
     assert "one-shot" in desk.run("summary", "--quality").stdout
+    judged = list(csv.DictReader(io.StringIO(desk.run("summary", "--quality", "--csv").stdout)))
+    told = desk.json("summary", "--quality")["quality"]
+    assert int(judged[-1]["completed"]) == told["sessions"]["completed"] > 0
+    assert float(judged[-1]["oneShotRate"]) == told["oneShotRate"]
 
 
 def test_compare(desk: Desk) -> None:
@@ -137,10 +143,14 @@ def test_compare(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("summary", "--by", "colour"), 1, "colour"),
-        (("summary", "--since", "yesteryear"), 1, "yesteryear"),
+        (("summary", "--by", "colour"), 2, "colour"),
+        (("summary", "--since", "yesteryear"), 2, "yesteryear"),
         (("summary", "--tag", "nokey"), 2, "KEY=VALUE"),
-        (("summary", "--tree"), 1, "agent"),
+        (("summary", "--tree"), 2, "agent"),
+        (("summary", "--source", "nobody"), 2, "nobody"),
+        (("summary", "--activity", "idling"), 2, "idling"),
+        (("summary", "--since", "1d", "--until", "2d"), 2, "ends before it begins"),
+        (("limits", "--source", "nobody"), 2, "nobody"),
         (("summary", "--session", "zzz"), 1, "zzz"),
         (("summary", "--limit", "0"), 2, "number"),
         (("compare", "--what-if", "no-such-model"), 1, "no-such-model"),
@@ -153,3 +163,29 @@ def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], c
     assert done.returncode == code, done.stdout + done.stderr
     assert said in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+REPORTS = [
+    *(("summary", "--by", by, "--quality") for by in GROUPS),
+    ("summary", "--by", "agent", "--tree", "--chart"),
+    ("summary", "--tag", "persona=senior", "--since", "30d"),
+    ("compare", "--what-if", "claude-haiku-4-5"),
+    ("compare", "--by", "tag:persona"),
+    ("limits",),
+    ("statusline",),
+    ("export", "--format", "csv"),
+]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs inotify")
+def test_no_report_reads_content(desk: Desk) -> None:
+    """I5: the kernel sees nobody open or read a file below content/ while any report runs, and sees who does."""
+    session = desk.json("sessions")["sessions"][0]["sessionId"]
+    with Watch(Path(desk.home) / "content") as content:
+        content.wait_for_quiet()
+        for report in REPORTS:
+            done = desk.run(*report)
+            assert (done.returncode, done.stderr) == (0, ""), report
+            assert content.seen() == [], report
+        assert desk.run("show", session).returncode == 0
+        assert content.seen()

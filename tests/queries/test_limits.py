@@ -68,11 +68,12 @@ async def test_pace_and_projection(opened: Opened) -> None:
 
 
 async def test_a_pace_of_a_minute_is_not_blown_up(opened: Opened) -> None:
-    """A first turn a second ago does not make thousands of dollars of a window."""
+    """A first turn a second ago does not make thousands of dollars of a window, nor an hour's work of a week."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", 11)]))
-    window = (await asked(pipeline, 11 + 1 / 3600))["windows"]["5h"]["current"]
-    assert window["pace"]["usdPerHour"] == pytest.approx(0.06)
+    windows = (await asked(pipeline, 11 + 1 / 3600))["windows"]
+    assert windows["5h"]["current"]["pace"]["usdPerHour"] == pytest.approx(0.06)
+    assert windows["7d"]["current"]["pace"]["usdPerHour"] == pytest.approx(0.015 / 8.4)
 
 
 async def test_between_windows_there_is_none(opened: Opened) -> None:
