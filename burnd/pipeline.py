@@ -219,17 +219,17 @@ class Pipeline:
     ) -> None:
         """Builds beside the index in use, which answers until the new one takes its place."""
         self._behind = True
-        cursors = await _cursors_of(self.index) if keep_cursors else []
+        carried = await build.carried_over(self.index) if keep_cursors else Change()
         async with self._told(report) as told:
             journal, prices = rewritten or self.journal, self.index.prices
-            await build.build_beside(self.home.index_db, journal, self.content, told, prices)
+            await build.build_beside(self.home.index_db, journal, self.content, told, prices, carried)
         with anyio.CancelScope(shield=True):
             self.generation += 1
             if rewritten is not None:
                 await self.index.disown()
             await self.index.swap(lambda: self._put_in_place(rewritten is not None))
             self._applier = Applier(self.index)
-            await self._apply(Change(cursors=cursors))
+            self.beats += 1
         self._behind = False
         log.info("index.rebuilt")
 
@@ -426,14 +426,6 @@ class Pipeline:
             return await anyio.to_thread.run_sync(partial(work, *args), limiter=self._thread)
         except OSError as error:
             raise files.as_storage_error(error, self.home.root) from error
-
-
-async def _cursors_of(index: IndexStore) -> list[CursorChange]:
-    """Where the sources stood, so that they need not be read again; unknown when the index is damaged."""
-    try:
-        return [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
-    except IndexDamaged:
-        return []
 
 
 async def open_pipeline(

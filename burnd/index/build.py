@@ -14,12 +14,13 @@ import anyio.to_thread
 
 from burnd.errors import IndexDamaged, Locked
 from burnd.index.apply import Applier
-from burnd.index.store import Change, IndexStore, open_index
+from burnd.index.store import Change, CursorChange, FileChange, IndexStore, OpenTurn, open_index
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Placed
 from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
-from burnd.records.codec import Skipped, digest
+from burnd.records import Turn
+from burnd.records.codec import Skipped, decode, digest
 from burnd.records.times import to_ms
 
 BATCH = 2000
@@ -75,20 +76,45 @@ async def build_beside(
     content: ContentStore,
     report: Progress = no_progress,
     prices: PriceTable | None = None,
+    carried: Change | None = None,
 ) -> None:
-    """Builds a whole new index beside the one in use; an interrupted build leaves nothing."""
+    """Builds a whole new index beside the one in use, with what is `carried` over; interrupted, it leaves nothing."""
     new = _beside(path)
     _remove_database(new)
     store = await open_index(new)
     store.prices = prices
     try:
         await catch_up(store, journal, content, report)
+        if carried is not None:
+            await Applier(store).apply(carried)
         await store.seal()
     except BaseException:
         await store.close(clean=False)
         _remove_database(new)
         raise
     await store.close(clean=False)
+
+
+async def carried_over(index: IndexStore) -> Change:
+    """What no ledger tells: cursors, and turns that may still grow with their files; nothing of a damaged index."""
+    try:
+        cursors = [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
+        grows = [(decode(record), *place) for record, *place in await index.rows(_OPEN_TURNS)]
+        places = await index.rows(_OPEN_FILES)
+    except IndexDamaged:
+        return Change()
+    changes = [
+        FileChange(source, path, cursor, state, seen_ms=seen, root=root, open=bool(is_open))
+        for source, path, cursor, state, seen, root, is_open in places
+    ]
+    open_turns = [OpenTurn(turn, source, path) for turn, source, path in grows if isinstance(turn, Turn)]
+    return Change(cursors=cursors, files=changes, open=open_turns)
+
+
+_OPEN_TURNS = "SELECT o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file"
+_OPEN_FILES = """
+SELECT source, path, cursor, state, seen, root, open FROM files WHERE id IN (SELECT file FROM open_turns)
+"""
 
 
 def swap_in(path: Path) -> None:

@@ -461,13 +461,14 @@ class TranscriptTree:
             await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for path in gone]))
 
     async def _read_everything_again(self) -> None:
-        """When the index was lost, so were the places in files: everything is read again from its start."""
+        """When the index was made anew, everything is read again from its start; files that are gone stay as known."""
         self._generation = self.pipeline.generation
         self._transcripts.close()
         self._transcripts = self.transcripts(self.pipeline.home.index_db)
         self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
         rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self.name,))
-        await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for (path,) in rows]))
+        there = [path for (path,) in rows if await anyio.Path(path).exists()]
+        await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for path in there]))
         self._saved = {}
         await self.begin()
         await self._scan("the index was made anew")

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from burnd.errors import NoSpace
 from burnd.ledger.fold import Folded
 from burnd.pipeline import Pipeline
 from burnd.records import Turn
+from burnd.records.codec import Entry
 from burnd.sources import transcript_tree
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
@@ -300,6 +302,52 @@ async def test_a_lost_index_makes_everything_be_read_again(opened: Opened, tmp_p
         watched.append(log)
         await watched.source.flush()
         assert {m: t.turn_index for m, t in watched.ledger().items()} == {"m1": 0, "m2": 1}
+
+
+@pytest.mark.parametrize("rewritten", [False, True], ids=["index", "labels"])
+async def test_what_is_open_stays_in_sight_when_the_index_is_made_anew(
+    opened: Opened, tmp_path: Path, *, rewritten: bool
+) -> None:
+    """I3: a turn that no ledger has yet is in every answer right after a rebuild, and settles as it would have."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=5)
+        log.prompt("and now?")
+        log.says("m2", call("t1", "Bash", command="make"), output=7, stop="tool_use")
+        watched.append(log)
+        await until(lambda: _is(watched, "m2", output=7, open=1))
+        before = await watched.turns()
+        if rewritten:
+            await watched.pipeline.rewrite_ledger(_relabelled)
+        else:
+            await watched.pipeline.rebuild_index()
+        assert await watched.turns() == before
+        await watched.source.flush()
+        assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 5, "m2": 7}
+
+
+def _relabelled(entry: Entry) -> Entry:
+    return msgspec.structs.replace(entry, activity="docs") if isinstance(entry, Turn) else entry
+
+
+async def test_what_is_open_in_a_file_that_is_gone_outlives_a_rebuild(opened: Opened, tmp_path: Path) -> None:
+    """F08, I3: the log was deleted while a turn was open, then the index was made anew: the turn is not lost."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", call("t1", "Bash", command="make"), output=7, stop="tool_use")
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1))
+        watched.path().unlink()
+        await watched.pipeline.rebuild_index()
+        watched.source._bell.set()
+        await until(lambda: watched.source._generation == watched.pipeline.generation)
+        assert await _is(watched, "m1", output=7)
+    await opened.close()
+    async with watching(opened, tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 7}
 
 
 async def test_the_newest_session_is_read_first(opened: Opened, tmp_path: Path) -> None:
