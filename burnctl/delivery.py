@@ -51,22 +51,13 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
 
 
 def announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> Delivered:
-    """Says what holds for a session that is about to begin; `since` is now."""
-    problem = _ask(client, "announce", wishes, timeout)
+    """Says what holds for a session `since` then: what was captured meanwhile, against it, goes."""
+    said = {"ts": since, **wishes}
+    problem = _ask(client, "announce", said, timeout)
     if problem is None:
         return Delivered(1, 0)
-    _put_announcement(wishes, since)
+    spool.put(home(), [{"v": 1, "kind": "announce", **said}])
     return Delivered(0, 1, problem.message)
-
-
-def late_announcement(client: Client, wishes: Mapping[str, Any], since: str, timeout: float = ANSWER_S) -> None:
-    """Says what should have held `since` then: what was captured meanwhile, against it, goes."""
-    _put_announcement(wishes, since)
-    _ask(client, "spool", {}, timeout)
-
-
-def _put_announcement(wishes: Mapping[str, Any], since: str) -> None:
-    spool.put(home(), [{"v": 1, "kind": "announce", "ts": since, **wishes}])
 
 
 def home() -> str:

@@ -96,10 +96,11 @@ class Methods:
         source: str | None = None,
         content_mode: str | None = None,
         roots: Sequence[str] | None = None,
+        ts: str | None = None,
     ) -> dict[str, Any]:
-        """Tells of a session that is about to begin: what may be kept of it, and where its harness logs."""
-        folders = None if roots is None else list(roots)
-        return self._ask("announce", session_id=session_id, source=source, content_mode=content_mode, roots=folders)
+        """Tells of a session: what may be kept of it since `ts`, or from now on, and where its harness logs."""
+        wishes = {"content_mode": content_mode, "roots": None if roots is None else list(roots), "ts": ts}
+        return self._ask("announce", session_id=session_id, source=source, **wishes)
 
     def spool(self, *, claim: str | None = None) -> dict[str, Any]:
         """Takes in now what was left in the spool; with a claim, says which session it took."""

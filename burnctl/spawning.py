@@ -24,7 +24,7 @@ class Detached:
 
     def __init__(self, home: Home) -> None:
         os.makedirs(home.root, 0o700, exist_ok=True)
-        own_file = _log_setting()
+        own_file = log_setting()
         self.where_it_logs = str(home.root / own_file) if own_file else str(home.log)
         # What is said before the log is set up, and what Python says when all else fails, goes to the same place.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -102,7 +102,7 @@ def spawn() -> Detached | Service:
         raise BurnctlError(f"burnd cannot be started: {error}", "see: burnctl doctor") from None
 
 
-def _log_setting() -> str:
+def log_setting() -> str:
     """Where the settings send the log; empty when they leave it to whoever starts burnd."""
     values = {setting["key"]: setting["value"] for setting in ask_burnd("show")["settings"]}
     return str(values["log.file"])

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from burnd.index.store import CursorChange, IndexStore
+from burnd.index.apply import roots_of
+from burnd.index.store import IndexStore
 from burnd.pipeline import Batch, Pipeline
 from burnd.records import Prune, Session
 from burnd.records.codec import Entry
@@ -28,26 +29,26 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 async def announce(pipeline: Pipeline, said: Announcement) -> None:
-    """Makes it durable, and makes it hold for what was captured already as much as for what comes.
+    """Makes it durable, and makes it hold for what was captured since then as much as for what comes.
 
-    The roots stand with the cursors, so that the next start reads them as well.
+    The roots stand in the ledger with the rest of it, so that every start reads them as well.
     """
     session = Session(
         session_id=said.session_id,
         source=said.source,
         created_by=said.created_by,
         content_mode=said.content_mode,
+        roots=tuple(said.roots),
     )
     entries: list[Entry] = [session, *_kept_closed(pipeline, said)]
-    cursors = [CursorChange(_roots_of(said.source), root, b"") for root in said.roots]
-    await pipeline.commit(Batch(entries=entries, cursors=cursors))
+    await pipeline.commit(Batch(entries=entries))
     if said.content_mode not in (None, "full") and await _captured_since(pipeline.index, said):
         await pipeline.forget([said.session_id])
 
 
 async def announced_roots(index: IndexStore, source: str) -> list[str]:
     """The folders that clients told of so far."""
-    return [key for (key,) in await index.rows("SELECT key FROM cursors WHERE source = ?", (_roots_of(source),))]
+    return [key for (key,) in await index.rows("SELECT key FROM cursors WHERE source = ?", (roots_of(source),))]
 
 
 def _kept_closed(pipeline: Pipeline, said: Announcement) -> list[Entry]:
@@ -64,7 +65,3 @@ async def _captured_since(index: IndexStore, said: Announcement) -> bool:
         (said.session_id, said.at_ms),
     )
     return bool(found)
-
-
-def _roots_of(source: str) -> str:
-    return f"roots of {source}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from burnd import config, protocol
 from burnd.config_edit import set_value
+from burnd.config_shown import shown
 from burnd.errors import BurndError
 from burnd.paths import Home, find_home
 
@@ -47,22 +48,8 @@ def _set(home: Home, name: str, text: str) -> dict[str, Any]:
 
 
 def _show(home: Home) -> dict[str, Any]:
-    """The shape of the socket's `config.show`, for a daemon that would be started from here and now."""
-    settings = config.load(home)
-    return {
-        "path": str(home.config),
-        "settings": [
-            {
-                "key": key.name,
-                "value": settings.values[key.name],
-                "default": key.default,
-                "env": key.env or None,
-                "fromEnv": key.name in settings.from_env,
-                "says": key.says,
-            }
-            for key in config.KEYS
-        ],
-    }
+    """What holds for a daemon that would be started from here and now."""
+    return shown(home, config.load(home))
 
 
 _ACTIONS: dict[str, Callable[..., dict[str, Any]]] = {"init": _init, "show": _show, "set": _set, "path": _path}

@@ -7,7 +7,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
+import zstandard
+
 from burnd.index.store import IndexStore, read_only
+from burnd.ledger.blobs import repacked
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned, due
 from burnd.ledger.sidecars import Sidecar, Sidecars
@@ -64,10 +67,24 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
         while some := list(islice(waiting, _AT_ONCE)):
             marks = ",".join("?" * len(some))
             db.execute(f"INSERT INTO going SELECT id FROM holder WHERE session_id IN ({marks})", some)
-        return int(db.execute(_ONLY_THEIRS).fetchone()[0])
+        return sum(_freed_of(db, pack) for (pack,) in db.execute(_PACKS).fetchall())
 
 
-_ONLY_THEIRS = """
-SELECT coalesce(sum(length), 0) FROM blob WHERE id IN (SELECT blob FROM ref WHERE holder IN going)
-AND NOT EXISTS (SELECT 1 FROM ref WHERE ref.blob = blob.id AND ref.holder NOT IN going)
+def _freed_of(db: sqlite3.Connection, pack: int) -> int:
+    """How much smaller a pack becomes without the blobs that go: it is written anew for whoever needs the others."""
+    (data,) = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone() or (b"",)
+    kept = db.execute(_KEPT, (pack,)).fetchall()
+    try:
+        return len(data) - (len(repacked(zstandard.decompress(data), kept)) if kept else 0)
+    except zstandard.ZstdError:
+        return 0  # damaged: it stays as it is
+
+
+_NEEDED = "EXISTS (SELECT 1 FROM ref WHERE ref.blob = blob.id AND ref.holder NOT IN going)"
+_PACKS = f"""
+SELECT DISTINCT pack FROM blob WHERE id IN (SELECT blob FROM ref WHERE holder IN going) AND NOT {_NEEDED}
+"""
+# Of a blob that nobody refers to, as a crash may leave it, this is not the time.
+_KEPT = f"""
+SELECT start, length FROM blob WHERE pack = ? AND ({_NEEDED} OR id NOT IN (SELECT blob FROM ref WHERE holder IN going))
 """

@@ -9,8 +9,6 @@ A verb `by-tool` is the module `by_tool` beside this file, with
 
 from __future__ import annotations
 
-import os
-
 MONEY, REASONS, SESSIONS, STAMPS, DAEMON, SETTINGS = (
     "What was spent",
     "Why, and where to save",
@@ -59,7 +57,6 @@ _TABLE = (
     ("demo", SETTINGS, "try it all on made-up sessions"),
 )
 
-_HERE = os.path.dirname(__file__)
 VERBS = {verb: (group, line) for verb, group, line in _TABLE}
 
 
@@ -68,6 +65,8 @@ def module_of(verb: str) -> str:
 
 
 def present() -> dict[str, tuple[str, str]]:
-    """The verbs whose module is here: name to (group, one line)."""
-    here = {name.removesuffix(".py") for name in os.listdir(_HERE)}
+    """The verbs whose module is here, in a folder or in a zip file: name to (group, one line)."""
+    from pkgutil import iter_modules
+
+    here = {module.name for module in iter_modules(__path__)}
     return {verb: about for verb, about in VERBS.items() if module_of(verb) in here}

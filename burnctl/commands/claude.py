@@ -93,7 +93,7 @@ class Wrapped:
         if found is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if found != expected:
-                    delivery.late_announcement(client, self._wishes(found), self._begun)
+                    delivery.announcement(client, self._wishes(found), self._begun)
                 self._stamp(client, found)
         return found
 

@@ -82,9 +82,9 @@ def _shown(plan: dict[str, Any], screen: Screen) -> str:
         for row in plan["sessions"][:_SHOWN]
     ]
     columns = [
-        Column("session", least=12),
+        Column("session"),
         Column("source", drop=2),
-        Column("project", least=12, where="start", style="cyan"),
+        Column("project", least=8, where="start", style="cyan"),
         Column("messages", "right"),
         Column("text", "right", drop=1),
     ]

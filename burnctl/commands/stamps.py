@@ -87,7 +87,7 @@ def _show(stamps: list[dict[str, Any]], options: argparse.Namespace) -> int:
         Column("said (UTC)", style="dim", drop=2),
         Column("session or message", least=36),
         Column("turns", least=10, drop=1),
-        Column("tags", least=20),
+        Column("tags", least=30),
     ]
     if not any(span for _, _, span, _ in rows):
         columns.pop(2)

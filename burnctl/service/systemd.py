@@ -9,6 +9,7 @@ import shutil
 from burnctl.errors import NOT_RUNNING, BurnctlError
 from burnctl.service import managers, units
 from burnctl.service.managers import NoManager
+from burnctl.spawning import log_setting
 from burnd.paths import home_folder
 
 TYPE_CHECKING = False
@@ -100,9 +101,11 @@ class Systemd:
         return NOT_RUNNING if done.returncode else 0
 
     def logs(self, lines: int, *, follow: bool) -> int:
-        """The journal's lines of the service; where there is no journal, the home's log."""
-        if shutil.which("journalctl") is None:
-            return managers.last_lines(os.path.join(home_folder(), "burnd.log"), lines, follow=follow)
+        """The journal's lines of the service; of a burnd that logs elsewhere, or is no service, those of its file."""
+        own_file = log_setting()
+        if own_file or not os.path.exists(self._service) or shutil.which("journalctl") is None:
+            path = os.path.join(home_folder(), own_file or "burnd.log")
+            return managers.last_lines(path, lines, follow=follow)
         how = ["--follow"] if follow else ["--no-pager"]
         return managers.in_our_place(["journalctl", "--user", "-u", units.SERVICE, "-n", str(lines), *how])
 

@@ -97,7 +97,7 @@ class Applier:
         self._write_stamps_and_quotas(db, entries)
         self._write_messages(db, change.placed)
         _write_prunes(db, entries)
-        _write_cursors(db, change.cursors)
+        _write_cursors(db, [*_roots_in(entries), *change.cursors])
         write_files(db, change.files)
         _write_agents(db, change.agents)
         self._write_open_turns(db, change)
@@ -417,6 +417,17 @@ def _write_skipped(db: sqlite3.Connection, logged: Sequence[tuple[Logged, int]])
         if isinstance(item.entry, Skipped)
     ]
     _many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
+
+
+def _roots_in(entries: Sequence[tuple[Logged, int]]) -> Iterable[CursorChange]:
+    """Folders that somebody said a source's logs are in, beside the cursors that say how far they were read."""
+    sessions = (item.entry for item, _ in entries if isinstance(item.entry, Session))
+    return (CursorChange(roots_of(said.source), root, b"") for said in sessions for root in said.roots)
+
+
+def roots_of(source: str) -> str:
+    """Under which name the index keeps the folders that clients told of."""
+    return f"roots of {source}"
 
 
 def _write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:

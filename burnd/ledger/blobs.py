@@ -155,12 +155,11 @@ class BlobStore:
             raw = self._unpack(pack)
         except zstandard.ZstdError:
             return  # damaged already; reading its blobs says so
-        kept, start = [], 0
-        for blob, old_start, length in left:
-            kept.append(raw[old_start : old_start + length])
+        start = 0
+        for blob, _, length in left:
             self._db.execute("UPDATE blob SET start = ? WHERE id = ?", (start, blob))
             start += length
-        packed = zstandard.compress(b"".join(kept), _LEVEL)
+        packed = repacked(raw, [(old_start, length) for _, old_start, length in left])
         self._db.execute("UPDATE pack SET data = ? WHERE id = ?", (packed, pack))
 
     def _unpack(self, pack: int) -> bytes:
@@ -178,6 +177,11 @@ class BlobStore:
             # As a script: executed singly, Python steps the statement once, and that frees one page only.
             self._db.executescript("PRAGMA incremental_vacuum")
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def repacked(raw: bytes, kept: Iterable[tuple[int, int]]) -> bytes:
+    """A pack with only these (start, length) of its blobs."""
+    return zstandard.compress(b"".join(raw[start : start + length] for start, length in kept), _LEVEL)
 
 
 def _open(path: Path) -> sqlite3.Connection:

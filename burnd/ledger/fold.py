@@ -98,6 +98,7 @@ def merge(old: Entry | None, new: Entry) -> Entry:
 def _merged_session(old: Session, new: Session) -> Session:
     known = {name: getattr(old, name) for name in old.__struct_fields__}
     said = {name: getattr(new, name) for name in new.__struct_fields__}
+    said["roots"] = tuple(dict.fromkeys((*old.roots, *new.roots)))
     return Session(**known | {name: value for name, value in said.items() if value not in (None, 0)})
 
 

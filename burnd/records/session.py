@@ -12,7 +12,10 @@ Window = Literal["5h", "7d"]
 
 
 class Session(Record, frozen=True, kw_only=True):
-    """What is known of a session. `title` and `summary` are here only when a client set them."""
+    """What is known of a session. `title` and `summary` are here only when a client set them.
+
+    `roots` are folders that a client said its harness keeps logs in: they are read ever after.
+    """
 
     v: int = always(VERSION)
     session_id: str
@@ -26,6 +29,7 @@ class Session(Record, frozen=True, kw_only=True):
     updated_at: str | None = None
     message_count: Count = 0
     content_mode: ContentMode | None = None
+    roots: tuple[str, ...] = ()
     title: str | None = None
     summary: str | None = None
 

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +239,20 @@ def test_output_that_finds_no_room_is_said(home: Home) -> None:
         done = subprocess.run(["sh", "-c", command], env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "burnctl: [Errno 28] No space left on device\n"
+
+
+def test_it_runs_from_a_zip_file(home: Home, tmp_path: Path) -> None:
+    """Help and completions know every verb where there is no folder to list, and burnd is asked all the same."""
+    packed = tmp_path / "burnctl.pyz"
+    with zipfile.ZipFile(packed, "w") as file:
+        for part in (*Path("burnctl").rglob("*.py"), *(Path("burnd") / f"{n}.py" for n in BURND_LEAVES)):
+            file.write(part, part)
+        file.writestr("__main__.py", "import sys; from burnctl.cli import main; sys.exit(main())")
+    command = [sys.executable, "-I", str(packed)]
+    said = subprocess.run([*command, "completions", "words", "--", ""], capture_output=True, text=True, check=True)
+    assert {line.split("\t")[0] for line in said.stdout.splitlines()} == {*present(), "help"}
+    asked = subprocess.run([*command, "status"], capture_output=True, env=environment(home), check=False)
+    assert asked.returncode == 3
+
+
+BURND_LEAVES = ("__init__", "protocol", "paths")

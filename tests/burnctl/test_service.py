@@ -267,6 +267,8 @@ def test_status_and_logs(machine: Machine) -> None:
     machine.stub("systemctl", 'echo "Unit burnd.service could not be found." >&2; exit 4')
     done = machine.service("status")
     assert (done.returncode, done.stdout) == (3, "Unit burnd.service could not be found.\n")
+    machine.units.mkdir(parents=True, exist_ok=True)
+    (machine.units / "burnd.service").touch()
     machine.stub("journalctl", "echo line")
     assert machine.service("logs", "-n", "7").stdout == "line\n"
     assert machine.service("logs", "--follow").stdout == "line\n"
@@ -288,6 +290,19 @@ def test_without_a_journal_the_log_file_is_shown(machine: Machine) -> None:
     (machine.person / ".relayburn").mkdir()
     (machine.person / ".relayburn" / "burnd.log").write_text("one\ntwo\nthree\n")
     assert machine.service("logs", "-n", "2", PATH=str(machine.programs)).stdout == "two\nthree\n"
+
+
+def test_a_daemon_that_is_no_service_has_its_log_in_a_file(machine: Machine) -> None:
+    """`service logs` shows the log of the burnd that `up` started, and of one whose settings name a file."""
+    home = machine.person / ".relayburn"
+    home.mkdir(mode=0o700)
+    (home / "burnd.log").write_text("by hand\n")
+    assert machine.service("logs").stdout == "by hand\n"
+    machine.units.mkdir(parents=True, exist_ok=True)
+    (machine.units / "burnd.service").touch()
+    (home / "config.toml").write_text('[log]\nfile = "own.log"\n')
+    (home / "own.log").write_text("own\n")
+    assert machine.service("logs").stdout == "own\n"
 
 
 def test_launchd_agent(machine: Machine) -> None:

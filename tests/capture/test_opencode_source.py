@@ -333,7 +333,7 @@ async def test_titles_are_content_and_the_newest_counts(rig: OpenCodeRig, writer
 
 
 async def test_a_lost_index_brings_everything_back(rig: OpenCodeRig, writer: Writer) -> None:
-    """I3: rebuilt while the source runs, the index still shows what is open, and reading everything again adds nothing."""
+    """I3: rebuilt while the source runs, the index still shows what is open; reading it all again adds nothing."""
     conversation(writer)
     exchange(writer, S, 5, done=False)
     await rig.attend()

@@ -1,14 +1,15 @@
-"""A daemon in which something hangs when it is told to stop, and whose hard limit is short."""
+"""A daemon in which something hangs when it is told to stop; its hard limit is STOP_S, or short."""
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
 from burnd import daemon
 from burnd.pipeline import Pipeline
 
-daemon.STOP_S = 2.0
+daemon.STOP_S = float(os.environ.get("STOP_S", "2"))
 
 
 async def close(_self: Pipeline) -> None:

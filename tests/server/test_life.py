@@ -265,7 +265,7 @@ def test_sigterm_beside_clients_that_hang(home: Home) -> None:
 
 def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:
     """F75: for who cannot wait, with the code of the signal."""
-    daemon = Daemon(home, script="tests.server.slow_to_stop")
+    daemon = Daemon(home, script="tests.server.slow_to_stop", STOP_S="50")
     try:
         daemon.wait_until_ready()
         daemon.process.send_signal(signal.SIGTERM)

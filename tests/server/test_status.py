@@ -99,8 +99,21 @@ def test_a_session_is_announced_before_it_begins(home: Home) -> None:
         assert wire.error("announce", sessionId="s", contentMode="some")["data"]["name"] == "bad_params"
 
 
+def test_a_session_is_announced_late(home: Home) -> None:
+    """Who comes to know late says since when it should have held: what was captured since then goes."""
+    write(home, conversation("s1", "secret-one"), "s1")
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert wire.call("content.read", session="s1")["kept"] == "yes"
+        wire.call("announce", sessionId="s1", contentMode="off")
+        assert wire.call("content.read", session="s1")["kept"] == "yes"
+        wire.call("announce", sessionId="s1", contentMode="off", ts="2020-01-01T00:00:00Z")
+        assert wire.call("content.read", session="s1")["kept"] == "pruned"
+        assert wire.error("announce", sessionId="s1", ts="soon")["message"] == "ts is not an ISO time"
+
+
 def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> None:
-    """A wrapper's own CLAUDE_CONFIG_DIR: read by the running daemon, and by the next one."""
+    """I3: a wrapper's own CLAUDE_CONFIG_DIR is read by the running daemon, and by the next one without its index."""
     root = home.root.parent / "elsewhere"
     (root / "projects").mkdir(parents=True)
     with running(home) as daemon, daemon.wire() as wire:
@@ -108,6 +121,7 @@ def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> Non
         write(home, conversation("s1", "one"), "s1", root / "projects")
         until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 3)
         daemon.terminate()
+    shutil.rmtree(home.index)
     write(home, conversation("s2", "two"), "s2", root / "projects")
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("flush")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from burnd import config
+from burnd.config_shown import shown
 from burnd.pipeline import Pipeline
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
@@ -70,21 +70,7 @@ async def _tell(pipeline: Pipeline, caller: Caller) -> None:
 
 async def show_config(service: Service, _params: NoParams) -> Result:
     """The settings this daemon was started with."""
-    settings = service.settings
-    return {
-        "path": str(service.home.config),
-        "settings": [
-            {
-                "key": key.name,
-                "value": settings.values[key.name],
-                "default": key.default,
-                "env": key.env or None,
-                "fromEnv": key.name in settings.from_env,
-                "says": key.says,
-            }
-            for key in config.KEYS
-        ],
-    }
+    return shown(service.home, service.settings)
 
 
 async def shutdown(service: Service, _params: NoParams) -> Result:

@@ -112,7 +112,8 @@ def list_stamps(view: View, params: ListParams) -> Result:
     """In the order in which they were said; `next` is what to give as `after` for the next page."""
     if not 1 <= params.limit <= MOST_LISTED:
         raise Refusal(f"limit is from 1 to {MOST_LISTED}")
-    since, until = _bound(params.since, "since"), _bound(params.until, "until")
+    since = None if params.since is None else _time(params.since, "since")
+    until = None if params.until is None else _time(params.until, "until")
     asked = (params.after, params.session, params.message, since, until)
     stamps: list[dict[str, Any]] = []
     last = 0
@@ -127,9 +128,9 @@ def list_stamps(view: View, params: ListParams) -> Result:
     return {"stamps": stamps, "next": None}
 
 
-def _bound(text: str | None, name: str) -> int | None:
+def _time(text: str, name: str) -> int:
     try:
-        return None if text is None else to_ms(text)
+        return to_ms(text)
     except ValueError:
         raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
 
@@ -157,12 +158,16 @@ ORDER BY position
 
 
 class AnnounceParams(Params, frozen=True):
-    """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs."""
+    """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs.
+
+    `ts` is since when that holds; now, unless it is said.
+    """
 
     session_id: str
     source: str = "claude-code"
     content_mode: ContentMode | None = None
     roots: tuple[str, ...] = ()
+    ts: str | None = None
 
 
 async def announce_session(service: Service, params: AnnounceParams) -> Result:
@@ -174,7 +179,11 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
     if not all(map(os.path.isabs, params.roots)):
         raise Refusal("roots are absolute paths")
     said = Announcement(
-        params.session_id, params.source, service.now(), params.content_mode, tuple(dict.fromkeys(params.roots))
+        params.session_id,
+        params.source,
+        service.now() if params.ts is None else _time(params.ts, "ts"),
+        params.content_mode,
+        tuple(dict.fromkeys(params.roots)),
     )
     await announce(service.pipeline, said)
     service.add_roots(said.source, list(said.roots))
