@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -26,7 +27,7 @@ from burnd.records.content import Kind, Role
 MAIN: Final = "main"
 TITLE: Final = "title:opencode"
 _NULL: Final = msgspec.Raw(b"null")
-_DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
+_DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 _SAVED_OUTPUT: Final = 1 << 20  # the number of a whole output beside its preview: behind all blocks of a part
 _PLAIN: Final = "application/octet-stream"
 
@@ -116,7 +117,7 @@ def whole_output(saved: SavedOutput, text: str) -> Content:
 
 def title_of(session: SessionRow) -> Content | None:
     """A session's title, unless opencode has not found one yet."""
-    if not session.title or session.title.startswith(_DEFAULT_TITLES):
+    if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
         return None
     return Content(
         session_id=session.id,

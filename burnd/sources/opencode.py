@@ -171,7 +171,8 @@ class OpenCode:
 
     async def _follower(self, path: str) -> Follower:
         key = path_key(path)
-        return Follower(path, self._wanted, await self._recorder.cursors(key), await self._recorder.shown(key))
+        cursors, shown = await self._recorder.cursors(key), await self._recorder.shown(key)
+        return Follower(path, self._wanted, cursors, shown, self._folders)
 
     async def _attend(self, one: Attended, *, forced: bool) -> None:
         """Looks at a database if it is time, and takes in what is new."""
@@ -264,10 +265,13 @@ class OpenCode:
         self._bell = anyio.Event()
         if self._flushes:
             return
-        now = self._clock()
-        is_lively = any(one.is_lively(now, self._pace) for one in self._attended.values())
-        with anyio.move_on_after(self._pace.tick if is_lively else self._pace.idle_tick):
+        with anyio.move_on_after(self._rests(self._clock())):
             await self._bell.wait()
+
+    def _rests(self, now: float) -> float:
+        """How long nobody needs to look: where there is no database, until it is time to see whether one has come."""
+        discovery = max(0.0, self._discovered_at + self._pace.discover - now)
+        return min([discovery, *(one.rests(now, self._pace) for one in self._attended.values())])
 
     def _tell_state(self) -> None:
         """Says in the log when a state begins, not how long it lasts."""

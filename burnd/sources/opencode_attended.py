@@ -13,7 +13,7 @@ class Pace(msgspec.Struct, frozen=True):
     """How often what is looked at, in seconds."""
 
     tick: float = 0.1  # is anything new, by the file system's word
-    idle_tick: float = 0.25  # the same when nothing was for a while
+    idle_tick: float = 1.0  # the same when nothing was for a while
     idle_after: float = 30.0
     discover: float = 5.0  # are there other databases
     scan: float = 1.0  # between two looks at every session, while something changes
@@ -61,8 +61,12 @@ class Attended:
         """Whether it changed so lately that the next change is waited for with an open connection."""
         return now - self.changed_at < pace.rest
 
-    def is_lively(self, now: float, pace: Pace) -> bool:
-        return now - self.changed_at < pace.idle_after
+    def rests(self, now: float, pace: Pace) -> float:
+        """For how long it can be left alone: not long where something goes on, or where trouble may be over soon."""
+        if now - self.changed_at < pace.idle_after:
+            return pace.tick
+        until = self.trouble.until - now if self.trouble is not None else pace.idle_tick
+        return min(pace.idle_tick, max(pace.tick, until))
 
     def wants_scan(self, now: float, pace: Pace) -> bool:
         return (self.unscanned and now - self.scanned_at >= pace.scan) or now - self.scanned_at >= pace.doubt

@@ -41,6 +41,17 @@ class Signature(NamedTuple):
         return (self.dev, self.ino)
 
 
+class Version(NamedTuple):
+    """A state of the rows. SQLite counts the changes that others make for each connection anew."""
+
+    connection: int
+    state: object
+
+    def was_written_since(self, earlier: Version) -> bool:
+        """Whether it is sure to have changed; of two connections' counts nobody can tell."""
+        return self.connection == earlier.connection and self.state != earlier.state
+
+
 class Database:
     """One database file. Used by one thread at a time."""
 
@@ -62,7 +73,7 @@ class Database:
             facts = os.stat(self.path)
         except OSError:
             return None
-        return Signature(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, self._log())
+        return Signature(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, _log_of(self.path))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -79,12 +90,11 @@ class Database:
             with self._reading_along(before) as db:
                 yield db
 
-    def version(self, db: sqlite3.Connection) -> tuple[object, ...]:
+    def version(self, db: sqlite3.Connection) -> Version:
         """Something that stays the same while nothing is written. `db` is the connection that is being read with."""
         if db is not self._kept:
-            return (self.signature(),)
-        # SQLite counts the changes that others make for each connection anew.
-        return (self._openings, db.execute("PRAGMA data_version").fetchone()[0])
+            return Version(0, self.signature())
+        return Version(self._openings, db.execute("PRAGMA data_version").fetchone()[0])
 
     def rest(self) -> None:
         """Lets go of the connection; the next reading opens another."""
@@ -130,13 +140,6 @@ class Database:
         self._openings += 1
         return _connect(read_only(Path(self.path)) + how)
 
-    def _log(self) -> tuple[int, int, int] | None:
-        try:
-            facts = os.stat(self.path + "-wal")
-        except OSError:
-            return None
-        return (facts.st_ino, facts.st_size, facts.st_mtime_ns)
-
     def _is_unopened_log(self) -> bool:
         """Whether this is a database with a write-ahead log, without its log: only then is reading it a risk.
 
@@ -150,6 +153,15 @@ class Database:
         finally:
             os.close(fd)
         return len(header) < _HEADER or header[19] == _WAL_FORMAT
+
+
+def _log_of(path: str) -> tuple[int, int, int] | None:
+    """What the file system tells of the log. Where the path is a link, SQLite keeps it beside the file itself."""
+    try:
+        facts = os.stat((os.path.realpath(path) if os.path.islink(path) else path) + "-wal")
+    except OSError:
+        return None
+    return (facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
 def _connect(address: str) -> sqlite3.Connection:

@@ -45,7 +45,7 @@ class Finder:
         """Looks at the rows behind the marker. Returns why it had to go back, if it had to.
 
         Numbers are given out again after the newest rows are deleted, and anew when a database is written from a
-        dump: so the row before the marker must still be the one it was.
+        dump: so the row before the marker must still be the one it was, in the very state that is read on from.
         """
         reason = ""
         if self.found.identity not in (None, identity):
@@ -53,17 +53,19 @@ class Finder:
             self.found = Marker()
             for session_id in self.seen:
                 self.mark(session_id, deep=True)
-        elif self.found.anchors:
-            anchor = queries.standing(db, self.found.anchors)
-            if anchor != self.found.anchors[-1]:
-                reason = "rows were deleted or numbered anew"
-                self.found = self.found.back_to(anchor)
         self.found = msgspec.structs.replace(self.found, identity=identity)
-        for sessions, behind in queries.new_rows(db, self.found):
+        while True:
+            with queries.one_state(db):
+                anchor = queries.standing(db, self.found.anchors)
+                if self.found.anchors and anchor != self.found.anchors[-1]:
+                    reason = "rows were deleted or numbered anew"
+                    self.found = self.found.back_to(anchor)
+                sessions, behind = queries.new_rows(db, self.found)
+            if behind == self.found:
+                return reason
             self.found = behind
             for session_id in sessions:
                 self.mark(session_id, deep=bool(reason))
-        return reason
 
     def scan(self, db: sqlite3.Connection, schema: Schema, shown_in: Iterable[str]) -> None:
         """Compares every session's row with what was seen; those `shown_in` hold turns that are still open.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections import Counter, OrderedDict
@@ -16,7 +17,7 @@ from burnd.readers.opencode_session import SOURCE, Place
 from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
-from burnd.sources.opencode_db import Database, Disturbed
+from burnd.sources.opencode_db import Database, Disturbed, Version
 from burnd.sources.opencode_finding import Finder
 from burnd.sources.opencode_following import Following
 from burnd.sources.opencode_piece import Looked, Piece
@@ -38,7 +39,9 @@ log = structlog.get_logger()
 class Follower:
     """`look` finds out what changed, `read` takes it in, `settle` says what has gone quiet; one thread at a time."""
 
-    def __init__(self, path: str, wanted: Wanted, cursors: Cursors, shown: dict[str, Turn]) -> None:
+    def __init__(
+        self, path: str, wanted: Wanted, cursors: Cursors, shown: dict[str, Turn], folders: Sequence[str] = ()
+    ) -> None:
         self.db = Database(path)
         self.key = path_key(path)
         self.shown = shown  # turns that the index shows as open
@@ -50,13 +53,13 @@ class Follower:
         self.counts: Counter[str] = Counter()
         self._wanted = wanted
         self._finder = Finder(wanted, cursors)
-        self._reader = Reader(path, wanted)
+        self._reader = Reader([os.path.dirname(path), *folders], wanted)
         self._cursor_source = source_key(SOURCE, self.key)
         self._following: OrderedDict[str, Following] = OrderedDict()
         self._due: dict[str, float] = {}
         self._unreadable: set[str] = set()
         self._schema: tuple[tuple[int, int], int, Schema] | None = None
-        self._version: tuple[object, ...] = ()
+        self._version = Version(-1, None)
 
     @property
     def waiting(self) -> int:
@@ -75,6 +78,14 @@ class Follower:
 
     def look(self, *, scan: bool) -> Looked:
         """Finds what changed; a scan compares every session with what was seen of it."""
+        damage = self.damage
+        try:
+            return self._look(scan=scan)
+        except Disturbed:
+            self.damage = damage  # what was written to meanwhile may have looked damaged
+            raise
+
+    def _look(self, *, scan: bool) -> Looked:
         with self.db.reading() as db:
             version = self.db.version(db)
             if version == self._version and not scan:
@@ -89,7 +100,7 @@ class Follower:
                 shown_in = {turn.session_id for turn in self.shown.values()}
                 self._past_damage(lambda: self._finder.scan(db, schema, shown_in))
                 self.coming = coming_tables(db)
-            changed, self._version = version != self._version, version
+            changed, self._version = version.was_written_since(self._version), version
         return Looked(changed, rewound)
 
     def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> Piece:

@@ -13,7 +13,7 @@ from burnd.steps import Told
 
 
 class Looked(NamedTuple):
-    """Whether anything was written since the last look, and why rows are read again, if they are."""
+    """Whether anything is sure to have been written since the last look, and why rows are read again, if they are."""
 
     changed: bool
     rewound: str = ""

@@ -69,15 +69,13 @@ def standing(db: sqlite3.Connection, anchors: Sequence[Anchor]) -> Anchor | None
     return None
 
 
-def new_rows(db: sqlite3.Connection, marker: Marker) -> Iterator[tuple[list[str], Marker]]:
-    """Page by page the sessions of all rows from the marker on, each with the marker behind it."""
-    while True:
-        sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
-        page = db.execute(sql, (marker.next, PAGE)).fetchall()
-        if not page:
-            return
-        marker = marker.after(page[-1][0], _text(page[-1][1]))
-        yield list(dict.fromkeys(_text(row[2]) for row in page)), marker
+def new_rows(db: sqlite3.Connection, marker: Marker) -> tuple[list[str], Marker]:
+    """The sessions of a page of rows from the marker on, and the marker behind it, which is the same where none are."""
+    sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
+    page = db.execute(sql, (marker.next, PAGE)).fetchall()
+    if not page:
+        return [], marker
+    return list(dict.fromkeys(_text(row[2]) for row in page)), marker.after(page[-1][0], _text(page[-1][1]))
 
 
 def all_sessions(db: sqlite3.Connection, schema: Schema) -> Iterator[SessionFound]:

@@ -47,8 +47,8 @@ class Raw(NamedTuple):
 class Reader:
     """How rows are read and opened, for one database."""
 
-    def __init__(self, path: str, wanted: Wanted) -> None:
-        self._outputs = os.path.join(os.path.dirname(path), TOOL_OUTPUTS)
+    def __init__(self, folders: Sequence[str], wanted: Wanted) -> None:
+        self._folders = folders
         self._wanted = wanted
 
     def read(
@@ -112,11 +112,16 @@ class Reader:
         """Results that were too long for their rows. A path in a row is not to be trusted but for its last name."""
         whole = []
         for saved in saved_outputs(content, found):
-            path = os.path.join(self._outputs, os.path.basename(saved.name))
-            data = small_file(path, self._outputs, _LARGEST_OUTPUT)
+            data = self._saved(os.path.basename(saved.name))
             if data is not None:
                 whole.append(whole_output(saved, data.decode("utf-8", "replace")))
         return whole
+
+    def _saved(self, name: str) -> bytes | None:
+        """A database may be kept elsewhere; what is too long for it never is."""
+        outputs = (os.path.join(folder, TOOL_OUTPUTS) for folder in self._folders)
+        found = (small_file(os.path.join(folder, name), folder, _LARGEST_OUTPUT) for folder in outputs)
+        return next((data for data in found if data is not None), None)
 
 
 def _quiet_since(row: MessageRow, now: float, wall_ms: int) -> float:

@@ -51,7 +51,9 @@ def probe(db: sqlite3.Connection) -> Schema:
     columns = {table: _columns(db, table) for table in _ESSENTIAL}
     missing = [table for table, found in columns.items() if not found]
     if missing:
-        raise Unsupported(f"no table {', '.join(missing)}")
+        coming = coming_tables(db)
+        instead = f"; it holds sessions in the coming format ({', '.join(coming)}), which are NOT READ yet"
+        raise Unsupported(f"no table {', '.join(missing)}" + (instead if coming else ""))
     lacking = [f"{t}.{name}" for t, names in _ESSENTIAL.items() for name in names if name not in columns[t]]
     if lacking:
         raise Unsupported(f"no column {', '.join(lacking)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
@@ -9,8 +10,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from burnd.readers.opencode_rows import MessageRow, Opened
 from burnd.readers.safe_json import Rejected
 from burnd.sources.opencode_attended import Pace
 from burnd.sources.opencode_db import Database, Disturbed
+from burnd.sources.opencode_finding import Finder
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_opencode_source import conversation, exchange, inputs
 from tests.readers.opencode_data import Writer, text
@@ -47,15 +50,50 @@ async def test_a_closed_database_is_left_as_it_is(rigs: Rigs, writer: Writer) ->
     assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-async def test_a_folder_that_may_not_be_written_to_is_read(rig: OpenCodeRig, writer: Writer) -> None:
-    """F33: without sidecars and without the right to make them, what is there is read all the same."""
+@contextlib.contextmanager
+def without_rights(folder: Path) -> Iterator[None]:
+    """As one who may read a folder and not write to it: root may do anything, so somebody else must."""
+    folder.chmod(0o555)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_folder_that_may_not_be_written_to_is_read(is_open: bool) -> None:
+    """F33: without the right to make sidecars, what is there is read all the same, be it in the log or not."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        writer = Writer(folder / "opencode.db")
+        conversation(writer)
+        if not is_open:
+            writer.close()
+        database = Database(str(writer.path))
+        with without_rights(folder):
+            with database.reading() as db:
+                assert db.execute("SELECT count(*) FROM message").fetchall() == [(4,)]
+            database.rest()
+        writer.close()
+
+
+async def test_a_link_to_a_database_is_read_with_its_log(rig: OpenCodeRig, tmp_path: Path) -> None:
+    """F32: SQLite keeps the log beside the file that the link leads to, and so must be looked for there."""
+    writer = Writer(tmp_path / "elsewhere" / "real.db")
     conversation(writer)
-    writer.close()
-    writer.path.parent.chmod(0o555)
+    (tmp_path / "opencode").mkdir()
+    (tmp_path / "opencode" / "opencode.db").symlink_to(writer.path)
+    await rig.attend()
+    exchange(writer, S, 5)
     await rig.settle()
-    writer.path.parent.chmod(0o755)
-    assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1"}
+    writer.close()
+    assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1", f"{S}-a5"}
+    assert os.listdir(tmp_path / "opencode") == ["opencode.db"]
 
 
 async def test_a_database_without_a_write_ahead_log_is_read(rigs: Rigs, writer: Writer) -> None:
@@ -106,6 +144,30 @@ def test_a_writer_that_starts_meanwhile_makes_what_was_read_worthless(writer: Wr
     with database.reading() as db:
         assert db.execute("SELECT count(*) FROM message").fetchall() == [(6,)]
     database.rest()
+
+
+async def test_what_only_looked_damaged_is_not_said_to_be(
+    rig: OpenCodeRig, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F33, F35: a page that changes while it is read as unchanging may look like anything: it is read again."""
+    conversation(writer)
+    writer.close()
+    find_new = Finder.find_new
+
+    def disturbed(finder: Finder, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
+        monkeypatch.setattr(Finder, "find_new", find_new)
+        again = Writer(writer.path)
+        again.clock = writer.clock
+        exchange(again, S, 9)
+        again.close()
+        error = sqlite3.DatabaseError("database disk image is malformed")
+        error.sqlite_errorname = "SQLITE_CORRUPT"
+        raise error
+
+    monkeypatch.setattr(Finder, "find_new", disturbed)
+    await rig.attend()
+    await rig.settle()
+    assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)
 
 
 async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: Writer) -> None:
@@ -300,6 +362,17 @@ async def test_a_schema_that_lacks_essentials_degrades_this_source(
     assert len(inputs(rig)) == 4
 
 
+async def test_a_database_that_holds_only_the_coming_format_says_so(rig: OpenCodeRig, writer: Writer) -> None:
+    """Lacking what is read, it must not look like a mere fault: what is not read stands elsewhere in it."""
+    writer.db.executescript("DROP TABLE part; DROP TABLE message; CREATE TABLE session_v2 (id text PRIMARY KEY)")
+    writer.db.execute("INSERT INTO session_v2 VALUES('x')")
+    await rig.attend()
+    detail = rig.source.status().detail
+    assert "no table message, part" in detail
+    assert "session_v2" in detail
+    assert "NOT READ" in detail
+
+
 async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None:
     """F36: whatever is not essential may be missing, and whatever is new is passed over."""
     conversation(writer)
@@ -312,6 +385,46 @@ async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None
     writer.db.execute("DROP TABLE event_sequence")
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 2)
+
+
+async def test_one_looks_seldom_where_nothing_goes_on(rigs: Rigs, writers: Writers, tmp_path: Path) -> None:
+    """While rows come every 100 ms, after half a minute of quiet once a second, for a database every 5 s; looking
+    at everything in between, for it might be that the file system told of no change, is not a change."""
+    rig = await rigs(pace=Pace())
+    await rig.attend()
+    assert 4.0 < rig.source._rests(rig.passed) <= 5.0
+    writer = writers()
+    conversation(writer)
+    await rig.attend(5.0)
+    assert rig.source._rests(rig.passed) == 0.1
+    for _ in range(100):
+        await rig.attend(1.0)
+    assert 0.1 < rig.source._rests(rig.passed) <= 1.0
+    for n in (7, 8):
+        exchange(writer, S, n)
+        await rig.attend(1.0)
+        assert (f"{S}-a{n}" in await rig.open_turns(), rig.source._rests(rig.passed)) == (True, 0.1)
+
+
+async def test_a_lock_is_tried_again_in_time_though_nothing_goes_on(rigs: Rigs, writer: Writer) -> None:
+    """F31: while another program has it for itself, a quiet database is not left alone for longer than a second."""
+    conversation(writer)
+    rig = await rigs(pace=Pace())
+    await rig.attend()
+    for _ in range(40):
+        await rig.attend(1.0)
+    writer.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    writer.close()
+    holder = sqlite3.connect(writer.path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+    holder.execute("UPDATE session SET title = 'held'")
+    await rig.attend(1.0)
+    assert rig.source.status().state == "waiting"
+    (one,) = rig.source._attended.values()
+    assert one.rests(rig.passed + 60, rig.pace) == 0.1
+    holder.close()
+    await rig.attend(1.0)
+    assert rig.source.status().state == "polling"
 
 
 async def test_absence_is_normal(rig: OpenCodeRig, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from burnd.ledger.fold import Folded
 from burnd.pipeline import wall_ms
 from burnd.records import Content
 from burnd.records.codec import encode_content
+from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode import OpenCode
+from burnd.sources.opencode_attended import Pace
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_claude_source import until
 from tests.conftest import Opened
@@ -169,6 +171,34 @@ async def test_what_a_revert_deletes_stays_spent(rig: OpenCodeRig, writer: Write
     assert (turns[f"{S}-a7"].turn_index, turns[f"{S}-a7"].parent) == (1, f"{S}-a0")
     assert rig.source.rewound == 1
     assert [record.text for record in content(rig)].count("answer 1") == 1
+
+
+async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
+    rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F30: the row before the marker is looked at in the very state that is read on from, not a moment earlier."""
+    rig = await rigs(pace=Pace(tick=0, discover=0, scan=1e9, rest=1e9, doubt=1e9))
+    for session in ("ses_a", "ses_b"):
+        conversation(writer, session)
+    await rig.settle()
+    standing = queries.standing
+
+    def and_then_a_revert(*given: Any) -> Any:
+        found = standing(*given)
+        monkeypatch.setattr(queries, "standing", standing)
+        other = Writer(writer.path)
+        other.clock = writer.clock
+        other.delete("ses_b-u1", "ses_b-a1")
+        exchange(other, "ses_a", 7)
+        exchange(other, "ses_b", 8)
+        other.close()
+        return found
+
+    monkeypatch.setattr(queries, "standing", and_then_a_revert)
+    writer.retitle("ses_b", "Something is new")
+    for _ in range(3):
+        await rig.settle()
+    assert {"ses_a-a7", "ses_b-a8"} <= set(inputs(rig))
 
 
 async def test_a_revert_of_parts_takes_nothing_back(rig: OpenCodeRig, writer: Writer) -> None:
@@ -432,6 +462,23 @@ async def test_long_outputs_are_taken_from_their_files_where_wanted(
     await rig.settle()
     assert (b"zqwhole" in all_text(rig)) == bool(wanted)
     assert b"zqsecret" not in all_text(rig)
+
+
+async def test_long_outputs_are_in_the_data_folder_wherever_the_database_is(rigs: Rigs, tmp_path: Path) -> None:
+    """OPENCODE_DB moves the database, and nothing else."""
+    rig = await rigs(tool_outputs=True)
+    outputs = tmp_path / "opencode" / "tool-output"
+    outputs.mkdir(parents=True)
+    (outputs / "tool_1").write_text("zqwhole " * 5)
+    writer = Writer(tmp_path / "elsewhere" / "mine.db")
+    writer.session(S)
+    writer.user("u", S)
+    cut = {"outputPath": str(outputs / "tool_1"), "truncated": True, "exit": 0}
+    writer.step("a", S, "u", tool("c1", "bash", {"command": "seq 9"}, "cut", metadata=cut))
+    rig.source.add_roots([str(writer.path)])
+    await rig.settle()
+    writer.close()
+    assert b"zqwhole" in all_text(rig)
 
 
 async def test_projects_are_read_or_left_out_as_the_settings_say(rigs: Rigs, writer: Writer) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from burnd.records.times import to_iso
+
 Statement = tuple[str, tuple[Any, ...]]
 
 BORN_MS = 1_794_780_000_000
@@ -83,7 +85,7 @@ class Writer:
             "parent_id": None,
             "slug": "calm-otter",
             "directory": "/home/dev/app",
-            "title": f"New session - {now}",
+            "title": f"New session - {to_iso(now)}",
             "version": self.schema,
             "time_created": now,
             "time_updated": now,

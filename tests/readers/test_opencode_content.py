@@ -102,8 +102,10 @@ def test_texts_may_hold_anything() -> None:
 
 
 def test_the_title_opencode_begins_with_is_none() -> None:
-    for title in ("New session - 2026-11-16T00:04:57.947Z", "Child session - x", "", None):
+    """It names a moment; a person's own title may begin with the same words."""
+    for title in ("New session - 2026-11-16T00:04:57.947Z", "Child session - 2026-11-16T00:04:57.947Z", "", None):
         assert title_of(SessionRow("s", BORN_MS, title=title)) is None
-    found = title_of(SessionRow("s", BORN_MS, title="Parser bug"))
-    assert found is not None
-    assert (found.kind, found.text, found.message_id) == ("title", "Parser bug", "title:opencode")
+    for title in ("Parser bug", "New session - planning the move"):
+        found = title_of(SessionRow("s", BORN_MS, title=title))
+        assert found is not None
+        assert (found.kind, found.text, found.message_id) == ("title", title, "title:opencode")
