@@ -24,7 +24,7 @@ from burnd.readers.api_messages import (
     answered,
     answered_before,
     read,
-    turn,
+    turns,
 )
 from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
 from burnd.readers.claude_usage import Bill
@@ -181,7 +181,7 @@ async def _turns(pipeline: Pipeline, found: Before, reads: Sequence[Read], sourc
         if one.given.is_turn:
             setting = _setting(found, one.given, source) if old is None else _as_before(old)
             again = one if old is None else one._replace(calls=answered_before(one.calls, old))
-            made[one.given.id] = turn(again, _bill(source, one.given), setting)
+            made |= {own.message_id: own for own in turns(again, _bill(source, one.given), setting)}
             found.led[rail] = found.led[rail]._replace(entered=())
         elif one.given.id not in found.times:
             found.led[rail] = _after(found.led[rail], one)

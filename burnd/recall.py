@@ -20,6 +20,7 @@ from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
 
 _PACKS_KEPT = 64  # of 256 KB each
+_MOST_HELD = 256 << 10
 _refs = msgspec.json.Decoder(BlobRef)
 _contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
 _PLACE = "SELECT b.pack, length(p.data), b.start, b.length FROM blob b JOIN pack p ON p.id = b.pack WHERE b.sha = ?"
@@ -56,6 +57,12 @@ class Reading:
 
     def __init__(self, fd: int | None, blobs: _Blobs) -> None:
         self._fd, self._blobs = fd, blobs
+        self._begin, self._held = 0, b""
+
+    def hold(self, begin: int, end: int) -> None:
+        """Records from here to there will be asked for: they are read at once, unless that is very much."""
+        if self._fd is not None and end - begin <= _MOST_HELD:
+            self._begin, self._held = begin, os.pread(self._fd, end - begin, begin)
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
         """The record at a place; None where it is not there any more.
@@ -65,10 +72,16 @@ class Reading:
         if self._fd is None:
             return None
         try:
-            record = _contents.decode(os.pread(self._fd, length, position))
+            record = _contents.decode(self._line(self._fd, position, length))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         return resolved(record, lambda ref: self._blobs.get(ref.blob, at_most))
+
+    def _line(self, fd: int, position: int, length: int) -> bytes:
+        start = position - self._begin
+        if start >= 0 and start + length <= len(self._held):
+            return self._held[start : start + length]
+        return os.pread(fd, length, position)
 
 
 class _Blobs:

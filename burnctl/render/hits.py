@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnctl.render.numbers import ago
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, pad, width_of
-from burnctl.render.turns import last_name, short_id
+from burnctl.render.turns import last_name, short_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of the
 
 def found(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     """All hits, those of one session together, and what else there is to say."""
-    parts = [_session(hits, screen, now) for hits in _by_session(answer["hits"])]
+    ids = short_ids(hit["sessionId"] for hit in answer["hits"])
+    parts = [_session(hits, clean(ids[hits[0]["sessionId"]]), screen, now) for hits in _by_session(answer["hits"])]
     if not parts:
         parts = ["Nothing was found."]
     for word, meant in (answer.get("corrected") or {}).items():
@@ -39,9 +40,9 @@ def _by_session(hits: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
     return list(groups.values())
 
 
-def _session(hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> str:
+def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: float) -> str:
     first = hits[0]
-    lines = [_head(first, screen, now)]
+    lines = [_head(first["meta"], name, screen, now)]
     if title := first.get("matchedTitle"):
         lines += [f"  {line}" for line in _marked(title["snippet"], title["highlights"], screen.width - 2, screen)]
     for number, hit in enumerate(hits):
@@ -49,25 +50,22 @@ def _session(hits: Sequence[Mapping[str, Any]], screen: Screen, now: float) -> s
         for item in hit["window"]:
             lines += _item(item, screen)
     begin = max((first["msgIdx"] or 0) - 4, 0)
-    rail = f" --rail {first['railId']}" if first["railId"] not in (None, "main") else ""
-    lines.append(screen.paint(f"  burnctl show {short_id(first['sessionId'])}{rail} --from {begin}", "dim"))
+    rail = f" --rail {clean(first['railId'])}" if first["railId"] not in (None, "main") else ""
+    lines.append(screen.paint(f"  burnctl show {name}{rail} --from {begin}", "dim"))
     return "\n".join(lines)
 
 
-def _head(hit: Mapping[str, Any], screen: Screen, now: float) -> str:
-    meta = hit["meta"]
-    about = [
-        ago(meta["updatedAt"], now),
-        last_name(meta["project"]),
-        meta["source"],
-        f"{meta['messageCount']:,} messages",
-    ]
-    front = short_id(hit["sessionId"])
-    rest = cut(" · ".join(clean(part) for part in about if part), screen.width - len(front) - 2)
-    room = screen.width - len(front) - width_of(rest) - 4
-    title = cut(clean(meta["title"] or ""), room) if room > 8 else ""
-    shown = screen.paint(front, "cyan") + "  " + screen.paint(rest, "dim")
-    return f"{shown}  {screen.paint(title, 'bold')}" if title else shown
+def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:
+    """What a session is called comes first; of the rest, what there is room for."""
+    room = screen.width - width_of(name) - 2
+    title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
+    about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
+    told = [clean(part) for part in (*about, f"{meta['messageCount']:,} messages") if part]
+    left = room - (width_of(title) + 2 if title else 0)
+    while told and width_of(" · ".join(told)) > left:
+        told.pop()
+    parts = [screen.paint(name, "cyan"), screen.paint(title, "bold"), screen.paint(" · ".join(told), "dim")]
+    return "  ".join(part for part, said in zip(parts, (name, title, told), strict=True) if said)
 
 
 def _item(item: Mapping[str, Any], screen: Screen) -> Iterator[str]:

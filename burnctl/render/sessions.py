@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl.render.numbers import ago, money
 from burnctl.render.tables import Column, table
-from burnctl.render.turns import last_name, short_id
+from burnctl.render.turns import last_name, short_ids
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def listed(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     sessions = answer["sessions"]
     if not sessions:
         return "There is no session."
-    rows = [_row(session, now) for session in sessions]
+    ids = short_ids(session["sessionId"] for session in sessions)
+    rows = [[ids[session["sessionId"]], *_row(session, now)] for session in sessions]
     said = [n for n in range(len(_COLUMNS)) if any(row[n] for row in rows)]
     text = table([_COLUMNS[n] for n in said], [[row[n] for n in said] for row in rows], screen)
     if answer.get("next"):
@@ -40,7 +41,6 @@ def listed(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
 
 def _row(session: Mapping[str, Any], now: float) -> list[object]:
     return [
-        short_id(session["sessionId"]),
         ago(session["updatedAt"], now),
         last_name(session["project"]),
         session["source"],

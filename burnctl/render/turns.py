@@ -7,7 +7,7 @@ from burnctl.render.text import clean, cut, pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -95,6 +95,18 @@ def short_id(session_id: object) -> str:
     """As much of the front of an id as tells sessions apart; what burnctl prints may be typed back in."""
     text = str(session_id or "")
     return text[:12] if text.startswith("ses_") else text[:8]
+
+
+def short_ids(session_ids: Iterable[object]) -> dict[str, str]:
+    """Each id as short as it may be printed beside the others: none is the beginning of two."""
+    every = {str(session_id) for session_id in session_ids}
+    shown = {}
+    for text in every:
+        length = len(short_id(text))
+        while length < len(text) and any(other.startswith(text[:length]) for other in every - {text}):
+            length += 1
+        shown[text] = text[:length]
+    return shown
 
 
 def short_model(model: object) -> str:

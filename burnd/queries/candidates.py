@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from burnd.queries.checking import Check, Key
 from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
-from burnd.queries.windows import Hit, told
+from burnd.queries.windows import Hit
 from burnd.recall import Recall
 from burnd.records.times import to_ms
 from burnd.search.documents import Place
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _TITLES: Final = 200
 _LOTS: Final = 3  # a lot is looked up in so many parts: mostly the first is enough
-# What is read to see whether a phrase stands in it, at most.
-_MOST_READ, _MOST_READ_CHARS = 600, 64 << 20
 
 
 class Candidate(NamedTuple):
@@ -36,7 +35,7 @@ class _There(NamedTuple):
     """What there is of some places: sessions by their id, and the numbers of messages along their rails."""
 
     sessions: dict[str, Known]
-    numbers: dict[tuple[Any, ...], int]
+    numbers: dict[Key, int]
 
 
 class Candidates:
@@ -48,16 +47,11 @@ class Candidates:
     def __init__(
         self, view: View, lookup: Lookup, recall: Recall, wanted: Wanted, only: Only, *, lot: int, each: bool
     ) -> None:
-        self._view, self._lookup, self._recall = view, lookup, recall
+        self._view, self._lookup = view, lookup
         self._wanted, self._only = wanted, only
         self._lot, self._each, self._at_once = lot, each, max(lot // _LOTS, 1)
-        self._read = self._read_chars = 0
         self.spotter = Spotter(wanted.shown, wanted.phrases)
-
-    @property
-    def gave_up(self) -> bool:
-        """Whether too many messages had all words of a phrase to look for the phrase in every one."""
-        return self._read >= _MOST_READ or self._read_chars >= _MOST_READ_CHARS
+        self.check = Check(view, recall, self.spotter, wanted, only)
 
     def hits(self) -> Iterator[Hit]:
         """Every hit there is, best first."""
@@ -66,26 +60,47 @@ class Candidates:
         while lot := list(islice(weighed, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
             there = self._there(places)
+            self.check.prepare(there.numbers)
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
                 hit = self._hit(candidate, place, there) if key not in taken else None
                 if hit is not None:
                     taken.add(key)
                     yield hit
-                if self.gave_up:
+                if self.check.gave_up:
                     return
 
     def _weighed(self) -> Iterator[Candidate]:
         """A session's title speaks for all its messages: so they rank above a twin's without it."""
-        titles = {match.session: match for match in self._lookup.titles(self._wanted, self._only, _TITLES)}
-        find = self._lookup.messages if self._each else self._lookup.sessions
-        found = find(self._wanted, self._only)
-        first = list(islice(found, self._lot))
-        worth = [_with_title(match, titles) for match in first]
-        spoken_for = set() if self._each else {match.session for match in first}
-        worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
+        found = self._find(self._only)
+        matches = list(islice(found, self._lot))
+        titles = self._titles({match.session for match in matches})
+        titled = list(islice(self._to_look_into(titles, matches), self._lot))
+        if titled:
+            matches += islice(self._find(self._only._replace(sessions=frozenset(titled))), self._lot)
+        worth = [_with_title(match, titles) for match in matches]
+        if not self._only.is_by_somebody:
+            spoken_for = set() if self._each else {match.session for match in matches}
+            worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         yield from (_with_title(match, titles) for match in found)
+
+    def _find(self, only: Only) -> Iterator[Match]:
+        """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
+        every = self._each or self.check.is_needed
+        return (self._lookup.messages if every else self._lookup.sessions)(self._wanted, only)
+
+    def _titles(self, sessions: set[int]) -> dict[int, Match]:
+        """The titles that match best, and those of these sessions."""
+        best = self._lookup.titles(self._wanted, self._only, _TITLES)
+        if len(best) == _TITLES and sessions:
+            best += self._lookup.titles(self._wanted, self._only._replace(sessions=frozenset(sessions)), _TITLES)
+        return {match.session: match for match in best}
+
+    def _to_look_into(self, titles: Mapping[int, Match], matches: Sequence[Match]) -> Iterator[int]:
+        """Sessions that rank higher by their titles than their messages do alone."""
+        known = set() if self._each else {match.session for match in matches}
+        return (session for session in titles if session not in known)
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})
@@ -102,8 +117,9 @@ class Candidates:
             return None
         if candidate.is_title:
             return Hit(known, candidate.score) if self._title_matches(known) else None
-        number = there.numbers.get((known.row, place.message_id, place.rail))
-        if number is None or not self._has_phrases(known, place):
+        key = (known.row, place.message_id, place.rail)
+        number = there.numbers.get(key)
+        if number is None or not self.check.passes(known.session_id, key):
             return None
         return Hit(known, candidate.score, place.rail, number)
 
@@ -116,18 +132,6 @@ class Candidates:
         text = "\n".join(filter(None, (facts["title"], facts["summary"])))
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
-    def _has_phrases(self, known: Known, place: Place) -> bool:
-        """Whether the phrases stand in the message: the index knows words only, so this is seen in its text."""
-        if not self._wanted.phrases:
-            return True
-        self._read += 1
-        rows = self._view.rows(_RECORDS, (known.row, place.message_id, place.rail))
-        with self._recall.opened(known.session_id) as reading:
-            records = [reading.record(position, length) for position, length in rows]
-        text = "\n".join(told(record) for record in records if record is not None)
-        self._read_chars += len(text)
-        return self.spotter.has_phrases(text)
-
 
 def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:
     title = titles.get(match.session)
@@ -137,7 +141,4 @@ def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:
 _NUMBERS = """
 WITH wanted(session, message_id, rail) AS ({keys}) SELECT w.session, w.message_id, w.rail, min(m.msg_idx) FROM wanted w
 CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id AND m.rail = w.rail GROUP BY 1, 2, 3
-"""
-_RECORDS = """
-SELECT max(position), length FROM messages WHERE session = ? AND message_id = ? AND rail = ? GROUP BY n, b ORDER BY n, b
 """

@@ -22,7 +22,7 @@ USUAL_HITS, MOST_HITS = 10, 20
 MOST_WINDOW: Final = 16
 _WEIGHED: Final = 3  # for each hit that is wanted, so many candidates are weighed together
 
-Role = Literal["user", "assistant", "tool_result"]
+Role = Literal["user", "assistant", "tool_result", "system"]
 
 
 class SearchParams(Params, frozen=True, kw_only=True):
@@ -60,10 +60,10 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     limit = min(max(params.limit, 0), MOST_HITS)
     candidates = Candidates(view, lookup, recall, wanted, only, lot=limit * _WEIGHED, each=params.all)
     hits = list(islice(candidates.hits(), limit))
-    windows = Windows(view, recall, candidates.spotter, *window(params.before, params.after))
+    windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
-    if candidates.gave_up:
-        answer["note"] = "the phrase is made of common words: only the likeliest messages were looked at"
+    if candidates.check.gave_up:
+        answer["note"] = "too many messages have these words: only the likeliest were looked at"
     return answer
 
 

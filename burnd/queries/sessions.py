@@ -66,11 +66,16 @@ class MetaParams(Params, frozen=True, kw_only=True):
 
 
 class Known(NamedTuple):
-    """A session, its row in the index, and what is known of it as answers show it."""
+    """A session, its row in the index, and what is known of it."""
 
     row: int
     session_id: str
-    facts: dict[str, Any]
+    columns: tuple[Any, ...]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is known of it as answers show it."""
+        return shown(self.columns)
 
 
 def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def known_of(view: View, session_ids: Iterable[str]) -> dict[str, Known]:
     """The sessions with these very ids, as far as there are any."""
     keys = [(session_id,) for session_id in session_ids]
     rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
-    return {row[1]: Known(row[0], row[1], shown(row[1:])) for row in rows}
+    return {row[1]: Known(row[0], row[1], row[1:]) for row in rows}
 
 
 def of_project(view: View, project: str) -> set[int]:

@@ -12,8 +12,10 @@ from burnd.queries.view import View
 from burnd.recall import Reading, Recall
 from burnd.records import Content
 from burnd.records.codec import clean
-from burnd.search.documents import Names, strings
-from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, folded, passage
+from burnd.search.documents import Names, narrowed, strings
+from burnd.search.folding import folded
+from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, passage
+from burnd.search.wanted import Only
 
 _TELLING: Final = ("text", "summary", "tool_use", "tool_result", "thinking", "file")
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
@@ -35,8 +37,8 @@ class Hit(NamedTuple):
 class Windows:
     """Draws windows, so many messages before and after each hit. A message is in one window only: the best hit's."""
 
-    def __init__(self, view: View, recall: Recall, spotter: Spotter, before: int, after: int) -> None:
-        self._view, self._recall, self._spotter = view, recall, spotter
+    def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
+        self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._before, self._after = before, after
         self._shown: set[tuple[int, str, int | None]] = set()
 
@@ -77,6 +79,8 @@ class Windows:
         items = []
         names = Names()
         with self._recall.opened(known.session_id) as reading:
+            if lines:
+                reading.hold(min(line.position for line in lines), max(line.position + line.length for line in lines))
             for msg_idx, group in groupby(lines, key=lambda line: line.msg_idx):
                 place = (known.row, rail, msg_idx)
                 if msg_idx == matched:
@@ -89,7 +93,7 @@ class Windows:
     def _match(self, reading: Reading, own: Sequence[Line], names: Names) -> dict[str, Any]:
         records = [record for line in own if (record := reading.record(line.position, line.length)) is not None]
         names.learn(records)
-        about, found = self._best(records)
+        about, found = self._best(narrowed(records, self._only) or records)
         return _item(own[0], about, found, names) | {"match": True, "highlights": found.highlights}
 
     def _best(self, records: Sequence[Content]) -> tuple[Content | None, Passage]:

@@ -12,7 +12,7 @@ from burnd.readers.claude_content import CALLS
 from burnd.readers.claude_lines import Piece
 from burnd.readers.claude_tools import arguments_of, result_of
 from burnd.readers.claude_usage import Bill
-from burnd.readers.holding import Holding, turn_of
+from burnd.readers.holding import Holding, turn_of, with_iterations
 from burnd.readers.weights import size
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
 from burnd.records.base import camel
@@ -104,8 +104,8 @@ class Setting(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-def turn(read: Read, bill: Bill, setting: Setting) -> Turn:
-    """The turn that an answer was."""
+def turns(read: Read, bill: Bill, setting: Setting) -> list[Turn]:
+    """The turn that an answer was, and those that were billed beside it."""
     given = read.given
     holding = Holding(
         message_id=given.id,
@@ -121,6 +121,7 @@ def turn(read: Read, bill: Bill, setting: Setting) -> Turn:
         stop_reason=given.stop_reason,
         speed=bill.speed,
         server_tools=bill.server_tools,
+        apart=bill.apart,
         final=True,
         calls=read.calls,
         entered=setting.entered,
@@ -130,8 +131,8 @@ def turn(read: Read, bill: Bill, setting: Setting) -> Turn:
         prompt_id=setting.prompt_id,
         prompt_words=setting.words,
     )
-    made = turn_of(holding)
-    return msgspec.structs.replace(made, basis=None, provider=given.provider, project_key=setting.project_key)
+    beyond = {"basis": None, "provider": given.provider, "project_key": setting.project_key}
+    return [msgspec.structs.replace(turn_of(one), **beyond) for one in with_iterations(holding)]
 
 
 def answered(turn: Turn, came: Sequence[Came]) -> Turn:

@@ -19,6 +19,9 @@ from burnd.records import Usage
 ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
 API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
 
+_CACHE_BESIDE: Final = {"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}
+_MOST: Final = 1 << 40
+
 
 class NotUsage(ValueError):
     """Raised when an object is not a usage object of the provider it is said to be of; says what is wrong."""
@@ -26,9 +29,27 @@ class NotUsage(ValueError):
 
 def bill(source: ApiSource, usage: Mapping[str, Any]) -> Bill:
     """The usage object as one bill. Raises NotUsage."""
+    _check(source, usage)
     if source == "anthropic-api":
         return _anthropic(usage)
     return Bill(_openai(usage) if source == "openai-api" else _gemini(usage))
+
+
+def _check(source: ApiSource, usage: Mapping[str, Any]) -> None:
+    """Raises NotUsage where another provider's object would be read as this one's, and be billed wrong."""
+    whose = source_of(usage)
+    is_bare = whose == "anthropic-api" and not usage.keys() & _CACHE_BESIDE  # OpenAI's newer form has these names too
+    if whose not in (None, source) and not (is_bare and source == "openai-api"):
+        raise NotUsage(f"the usage object is one of {whose}")
+    _check_counts(usage)
+
+
+def _check_counts(usage: Mapping[str, Any]) -> None:
+    for name, value in usage.items():
+        if isinstance(value, Mapping):
+            _check_counts(value)
+        elif isinstance(value, int | float) and not 0 <= value <= _MOST:
+            raise NotUsage(f"{name} is no count of tokens: {str(value)[:40]}")
 
 
 def source_of(usage: Mapping[str, Any]) -> ApiSource | None:

@@ -11,6 +11,7 @@ import msgspec
 from burnd.records import Content
 from burnd.records.codec import hash_of
 from burnd.records.times import to_ms
+from burnd.search.wanted import Only
 
 USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
 # A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
@@ -125,6 +126,22 @@ def strings(record: Content) -> Iterator[str]:
         yield from _in_json(record.tool_result.content)
     if record.file is not None and record.file.name:
         yield record.file.name
+
+
+def narrowed(records: Sequence[Content], only: Only) -> list[Content]:
+    """Those of a message's records that are by who is asked for, and of the tool. A call may stand elsewhere."""
+    names = Names()
+    names.learn(records)
+    return [
+        record
+        for record in records
+        if only.role in (None, record.role) and (only.tool is None or _is_of(record, only.tool, names))
+    ]
+
+
+def _is_of(record: Content, tool: str, names: Names) -> bool:
+    name = names.of(record)
+    return name.lower() == tool if name is not None else record.tool_result is not None
 
 
 def _in_json(raw: msgspec.Raw) -> Iterator[str]:

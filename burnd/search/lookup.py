@@ -59,32 +59,35 @@ class Lookup:
         return list(self._analyzer.analyze(spaced(text)))
 
     def messages(self, wanted: Wanted, only: Only) -> Iterator[Match]:
-        """The messages that match, best first, up to several thousand."""
+        """The messages that match, best first, up to several thousand. One may come twice."""
         query = self._query(wanted, only, MESSAGE_FIELDS)
-        for page, _ in self._pages(query) if query is not None else ():
+        is_all = True
+        for page, is_all in self._pages(query):  # noqa: B007 - the last one is asked
             yield from _allowed(page, only)
+        if not is_all and _is_wide(only):
+            for page, _ in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
+                yield from page
 
     def sessions(self, wanted: Wanted, only: Only) -> Iterator[Match]:
         """The best message of each session that has one, best first."""
         query = self._query(wanted, only, MESSAGE_FIELDS)
         seen: set[int] = set()
-        is_all = query is None
-        for page, is_all in self._pages(query) if query is not None else ():  # noqa: B007 - the last one is asked
+        is_all = True
+        for page, is_all in self._pages(query):  # noqa: B007 - the last one is asked
             for match in _allowed(page, only):
                 if match.session not in seen:
                     seen.add(match.session)
                     yield match
-        if query is not None and not is_all:
-            # A few long sessions had all the best places: what is there beside them?
+        if not is_all:
+            # A few long sessions, or those it is not narrowed to, had all the best places: what is there beside them?
+            query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             known = Query.term_set_query(self._schema, "session", sorted(seen))
-            others = self._page(_all_of([query], but=known), _PAGES[0], 0)
-            yield from {match.session: match for match in reversed(_allowed(others, only))}.values()
+            others = self._page(_all_of([query], but=known), _PAGES[0], 0) if query is not None else []
+            yield from {match.session: match for match in reversed(others)}.values()
 
     def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
         """The sessions whose title or summary matches, best first."""
-        if only.role is not None or only.tool is not None:
-            return []
-        query = self._query(wanted, only, TITLE_FIELDS)
+        query = self._query(wanted, only._replace(role=None, tool=None), TITLE_FIELDS)
         return _allowed(self._page(query, limit, 0), only) if query is not None else []
 
     def place(self, match: Match) -> Place:
@@ -107,8 +110,8 @@ class Lookup:
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
         """Known words that one slip of the fingers makes this one: most used first."""
-        if len(word) < _SHORTEST_CORRECTED or not word.isascii() or word.isdigit():
-            return []
+        if len(word) < _SHORTEST_CORRECTED or not (word.isascii() and word.isalpha()):
+            return []  # of a number or a code, its neighbour is another one
         near, known = slips(word), list[str]()
         for field in (REST, USER):  # nearly every word there is stands in one of these
             if known := [other for other in near if self._searcher.doc_freq(field, other)]:
@@ -125,8 +128,11 @@ class Lookup:
         telling = [term for term in rarest if term.uses * _COMMON_SHARE < total or term.word in musts]
         return tuple(telling if len(telling) > 1 else rarest)
 
-    def _query(self, wanted: Wanted, only: Only, fields: Sequence[str]) -> Query | None:
-        """Any of the words, all of those in phrases, within what it is narrowed to."""
+    def _query(self, wanted: Wanted, only: Only, fields: Sequence[str], *, strictly: bool = False) -> Query | None:
+        """Any of the words, all of those in phrases, within what it is narrowed to.
+
+        Many sessions are costly to tell: unless `strictly`, what is found is narrowed to them afterwards.
+        """
         any_of = [
             (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * term.weight))
             for term in wanted.terms
@@ -138,6 +144,8 @@ class Lookup:
         # Kept flat, and alone where nothing narrows it: so tantivy passes over most of what cannot win.
         query = Query.boolean_query(any_of)
         needed = [self._anywhere(word, fields) for word in wanted.musts] + self._narrowed(only, fields)
+        if only.sessions is not None and (strictly or not _is_wide(only)):
+            needed.append(_silent(Query.term_set_query(self._schema, "session", sorted(only.sessions))))
         return _all_of([query, *needed]) if needed else query
 
     def _anywhere(self, word: str, fields: Sequence[str]) -> Query:
@@ -148,8 +156,6 @@ class Lookup:
 
     def _narrowed(self, only: Only, fields: Sequence[str]) -> list[Query]:
         needed = []
-        if only.sessions is not None and len(only.sessions) <= _MOST_FILTERED:
-            needed.append(Query.term_set_query(self._schema, "session", sorted(only.sessions)))
         if (only.since is not None or only.until is not None) and fields is MESSAGE_FIELDS:
             last = only.until - 1 if only.until is not None else None
             needed.append(Query.range_query(self._schema, "ts", tantivy.FieldType.Integer, only.since, last))
@@ -158,8 +164,10 @@ class Lookup:
                 needed.append(Query.term_query(self._schema, field, value, "basic"))
         return [_silent(query) for query in needed]
 
-    def _pages(self, query: Query) -> Iterator[tuple[list[Match], bool]]:
+    def _pages(self, query: Query | None) -> Iterator[tuple[list[Match], bool]]:
         """Pages of matches, larger and larger, each with whether it is the last there is."""
+        if query is None:
+            return
         offset = 0
         for size in _PAGES:
             page = self._page(query, size, offset)
@@ -183,6 +191,10 @@ class Lookup:
         ]
 
 
+def _is_wide(only: Only) -> bool:
+    return only.sessions is not None and len(only.sessions) > _MOST_FILTERED
+
+
 def _allowed(matches: list[Match], only: Only) -> list[Match]:
     """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
     allowed = only.sessions
@@ -191,7 +203,7 @@ def _allowed(matches: list[Match], only: Only) -> list[Match]:
 
 def slips(word: str) -> set[str]:
     """Every text from which one slip makes this word: a letter left out, added, mistaken, or two swapped."""
-    alphabet = string.ascii_lowercase if word.isalpha() else string.ascii_lowercase + string.digits
+    alphabet = string.ascii_lowercase
     halves = [(word[:i], word[i:]) for i in range(len(word) + 1)]
     shorter = {a + b[1:] for a, b in halves if b}
     swapped = {a + b[1] + b[0] + b[2:] for a, b in halves if len(b) > 1}

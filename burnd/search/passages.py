@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from burnd.search.folding import folded, plain
 from burnd.search.words import EMOJI, UNSPACED
 
 SNIPPET_BYTES: Final = 1024
 _MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
 _CUT: Final = "\u2026"
 _PIECE: Final = re.compile(f"[{UNSPACED}]+|[{EMOJI}]|(?:(?![{UNSPACED}])[^\\W_])+")
-_NOTHING: Final = re.compile("(?!)")
+_EDGELESS: Final = re.compile(f"[{UNSPACED}{EMOJI}]")
 Spot = tuple[int, int]
 
 
@@ -27,24 +27,6 @@ class Passage(NamedTuple):
     truncated: bool = False
 
 
-def folded(text: str) -> str:
-    """The text in small letters without accents, character for character."""
-    return text.lower() if text.isascii() else text.translate(_folding)
-
-
-class _Folding(dict[int, str]):
-    """Remembers each character's plain form: one character for one, so that places stay what they were."""
-
-    def __missing__(self, code: int) -> str:
-        char = chr(code)
-        plain = unicodedata.normalize("NFKD", char)[0].lower()
-        self[code] = plain if len(plain) == 1 else char
-        return self[code]
-
-
-_folding = _Folding()
-
-
 def pieces(text: str) -> list[str]:
     """The words of a phrase as they stand in it, folded; a run of an unspaced script is one."""
     return _PIECE.findall(folded(text))
@@ -54,23 +36,26 @@ class Spotter:
     """Finds words and phrases in texts. Words are whole words or parts of camelCase ones; phrases are in a row."""
 
     def __init__(self, words: Sequence[str], phrases: Sequence[str] = ()) -> None:
-        self._phrases = [_phrase(pieces(phrase)) for phrase in phrases]
+        self._phrases = [_phrase(found) for phrase in phrases if (found := pieces(phrase))]
         self._words = [re.compile(re.escape(word)) for word in dict.fromkeys(words) if word]
 
     def has_phrases(self, text: str) -> bool:
         """Whether every phrase stands in the text."""
-        plain = folded(text)
-        return all(phrase.search(plain) for phrase in self._phrases)
+        as_indexed = folded(text) if self._phrases else ""
+        return all(phrase.search(as_indexed) for phrase in self._phrases)
 
     def spots(self, text: str) -> list[Spot]:
-        """Where words and phrases stand, in order, none within another."""
-        plain = folded(text)
-        found = [match.span() for phrase in self._phrases for match in _first(phrase, plain)]
+        """Where words and phrases stand, in order; those that overlap are one."""
+        as_indexed = plain(text)
+        found = [as_indexed.spot(match) for phrase in self._phrases for match in _first(phrase, as_indexed.text)]
         for word in self._words:
-            found += [spot for match in _first(word, plain) if _stands_alone(text, *(spot := match.span()))]
+            spots = [as_indexed.spot(match) for match in _first(word, as_indexed.text)]
+            found += [spot for spot in spots if _stands_alone(text, *spot)]
         apart: list[Spot] = []
-        for begin, end in sorted(found, key=lambda spot: (spot[0], -spot[1])):
-            if not apart or begin >= apart[-1][1]:
+        for begin, end in sorted(found):
+            if apart and begin < apart[-1][1]:
+                apart[-1] = (apart[-1][0], max(end, apart[-1][1]))
+            else:
                 apart.append((begin, end))
         return apart
 
@@ -81,15 +66,18 @@ def _first(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
 
 def _phrase(words: Sequence[str]) -> re.Pattern[str]:
     """The words in this order, with nothing but punctuation and space between them."""
-    if not words:
-        return _NOTHING
-    bound = [f"{_edge(word[0], '<!')}{re.escape(word)}{_edge(word[-1], '!')}" for word in words]
-    return re.compile(r"[\W_]*".join(bound))
+    return re.compile(r"[\W_]*".join(map(_bound, words)))
 
 
-def _edge(char: str, side: str) -> str:
-    """Nothing of the same word may stand beside it; scripts without spaces have no such edge."""
-    return f"(?{side}[^\\W_])" if not re.match(f"[{UNSPACED}{EMOJI}]", char) else ""
+def _bound(word: str) -> str:
+    """A word beside which nothing of the same word stands; scripts without spaces have no such edge.
+
+    It begins with the word itself, not with a look behind it: so a pattern is found many times faster.
+    """
+    literal = re.escape(word)
+    before = f"(?<![^\\W_]{literal})" if not _EDGELESS.match(word[0]) else ""
+    after = "(?![^\\W_])" if not _EDGELESS.match(word[-1]) else ""
+    return f"{literal}{before}{after}"
 
 
 def _stands_alone(text: str, begin: int, end: int) -> bool:

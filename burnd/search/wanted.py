@@ -36,6 +36,11 @@ class Only(NamedTuple):
     role: str | None = None
     tool: str | None = None
 
+    @property
+    def is_by_somebody(self) -> bool:
+        """Whether it matters who said a word, or which tool brought it: not what a title could tell."""
+        return self.role is not None or self.tool is not None
+
 
 class Match(NamedTuple):
     """A message that matches; where it stands is read when it is wanted."""

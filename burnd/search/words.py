@@ -25,7 +25,9 @@ EMOJI: Final = (
 )
 _RUN: Final = re.compile(f"[{UNSPACED}]+")
 _PICTURE: Final = re.compile(f"[{EMOJI}]")
-_MARK: Final = re.compile("[\u0300-\u036f\u3099\u309a]")
+# What is written behind a letter and belongs to it: accents, and the later parts of a Korean syllable.
+MARKS: Final = "\u0300-\u036f\u1161-\u11ff\u3099\u309a"
+_MARK: Final = re.compile(f"[{MARKS}]")
 _CAMEL_PART: Final = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 
 # One byte of UTF-8 as what it can be: a small letter or digit, a capital, the first of a character that needs a

@@ -54,6 +54,7 @@ GEMINI_PYTHON = {"prompt_token_count": 1000, "cached_content_token_count": None,
         ("openai-api", CHAT, Usage(input=400, output=50, reasoning=150, cache_read=600)),
         ("openai-api", RESPONSES, Usage(input=400, output=50, reasoning=150, cache_read=600)),
         ("openai-api", {"prompt_tokens": 7, "total_tokens": 7}, Usage(input=7)),
+        ("anthropic-api", {"input_tokens": 7, "output_tokens": 2}, Usage(input=7, output=2)),
         ("gemini-api", GEMINI, Usage(input=630, output=80, reasoning=20, cache_read=400)),
         ("gemini-api", GEMINI_PYTHON, Usage(input=1000, output=80)),
         ("openai-api", {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 99}}, Usage(cache_read=5)),
@@ -63,6 +64,11 @@ def test_each_token_is_counted_once(source: ApiSource, usage: dict[str, Any], ex
     """Input without what came from the cache, output without reasoning, whichever way the provider counts."""
     assert bill(source, usage).usage == expected
     assert source_of(usage) == source
+
+
+def test_the_shortest_form_is_whose_it_is_said_to_be() -> None:
+    """Two names that both Anthropic and OpenAI have, and nothing else."""
+    assert bill("openai-api", {"input_tokens": 7, "output_tokens": 2}).usage == Usage(input=7, output=2)
 
 
 def test_searches_are_billed_too() -> None:
@@ -78,12 +84,18 @@ def test_searches_are_billed_too() -> None:
         ("openai-api", GEMINI),
         ("openai-api", {"prompt_tokens": "1000"}),
         ("openai-api", {"prompt_tokens": True}),
+        ("openai-api", ANTHROPIC),
+        ("anthropic-api", RESPONSES),
+        ("openai-api", {"prompt_tokens": -1}),
+        ("openai-api", {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": -1}}),
+        ("anthropic-api", ANTHROPIC | {"output_tokens": -3}),
+        ("gemini-api", {"promptTokenCount": 1 << 60}),
         ("gemini-api", ANTHROPIC),
         ("gemini-api", {"promptTokenCount": 1.5}),
     ],
 )
 def test_another_object_is_refused(source: ApiSource, usage: dict[str, Any]) -> None:
-    """What is not this provider's usage is not taken for no usage."""
+    """What is not this provider's usage is neither taken for no usage nor read by the wrong rule."""
     with pytest.raises(NotUsage):
         bill(source, usage)
 

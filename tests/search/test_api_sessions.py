@@ -150,6 +150,16 @@ async def test_late_usage_revises_the_turn(program: Program) -> None:
     assert (made.rev, made.usage.output) == (2, 30)
 
 
+async def test_what_is_billed_beside_an_answer_is_a_turn_of_its_own(program: Program) -> None:
+    """A usage object may hold calls that its sums leave out, of another model: each is recorded, once."""
+    beside = [{"type": "message"}, {"type": "compaction", "model": "claude-haiku-4-5", "input_tokens": 5}]
+    session = await program.new()
+    for _ in range(2):
+        await program.append(session, PROMPT, ANSWER | {"usage": USAGE | {"iterations": beside}})
+    told = {made.message_id: (made.model, made.usage.input, made.rev) for made in program.turns()}
+    assert told == {"a1": ("claude-sonnet-4-5", 9, 1), "a1:iter:1": ("claude-haiku-4-5", 5, 1)}
+
+
 async def test_every_append_moves_the_session(program: Program) -> None:
     """`updatedAt` and `messageCount` go up with each, whatever times the messages have."""
     session = await program.new()

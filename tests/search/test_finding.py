@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
-from burnd.records import Content, File, Session
+from burnd.records import Content, File, Session, ToolUse
+from burnd.search import lookup
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 from tests.search.library import Library, library
@@ -173,6 +175,29 @@ async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
         assert ranked[2:] == ["c", "a"]
 
 
+@pytest.mark.parametrize("narrowed", [{}, {"role": "assistant"}, {"all": True}])
+async def test_a_matching_title_outranks_many_twins(opened: Opened, narrowed: dict[str, Any]) -> None:
+    """However many sessions say the same, and however many titles match somewhat."""
+    async with library(opened) as lib:
+        names = [f"s{n:03}" for n in range(250)]
+        await lib.add(
+            *[text("m", "the cron refactor went well", session_id=name) for name in names],
+            entries=[Session(session_id=name, source="x", title="the week") for name in names[:220]]
+            + [Session(session_id="s240", source="x", title="cron work")],
+        )
+        assert (await lib.found("the cron refactor", limit=1, **narrowed))[0] == ("s240", 0)
+
+
+@pytest.mark.parametrize("query", ["straße", "STRASSE", "øre", "ore", "район", "한국", "ドキュ", "e\u0301tude"])
+async def test_a_title_is_found_in_any_script(opened: Opened, query: str) -> None:
+    """Letters that fold to several, letters with marks, and scripts that have no accents to fold."""
+    title = "Straße Øre район 한국어 ドキュメント étude"
+    async with library(opened) as lib:
+        await lib.add(text("m", "words"), entries=[Session(session_id="s1", source="x", title=title)])
+        (hit,) = (await lib.search(query))["hits"]
+        assert len(hit["matchedTitle"]["highlights"]) == 1
+
+
 async def test_a_title_alone_is_found(opened: Opened) -> None:
     """Words that only a title has find the session, which is shown from its beginning."""
     async with library(opened) as lib:
@@ -221,6 +246,60 @@ async def test_filters_narrow_the_hits(opened: Opened, filters: dict[str, Any], 
     async with library(opened) as lib:
         await lib.add(*[content for content, _ in FILTERED], entries=[entry for _, entry in FILTERED])
         assert {session for session, _ in await lib.found("apple", **filters)} == expected
+
+
+@pytest.mark.parametrize("params", [{}, {"all": True}])
+async def test_a_wide_filter_loses_nothing(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, params: dict[str, Any]
+) -> None:
+    """Where a project has very many sessions, and others have all the best matches."""
+    monkeypatch.setattr(lookup, "_MOST_FILTERED", 1)
+    monkeypatch.setattr(lookup, "_PAGES", (4, 4))
+    async with library(opened) as lib:
+        await lib.add(*[text("m", "apple", session_id=f"o{n}") for n in range(20)])
+        mine = [text("m", "apple " + "word " * 99, session_id=f"p{n}") for n in range(3)]
+        await lib.add(*mine, entries=[turn(f"t{n}", session_id=f"p{n}", project="/p/mine") for n in range(3)])
+        assert sorted(await lib.found("apple", project="/p/mine", **params)) == [(f"p{n}", 0) for n in range(3)]
+
+
+async def test_filters_look_into_a_message(opened: Opened) -> None:
+    """A harness may keep an answer, its calls and their results as one message: who said the word still counts."""
+    ran = tool_use("m", {"command": "pear"}, b=1, tool_use=ToolUse(id="c2", name="Bash", input=msgspec.Raw(b'"pear"')))
+    async with library(opened) as lib:
+        await lib.add(text("m", "apple"), ran, tool_use("m", {"path": "fig"}, b=2), tool_result("m", "plum", b=3))
+        for word, fits, role in (
+            ("apple", {"role": "assistant"}, "assistant"),
+            ("pear", {"tool": "Bash"}, "assistant"),
+            ("bash", {"tool": "Bash"}, "assistant"),
+            ("plum", {"role": "tool_result"}, "tool_result"),
+            ("plum apple", {"tool": "read"}, "tool_result"),
+        ):
+            (hit,) = (await lib.search(word, **fits))["hits"]
+            assert hit["window"][0]["role"] == role
+        for word, other in (
+            ("apple", {"role": "tool_result"}),
+            ("pear", {"tool": "Read"}),
+            ("plum", {"role": "assistant"}),
+            ("plum", {"tool": "Bash"}),
+            ("apple", {"tool": "Bash"}),
+        ):
+            assert await lib.found(word, **other) == []
+
+
+async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
+    """A session's best message by its words may not have the phrase: another of its messages does."""
+    async with library(opened) as lib:
+        await lib.add(text("m0", "refused connection"), text("m1", "then at last: connection refused, " + "word " * 50))
+        assert await lib.found('"connection refused"') == [("s1", 1)]
+        assert await lib.found('"connection refused" "=>"') == [("s1", 1)]
+
+
+async def test_a_code_is_not_corrected(opened: Opened) -> None:
+    """An error code or a number that is nowhere is not another one that is near."""
+    async with library(opened) as lib:
+        await lib.add(text("m", "error E0308 on port 8080"))
+        assert await lib.found("E0309") == []
+        assert await lib.found("8081") == []
 
 
 async def test_a_result_is_found_by_its_tool(opened: Opened) -> None:

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.search.passages import SNIPPET_BYTES, Spotter, folded, passage
+from burnd.search.engine import analyzer
+from burnd.search.folding import folded
+from burnd.search.passages import SNIPPET_BYTES, Spotter, passage
+from burnd.search.words import spaced
 
 
 def test_a_short_text_is_shown_whole() -> None:
@@ -40,6 +43,14 @@ def test_the_passage_around_the_words_is_shown() -> None:
         ("重构定时任务", ["定时"], ["定时"]),
         ("ok ✅ done", ["✅"], ["✅"]),
         ("a.b(c)", ["b"], ["b"]),
+        ("Die Straße, STRASSE", ["strasse"], ["Straße", "STRASSE"]),
+        ("der Œuvre von Søren", ["oeuvre", "soren", "von"], ["Œuvre", "von", "Søren"]),
+        ("un e\u0301tudiant nai\u0308f", ["etudiant", "naif"], ["e\u0301tudiant", "nai\u0308f"]),
+        ("ﬁnally a ﬁle", ["file"], ["ﬁle"]),
+        ("район и Ёлка", ["район", "ёлка"], ["район", "Ёлка"]),
+        ("Τόνος", ["τόνος"], ["Τόνος"]),
+        ("오늘 한국어 문서", ["한국"], ["한국"]),
+        ("ドキュメント", ["ドキ"], ["ドキ"]),
     ],
 )
 def test_words_are_marked_where_they_stand(text: str, words: list[str], expected: list[str]) -> None:
@@ -61,6 +72,9 @@ def test_words_are_marked_where_they_stand(text: str, words: list[str], expected
         ("定时 任务", "定时任务", True),
         ("ship it 🚀", "ship it 🚀 now", True),
         ("été naïf", "Ete naif", True),
+        ("große strasse", "die Grosse Straße hier", True),
+        ("한국어 문서", "오늘 한국어 문서", True),
+        ("한국어", "학교에", False),
     ],
 )
 def test_a_phrase_stands_in_a_row(phrase: str, text: str, stands: bool) -> None:
@@ -76,4 +90,19 @@ def test_any_text_makes_a_passage_within_bounds(text: str, words: list[str], phr
     shown = passage(text, spotter.spots(text), 64)
     assert len(shown.text.encode("utf-8", "replace")) <= 64
     assert all(0 <= a < b <= len(shown.text) for a, b in shown.highlights)
-    assert len(folded(text)) == len(text)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=40))
+def test_a_text_is_folded_as_the_index_does(text: str) -> None:
+    """Every word that the index has of a text without parts or pairs stands in the folded text, and can be marked."""
+    plain = folded(text)
+    for word in analyzer().analyze(spaced(text)):
+        if not word.startswith("emoji"):
+            assert word in plain
+
+
+def test_a_long_text_with_one_odd_letter_costs_little() -> None:
+    """Places are kept for the letters that need it, not for all."""
+    text = "words of a text " * 100_000 + "Straße"
+    (spot,) = Spotter(["strasse"]).spots(text)
+    assert text[spot[0] : spot[1]] == "Straße"
