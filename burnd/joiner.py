@@ -58,9 +58,10 @@ class Joiner:
 
     async def join(self, held: Sequence[Held], agents: Sequence[AgentRow], told: Iterable[Key] = ()) -> Outcome:
         """Takes holdings and news of agents into the turns they are about, but for those `told` of otherwise."""
-        keys = {(item.holding.source, item.holding.message_id) for item in held}
+        # In the order in which they were read: what is asked for together later stands together in the ledger.
+        keys = dict.fromkeys((item.holding.source, item.holding.message_id) for item in held)
         rails = {(agent.session_id, agent.agent_id) for agent in agents}
-        keys |= await self._turns_of(rails) - set(told)
+        keys |= dict.fromkeys(sorted(await self._turns_of(rails) - set(told)))
         messages = await self._load(keys)
         for item in held:
             _take(messages[item.holding.source, item.holding.message_id], item)
@@ -102,9 +103,9 @@ class Joiner:
         else:
             outcome.open.append(OpenTurn(turn, *message.open_in))
 
-    async def _load(self, keys: set[Key]) -> dict[Key, _Message]:
+    async def _load(self, keys: Iterable[Key]) -> dict[Key, _Message]:
         messages = {key: _Message() for key in keys}
-        known = await self._index.known_turns(sorted(keys))
+        known = await self._index.known_turns(sorted(messages))
         opened = await self._open_records([k.id for k in known.values() if k.open])
         for key, row in known.items():
             message = messages[key]

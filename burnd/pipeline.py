@@ -24,12 +24,13 @@ from burnd.index.rows import shown_rail
 from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
 from burnd.joiner import Held, Joiner
 from burnd.ledger import files
-from burnd.ledger.content import ContentStore, Shelved
+from burnd.ledger.content import ContentStore
 from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned
+from burnd.ledger.shelving import Shelved
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.projects import ProjectKeys
@@ -57,6 +58,7 @@ class Batch:
 
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
+    shelved: list[Shelved] = field(default_factory=list)  # content that is ready for the disk already
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
     held: list[Held] = field(default_factory=list)
@@ -263,13 +265,15 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         content = self.keeping.kept(batch.content)
-        if content or batch.files:
+        shelved = [item for item in batch.shelved if self.keeping.keeps(item.record)]
+        if content or shelved or batch.files:
             self._check_room()
         joiner = Joiner(self.index, self.journal, self._projects)
         joined = await joiner.join(batch.held, batch.agents, [told.key for told in batch.steps])
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
-        shelved = await self._unknown(await self._in_thread(self.content.shelve, content))
+        shelved += await self._in_thread(self.content.shelve, content)
+        shelved = await self._unknown(shelved)
         self._behind = True
         placed = await self._in_thread(self.content.append_shelved, shelved, self.now())
         new_sessions = await self._new_sessions(batch.sessions)

@@ -11,16 +11,16 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from burnd.errors import BlobsDamaged
-from burnd.ledger.blobs import BlobStore, set_aside, sha_of
+from burnd.ledger.blobs import BlobStore, set_aside
 from burnd.ledger.lines import read_lines
+from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
 from burnd.ledger.sidecars import Sidecars
-from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
+from burnd.records.codec import Skipped, decode_content, hash_of
 from burnd.records.content import BlobRef, Content, File
 from burnd.records.times import to_ms
 
 T = TypeVar("T")
 
-INLINE_BYTES = 1024
 _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
@@ -31,15 +31,6 @@ class Placed(NamedTuple):
     position: int
     length: int
     digest: int
-
-
-class Shelved(NamedTuple):
-    """A record made ready for the disk: with references for what is large, as its line, with the line's hash."""
-
-    record: Content
-    line: bytes
-    digest: int
-    blobs: dict[str, bytes]
 
 
 class ContentStore:
@@ -58,7 +49,7 @@ class ContentStore:
 
     def shelve(self, records: Iterable[Content]) -> list[Shelved]:
         """Makes records ready for the disk; one that could not be read back is left out."""
-        return [shelved for record in records if (shelved := self._shelved(record)) is not None]
+        return shelve(records, self.inline_bytes)
 
     def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
         blobs: dict[str, bytes] = {}
@@ -133,51 +124,6 @@ class ContentStore:
                 position += len(item.line)
         return placed
 
-    def _shelved(self, record: Content) -> Shelved | None:
-        blobs: dict[str, bytes] = {}
-        stored = self._with_references(record, blobs)
-        line = encode_content(stored)
-        if not (record.session_id + record.rail_id + record.message_id).isascii() or not _is_time(record.ts):
-            # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
-            mended = decode_content(line)
-            if isinstance(mended, Skipped):
-                return None
-            stored = mended
-        return Shelved(stored, line, hash_of(line), blobs)
-
-    def _with_references(self, record: Content, blobs: dict[str, bytes]) -> Content:
-        """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
-
-        def put(data: bytes) -> BlobRef:
-            sha = sha_of(data)
-            blobs[sha] = data
-            return BlobRef(blob=sha, bytes=len(data))
-
-        if isinstance(record.text, str):
-            data = clean(record.text).encode()
-            return msgspec.structs.replace(record, text=put(data)) if self._is_large(record, data) else record
-        if (use := record.tool_use) is not None:
-            shelved = self._shelve_json(use.input, put)
-            return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
-        if (result := record.tool_result) is not None:
-            shelved = self._shelve_json(result.content, put)
-            return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
-        if (file := record.file) is not None and isinstance(file.data, bytes):
-            return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
-        return record
-
-    def _is_large(self, record: Content, data: bytes) -> bool:
-        if record.role == "system" and record.kind == "text":
-            return True
-        # A title is looked at in every list, so it stays at hand however little may be inline.
-        return len(data) >= (INLINE_BYTES if record.kind in ("title", "summary") else self.inline_bytes)
-
-    def _shelve_json(self, raw: msgspec.Raw, put: Callable[[bytes], BlobRef]) -> msgspec.Raw:
-        data = bytes(raw) or b"null"
-        if len(data) < self.inline_bytes and not _looks_like_a_ref(data) and b"\n" not in data:
-            return msgspec.Raw(data)
-        return msgspec.Raw(msgspec.json.encode(put(data)))
-
     def _unshelve(self, line: bytes) -> Content:
         """The record with its references resolved; one that cannot be resolved stays and says why."""
         record = decode_content(line)
@@ -207,7 +153,7 @@ class ContentStore:
         return found.data if found.lost is None else msgspec.structs.replace(ref, lost=found.lost)
 
     def _resolve_json(self, raw: msgspec.Raw) -> msgspec.Raw:
-        if not _looks_like_a_ref(bytes(raw)):
+        if not looks_like_a_ref(bytes(raw)):
             return raw
         found = self._resolve(_ref_decoder.decode(raw))
         return msgspec.Raw(msgspec.json.encode(found) if isinstance(found, BlobRef) else found)
@@ -238,19 +184,6 @@ class ContentStore:
         return self._blobs
 
 
-def _looks_like_a_ref(data: bytes) -> bool:
-    """Whether JSON could be taken for a reference: such a value is never kept inline."""
-    return data.lstrip()[:8].startswith(b'{"blob"')
-
-
 def _newest_ms(items: list[Shelved], now_ms: int) -> int:
     """The newest record's time, but not a time to come: a wrong clock must not make content immortal."""
     return min(now_ms, max(to_ms(item.record.ts) for item in items))
-
-
-def _is_time(text: str) -> bool:
-    try:
-        to_ms(text)
-    except ValueError:
-        return False
-    return True

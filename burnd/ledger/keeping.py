@@ -44,7 +44,7 @@ class Keeping:
         return self.mode
 
     def kept(self, records: Iterable[Content]) -> list[Content]:
-        return [record for record in records if self._keeps(record)]
+        return [record for record in records if self.keeps(record)]
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""
@@ -53,7 +53,7 @@ class Keeping:
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
         return msgspec.structs.replace(turn, tool_calls=calls)
 
-    def _keeps(self, record: Content) -> bool:
+    def keeps(self, record: Content) -> bool:
         if self.mode_of(record.session_id) != "full":
             return False
         pruned = self._pruned.get(record.session_id)

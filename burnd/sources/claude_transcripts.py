@@ -38,7 +38,10 @@ class ClaudeTranscripts(Transcripts):
         return [*_with_saved_outputs(transcript, reading), *_custom_title(transcript, reading)]
 
     def rows_of(self, reading: Reading) -> bytes:
-        return pack_of(reading)
+        pack = pack_of(reading)
+        reading.lines = list(reading.links)
+        reading.links, reading.prompts, reading.rails = {}, {}, {}
+        return pack
 
     def look_beside(self, transcript: Transcript) -> None:
         """The file beside an agent's transcript may appear after it: what it says is taken up then."""

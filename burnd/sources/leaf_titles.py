@@ -53,7 +53,7 @@ class LeafTitles:
                 content.append(texts[leaf])
                 content += [_for(texts[leaf], session) for session in holders.get((_folder(piece), leaf), ())]
         for piece in pieces:
-            for leaf in self._kept_in.keys() & _reading(piece).links.keys():
+            for leaf in self._kept_in.keys() & set(_reading(piece).lines):
                 found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
                 session_id = piece.reading.session_id
                 content += [_for(record, session_id) for record in found if session_id is not None]

@@ -21,17 +21,18 @@ from burnd.pipeline import Batch, Pipeline
 from burnd.sources.base import Progress, State, Status
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import SUFFIX, Found, Scanner
+from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from burnd.sources.transcripts import Piece, Transcripts, batch_of, path_key
 from burnd.sources.watch import Times, Watcher
 
 T = TypeVar("T")
 log = structlog.get_logger()
 
 BATCH_BYTES = 8 << 20
-BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 0.5
+BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 2.0
 QUIET_S = 10.0
 IDLE_S = 600.0
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
@@ -74,12 +75,11 @@ class TranscriptTree:
         self._watcher = Watcher(named_roots, suffix=(SUFFIX, *self.beside), times=times)
         self._queue = Queue(clock)
         self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
-        self._transcripts = self.transcripts(pipeline.home.index_db)
+        self._pieces = Pieces(self.transcripts, pipeline, clock)
         self._roots: dict[str, str] = {}
         self._saved: dict[str, Cursor] = {}
         self._generation = pipeline.generation
         self._flushes: list[tuple[str | None, anyio.Event]] = []
-        self._thread = anyio.CapacityLimiter(1)
         self._blocked = ""
         self._scanned = False
         self._settle_at = 0.0
@@ -114,7 +114,7 @@ class TranscriptTree:
                 tasks.start_soon(self._watch)
                 tasks.start_soon(self._work)
         finally:
-            self._transcripts.close()
+            await self._pieces.close()
 
     async def flush(self, session_id: str | None = None) -> None:
         """Returns when everything that is readable now is recorded, and what was open is settled."""
@@ -177,8 +177,8 @@ class TranscriptTree:
 
     async def _scan(self, reason: str) -> None:
         """Looks at every file: the truth that events are only a hint of."""
-        roots = await self._in_thread(lambda: [root.path for root in present(self._named)])
-        scan = await self._in_thread(lambda: self._scanner.scan(roots))
+        roots = await self._pieces.in_thread(lambda: [root.path for root in present(self._named)])
+        scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         self.files = self._scanner.count(SUFFIX)
         unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
@@ -238,6 +238,7 @@ class TranscriptTree:
 
     async def _look_around(self) -> None:
         """With nothing to read: answers flushes, settles what is quiet, follows a new index, or rests."""
+        await self._pieces.rest()
         if self._generation != self.pipeline.generation:
             await self._read_everything_again()
         elif self._flushes:
@@ -272,14 +273,9 @@ class TranscriptTree:
     async def _read(self, path: str, max_bytes: int) -> Piece | None:
         """One turn at one file. What cannot be read hurts only itself."""
         root = self._root_of(path)
-        transcript = await self._find(path, root) if root is not None else None
-        if transcript is None:
-            self._queue.done(path, more=False)
-            return None
         try:
-            return await self._in_thread(
-                lambda: self._transcripts.read(transcript, max_bytes, self._clock(), self.pipeline.now())
-            )
+            left = self.backfill.total - self.backfill.done
+            piece = await self._pieces.read(path, root, max_bytes, left) if root is not None else None
         except FileNotFoundError:
             self._queue.done(path, more=False)
         except Refused as refused:
@@ -290,17 +286,12 @@ class TranscriptTree:
         except Exception as error:  # noqa: BLE001 - one file must never stop the others; status shows it
             log.error("source.file_failed", source=self.name, error=type(error).__name__)
             self._queue.failed(path, f"{type(error).__name__} while reading it")
-        self._transcripts.forget(path)
+        else:
+            if piece is None:
+                self._queue.done(path, more=False)
+            return piece
+        self._pieces.known.forget(path)
         return None
-
-    async def _find(self, path: str, root: str) -> Transcript | None:
-        if (known := self._transcripts.get(path)) is not None:
-            return known
-        rows = await self.pipeline.index.rows(
-            "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (self.name, path_key(path))
-        )
-        saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-        return self._transcripts.open(path, root, saved)
 
     async def _commit(self, pieces: list[Piece]) -> None:
         """Makes pieces durable; where there is no room, waits for it: nothing is lost, the cursor stays."""
@@ -312,11 +303,14 @@ class TranscriptTree:
             await self._commit_batch(batch)
         except BaseException:
             for piece in pieces:
-                self._transcripts.forget(piece.path)  # its reader is ahead of what is durable
+                self._pieces.known.forget(piece.path)  # its reader is ahead of what is durable
             raise
         for piece in pieces:
             self._note(piece)
-        self._transcripts.trim()
+            root = self._root_of(piece.path)
+            if piece.change.open and not piece.more and root is not None and piece.path not in self._pieces.known:
+                await self._pieces.take_up(piece.path, root)  # it was read apart, and is looked after here
+        self._pieces.known.trim()
 
     async def _commit_batch(self, batch: Batch) -> None:
         delay = FIRST_RETRY_S
@@ -346,7 +340,7 @@ class TranscriptTree:
         self.backfill.done += piece.consumed
         if piece.change.cursor is not None:
             self._saved[piece.change.path] = _cursors.decode(piece.change.cursor)
-        if (transcript := self._transcripts.get(piece.path)) is not None:
+        if (transcript := self._pieces.known.get(piece.path)) is not None:
             transcript.committed()
         if self._queue.is_out(piece.path):
             self._queue.done(piece.path, more=piece.more)
@@ -373,33 +367,16 @@ class TranscriptTree:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
         now, pieces = self._clock(), []
         self._settle_at = now + _LOOK_AGAIN_S
-        for transcript in self._transcripts.live():
+        for transcript in self._pieces.known.live():
             quiet = now - transcript.changed_at
             if quiet < QUIET_S or self._queue.is_out(transcript.path):
                 continue
             if transcript.open_holdings:
-                pieces += await self._settled(transcript, answered_only=quiet < IDLE_S)
+                pieces += await self._pieces.settled(transcript, answered_only=quiet < IDLE_S)
             if quiet >= IDLE_S and transcript.has_untried_tail:
-                pieces += await self._tail_of(transcript)
+                pieces += await self._pieces.tail_of(transcript)
         if pieces:
             await self._commit(pieces)
-
-    async def _tail_of(self, transcript: Transcript) -> list[Piece]:
-        """The last line of a quiet file, if it is whole but for its newline."""
-        try:
-            piece = await self._in_thread(lambda: self._transcripts.take_tail(transcript, self.pipeline.now()))
-        except (OSError, Refused):
-            self._transcripts.forget(transcript.path)
-            return []
-        return [piece] if piece is not None else []
-
-    async def _settled(self, transcript: Transcript, *, answered_only: bool) -> list[Piece]:
-        if answered_only and not any(holding.answered for holding in transcript.open_holdings):
-            return []
-        piece = await self._in_thread(
-            lambda: self._transcripts.settle(transcript, self.pipeline.now(), answered_only=answered_only)
-        )
-        return [piece] if piece is not None else []
 
     async def _answer_flushes(self) -> None:
         """With nothing left to read after a scan, settles what the flushes asked for."""
@@ -410,10 +387,10 @@ class TranscriptTree:
         everything = any(session_id is None for session_id, _ in flushes)
         sessions = {session_id for session_id, _ in flushes}
         settled: list[Piece] = []
-        for transcript in self._transcripts.live():
+        for transcript in self._pieces.known.live():
             held_by = {holding.session_id for holding in transcript.open_holdings}
             if held_by and (everything or held_by & sessions):
-                settled += await self._settled(transcript, answered_only=False)
+                settled += await self._pieces.settled(transcript, answered_only=False)
         if settled:
             await self._commit(settled)
         for _, done in flushes:
@@ -423,7 +400,7 @@ class TranscriptTree:
         """Sleeps until something is dirty, or a failed file, an open turn or a quiet one is due."""
         due = self._queue.due()
         waits = [due - self._clock()] if due is not None else []
-        if any(transcript.open_holdings for transcript in self._transcripts.live()):
+        if any(transcript.open_holdings for transcript in self._pieces.known.live()):
             waits.append(_LOOK_AGAIN_S)
         self._bell = anyio.Event()
         if len(self._queue) or self._flushes:
@@ -442,9 +419,7 @@ class TranscriptTree:
         """Files in which a message is open are looked after from the start, even if they never grow again."""
         rows = await self.pipeline.index.rows("SELECT path, root FROM files WHERE source = ? AND open", (self.name,))
         for path, root in rows:
-            transcript = await self._find(path, root)
-            if transcript is not None:
-                await self._in_thread(lambda t=transcript: self._transcripts.load(t, self._clock()))  # type: ignore[misc]
+            await self._pieces.take_up(path, root)
 
     async def _forget_vanished(self) -> None:
         """A file that was deleted upstream leaves its turns here for good; its cursor goes after a day."""
@@ -463,8 +438,7 @@ class TranscriptTree:
     async def _read_everything_again(self) -> None:
         """When the index was made anew, everything is read again from its start; files that are gone stay as known."""
         self._generation = self.pipeline.generation
-        self._transcripts.close()
-        self._transcripts = self.transcripts(self.pipeline.home.index_db)
+        await self._pieces.renew()
         self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
         rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self.name,))
         there = [path for (path,) in rows if await anyio.Path(path).exists()]
@@ -472,6 +446,3 @@ class TranscriptTree:
         self._saved = {}
         await self.begin()
         await self._scan("the index was made anew")
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._thread)

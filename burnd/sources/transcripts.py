@@ -13,6 +13,7 @@ import msgspec
 from burnd.index.reading import FileRows, RowSource
 from burnd.index.store import AgentRow, FileChange
 from burnd.joiner import Held
+from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.pipeline import Batch
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
@@ -34,7 +35,7 @@ class Piece(NamedTuple):
     path: str
     reading: Reading
     change: FileChange
-    content: list[Content]
+    content: list[Shelved]
     consumed: int
     more: bool
     skipped: list[tuple[int, int]]
@@ -81,10 +82,11 @@ class Transcripts:
 
     source: ClassVar[str]
 
-    def __init__(self, index_path: Path) -> None:
+    def __init__(self, index_path: Path, inline_bytes: int = INLINE_BYTES, *, note: str = "reading") -> None:
         self._files = OpenFiles()
         self._rows = RowSource(index_path)
-        self._hazard = Hazard(index_path.with_name(f"reading.{self.source}"))
+        self._hazard = Hazard(index_path.with_name(f"{note}.{self.source}"))
+        self._inline_bytes = inline_bytes
         self._known: OrderedDict[str, Transcript] = OrderedDict()
 
     def place_of(self, relative: str) -> Any | None:
@@ -106,6 +108,9 @@ class Transcripts:
 
     def look_beside(self, transcript: Transcript) -> None:
         """Before a transcript is read on: learns from a file beside it what its place does not tell yet."""
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._known
 
     def get(self, path: str) -> Transcript | None:
         """The transcript at a path, if it was read lately."""
@@ -205,7 +210,7 @@ class Transcripts:
         is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
         transcript.cursor, transcript.state = cursor, reading.state
-        content = self.content_of(transcript, reading)
+        content = shelve(self.content_of(transcript, reading), self._inline_bytes)
         change = FileChange(
             self.source,
             path_key(transcript.path),
@@ -227,7 +232,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         reading = piece.reading
         source, path = piece.change.source, piece.change.path
         batch.held += [Held(holding, source, path) for holding in reading.holdings]
-        batch.content += piece.content
+        batch.shelved += piece.content
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.quotas]
         batch.sessions |= _session_of(piece)
         batch.overheads += reading.overheads

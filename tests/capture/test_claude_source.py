@@ -153,7 +153,7 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "projects")
     async with watching(opened, tmp_path / "projects") as watched:
         assert await _is(watched, "m1", open=1)
-        await until(watched.source._transcripts.live)
+        await until(watched.source._pieces.known.live)
         watched.ahead += transcript_tree.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
@@ -458,7 +458,7 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
         watched.append(log)
         await until(lambda: _is(watched, "m1", open=1))
     async with watching(opened, tmp_path / "projects") as watched:
-        await until(watched.source._transcripts.live)
+        await until(watched.source._pieces.known.live)
         watched.ahead += transcript_tree.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))

@@ -16,7 +16,7 @@ from tests.readers.transcript import Transcript, call, text, thinking
 
 
 def own_tree(root: Path) -> Path:
-    """A session with tools, a rewind, a sub-agent, a compaction; a fork of it; an old-style resume."""
+    """A session with tools, a rewind, a sub-agent, a compaction; a fork of it that has a summary of its line."""
     project = root / "projects" / "-home-dev-app"
     project.mkdir(parents=True)
     main = Transcript(session="11111111-0000-4000-8000-000000000001")
@@ -56,7 +56,8 @@ def own_tree(root: Path) -> Path:
     own.last = branch
     own.prompt("in the fork", ts="2026-11-16T01:00:01.000Z")
     own.says("f1", text("forked"), output=70, ts="2026-11-16T01:00:02.000Z")
-    (project / f"{fork}.jsonl").write_bytes(b"\n".join([begun, *copied, *own.lines]) + b"\n")
+    summary = json.dumps({"type": "summary", "summary": "The parser was mended", "leafUuid": branch}).encode()
+    (project / f"{fork}.jsonl").write_bytes(b"\n".join([begun, summary, *copied, *own.lines]) + b"\n")
     return root / "projects"
 
 

@@ -1,0 +1,91 @@
+"""Makes content ready for the disk: what is large becomes a reference to a blob, and every record its line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.ledger.blobs import sha_of
+from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
+from burnd.records.content import BlobRef, Content
+from burnd.records.times import to_ms
+
+INLINE_BYTES = 1024
+
+
+class Shelved(NamedTuple):
+    """A record made ready for the disk: with references for what is large, as its line, with the line's hash."""
+
+    record: Content
+    line: bytes
+    digest: int
+    blobs: dict[str, bytes]
+
+
+def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
+    """Makes records ready for the disk; one that could not be read back is left out."""
+    return [shelved for record in records if (shelved := _shelved(record, inline_bytes)) is not None]
+
+
+def looks_like_a_ref(data: bytes) -> bool:
+    """Whether JSON could be taken for a reference: such a value is never kept inline."""
+    return data.lstrip()[:8].startswith(b'{"blob"')
+
+
+def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
+    blobs: dict[str, bytes] = {}
+    stored = _with_references(record, blobs, inline_bytes)
+    line = encode_content(stored)
+    if not (record.session_id + record.rail_id + record.message_id).isascii() or not _is_time(record.ts):
+        # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
+        mended = decode_content(line)
+        if isinstance(mended, Skipped):
+            return None
+        stored = mended
+    return Shelved(stored, line, hash_of(line), blobs)
+
+
+def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
+    """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
+
+    def put(data: bytes) -> BlobRef:
+        sha = sha_of(data)
+        blobs[sha] = data
+        return BlobRef(blob=sha, bytes=len(data))
+
+    if isinstance(record.text, str):
+        data = clean(record.text).encode()
+        return msgspec.structs.replace(record, text=put(data)) if _is_large(record, data, inline_bytes) else record
+    if (use := record.tool_use) is not None:
+        shelved = _shelve_json(use.input, put, inline_bytes)
+        return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
+    if (result := record.tool_result) is not None:
+        shelved = _shelve_json(result.content, put, inline_bytes)
+        return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
+    if (file := record.file) is not None and isinstance(file.data, bytes):
+        return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
+    return record
+
+
+def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
+    if record.role == "system" and record.kind == "text":
+        return True
+    # A title is looked at in every list, so it stays at hand however little may be inline.
+    return len(data) >= (INLINE_BYTES if record.kind in ("title", "summary") else inline_bytes)
+
+
+def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes: int) -> msgspec.Raw:
+    data = bytes(raw) or b"null"
+    if len(data) < inline_bytes and not looks_like_a_ref(data) and b"\n" not in data:
+        return msgspec.Raw(data)
+    return msgspec.Raw(msgspec.json.encode(put(data)))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        to_ms(text)
+    except ValueError:
+        return False
+    return True

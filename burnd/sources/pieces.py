@@ -1,0 +1,105 @@
+"""One turn at one transcript, off the event loop: read in a thread here, or in a process apart while much is left."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from burnd.pipeline import Pipeline
+from burnd.sources.apart import Apart, Gone, Wanted
+from burnd.sources.safe_open import Refused
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+APART_FROM = 32 << 20  # bytes that are left: fewer are read before another process is well under way
+
+
+class Pieces:
+    """Reads transcripts of one harness, one at a time: what is at hand here, the rest wherever it is quicker."""
+
+    def __init__(self, kind: type[Transcripts], pipeline: Pipeline, clock: Callable[[], float]) -> None:
+        self._kind, self._pipeline, self._clock = kind, pipeline, clock
+        self._thread = anyio.CapacityLimiter(1)
+        self._apart: Apart | None = None
+        self.known = self._opened()
+
+    def _opened(self) -> Transcripts:
+        return self._kind(self._pipeline.home.index_db, self._pipeline.content.inline_bytes)
+
+    async def read(self, path: str, root: str, max_bytes: int, left: int) -> Piece | None:
+        """What one turn at a file brings; None where it is no transcript. `left` is how much waits, in bytes."""
+        if self.known.get(path) is None and (self._apart is not None or left >= APART_FROM):
+            with contextlib.suppress(Gone):
+                return await self._read_apart(path, root, max_bytes)
+            log.warning("source.reader_gone", source=self._kind.source)
+        transcript = await self.find(path, root)
+        if transcript is None:
+            return None
+        now, seen_ms = self._clock(), self._pipeline.now()
+        return await self.in_thread(lambda: self.known.read(transcript, max_bytes, now, seen_ms))
+
+    async def _read_apart(self, path: str, root: str, max_bytes: int) -> Piece | None:
+        home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
+        apart = self._apart = self._apart or Apart(self._kind, home.index_db, inline_bytes)
+        wanted = Wanted(path, root, await self._saved(path), max_bytes, self._clock(), self._pipeline.now())
+        return await self.in_thread(lambda: apart.read(wanted))
+
+    async def find(self, path: str, root: str) -> Transcript | None:
+        """The transcript at a path, ready to be read on here."""
+        return self.known.get(path) or self.known.open(path, root, await self._saved(path))
+
+    async def _saved(self, path: str) -> tuple[bytes, bytes] | None:
+        """A file's cursor and its reader's state, as the index has them."""
+        sql = "SELECT cursor, state FROM files WHERE source = ? AND path = ?"
+        rows = await self._pipeline.index.rows(sql, (self._kind.source, path_key(path)))
+        return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
+
+    async def take_up(self, path: str, root: str) -> None:
+        """Looks after a file in which something may still grow, though it may never be written to again."""
+        transcript = await self.find(path, root)
+        if transcript is not None:
+            await self.in_thread(lambda: self.known.load(transcript, self._clock()))
+
+    async def tail_of(self, transcript: Transcript) -> list[Piece]:
+        """The last line of a quiet file, if it is whole but for its newline."""
+        try:
+            piece = await self.in_thread(lambda: self.known.take_tail(transcript, self._pipeline.now()))
+        except (OSError, Refused):
+            self.known.forget(transcript.path)
+            return []
+        return [piece] if piece is not None else []
+
+    async def settled(self, transcript: Transcript, *, answered_only: bool) -> list[Piece]:
+        """What is open in a transcript, settled: all of it or only what has its answers."""
+        if answered_only and not any(holding.answered for holding in transcript.open_holdings):
+            return []
+        now = self._pipeline.now()
+        piece = await self.in_thread(lambda: self.known.settle(transcript, now, answered_only=answered_only))
+        return [piece] if piece is not None else []
+
+    async def rest(self) -> None:
+        """With nothing left to read, the other process ends."""
+        apart, self._apart = self._apart, None
+        if apart is not None:
+            await self.in_thread(apart.close)
+
+    async def renew(self) -> None:
+        """Begins again with another index."""
+        await self.rest()
+        self.known.close()
+        self.known = self._opened()
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.rest()
+        self.known.close()
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)
