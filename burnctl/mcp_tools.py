@@ -18,6 +18,7 @@ from burnd import __version__
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
+_LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
 OWN_SESSION: Final = ("RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID", "OPENCODE_SESSION_ID")
 INSTRUCTIONS: Final = (
@@ -47,7 +48,7 @@ def search_sessions(
     source: Annotated[str | None, Field(description="A harness: claude-code or opencode.")] = None,
     since: Since = None,
     until: Until = None,
-    role: Annotated[str | None, Field(description="Who said it: user, assistant or tool_result.")] = None,
+    role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,
     tool: Annotated[str | None, Field(description="Calls of this tool and their results.")] = None,
     session: Annotated[str | None, Field(description="Only in this session.")] = None,
     limit: Annotated[int, Field(description=f"At most so many hits, up to {MOST_HITS}.")] = 5,
@@ -152,14 +153,19 @@ def _own(session: str | None, name: str) -> Callable[[Client], dict[str, Any]]:
 
 
 def _newest_here(client: Client) -> str:
-    """The session that was written last in this folder: whoever asks is writing to it now."""
+    """The session that was written last in this folder: whoever asks is writing to it now.
+
+    Before those of other clones of the same project, and before the sessions that it started itself.
+    """
+    here = os.getcwd()
     try:
-        found = client.sessions_list(project=os.getcwd(), limit=1)["sessions"]
+        found = client.sessions_list(project=here, limit=_LOOKED_AT)["sessions"]
     except BurnctlError:
         found = []
     if not found:
         raise ToolError("it cannot be told which session is yours; say session")
-    return str(found[0]["sessionId"])
+    newest = min(found, key=lambda session: (session["project"] != here, session["parentSessionId"] is not None))
+    return str(newest["sessionId"])
 
 
 def _folder(project: str | None) -> str | None:

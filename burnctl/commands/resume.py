@@ -38,16 +38,26 @@ def run(options: argparse.Namespace) -> int:
 def command(session: dict[str, Any]) -> str:
     """A line for a shell, whatever characters the folder has. Raises BurnctlError where no harness could go on."""
     import os
-    import shlex
+
+    from burnctl.render.text import clean
 
     words = _COMMANDS.get(session["source"] or "")
     if words is None:
         whose = session["source"] or "nobody we know"
         raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")
-    line = shlex.join([*words, session["sessionId"]])
+    line = " ".join([*words, _word(session["sessionId"])])
     folder = session["project"]
     if not folder:
         return line
     if not os.path.isdir(folder):
-        say(f"{folder} is not there any more")
-    return f"cd {shlex.quote(folder)} && {line}"
+        say(f"{clean(folder)} is not there any more")
+    return f"cd {_word(folder)} && {line}"
+
+
+def _word(text: str) -> str:
+    """One word to a shell; what a terminal would obey instead of showing is written out, as bash and zsh read it."""
+    import shlex
+
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(c if c.isprintable() and c not in "\\'" else f"\\U{ord(c):08x}" for c in text) + "'"

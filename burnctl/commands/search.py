@@ -24,7 +24,9 @@ EXAMPLES = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="WORD", nargs="+", help="what to look for")
     flags.sessions(parser)
-    parser.add_argument("--role", choices=("user", "assistant", "tool_result"), help="only what one of these said")
+    parser.add_argument(
+        "--role", choices=("user", "assistant", "tool_result", "system"), help="only what one of these said"
+    )
     parser.add_argument("--tool", metavar="TOOL", help="only calls of this tool and their results")
     parser.add_argument("--session", metavar="SESSION", help="only in this session")
     parser.add_argument("--all", action="store_true", help="every message that matches, not only each session's best")

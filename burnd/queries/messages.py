@@ -23,7 +23,7 @@ BLOCK_BYTES: Final = 64 << 10
 _LEAST_BLOCK: Final = 256
 _MOST_BLOCKS: Final = 400  # of one message
 MAIN: Final = "main"
-_WHY = {
+_WHY_NOT = {
     "pruned": "content not retained: it was pruned",
     "no": "content not retained: this session's content was never kept",
 }
@@ -80,7 +80,7 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
         page = _Page(recall, known.session_id, block_bytes).filled(lines)
         total = kept
     else:
-        answer["why"] = _WHY.get(facts["content"], _WHY["no"])
+        answer["why"] = why_not_retained(facts)
         page, total = _bare_turns(view, known, rail, offset, limit)
         if params.rail is not None and not total:
             raise Missing(f"there is no rail {params.rail[:100]!r} in this session", "sessions.meta lists its rails")
@@ -89,6 +89,11 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     if offset + len(page) < total and page:
         answer["next"] = offset + len(page)
     return answer
+
+
+def why_not_retained(facts: dict[str, Any]) -> str:
+    """Why there is nothing of a session to be read."""
+    return _WHY_NOT.get(facts["content"], _WHY_NOT["no"])
 
 
 def _usual_rail(view: View, known: Known, every: Sequence[dict[str, Any]]) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burnd import protocol
 from burnd.queries.candidates import Candidates
+from burnd.queries.messages import why_not_retained
 from burnd.queries.sessions import find, of_project, times
 from burnd.queries.view import Params, View
-from burnd.queries.windows import Windows
+from burnd.queries.windows import Hit, Windows
 from burnd.recall import Recall
 from burnd.search.documents import session_key
 from burnd.search.typed import typed
@@ -62,9 +64,19 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     hits = list(islice(candidates.hits(), limit))
     windows = Windows(view, recall, candidates.spotter, only, *window(params.before, params.after))
     answer["hits"] = windows.around(hits)
-    if candidates.check.gave_up:
-        answer["note"] = "too many messages have these words: only the likeliest were looked at"
+    if note := _note(view, params, candidates, hits):
+        answer["note"] = note
     return answer
+
+
+def _note(view: View, params: SearchParams, candidates: Candidates, hits: Sequence[Hit]) -> str:
+    """Why there may be fewer hits than one would think."""
+    if candidates.check.gave_up:
+        return "too many messages have these words: only the likeliest were looked at"
+    if params.session is not None and not hits:
+        facts = find(view, params.session).facts
+        return why_not_retained(facts) if facts["content"] != "yes" else ""
+    return ""
 
 
 def window(before: int, after: int) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from burnd.records.times import to_iso, to_ms
 
 USUAL_SESSIONS, MOST_SESSIONS = 50, 200
 _SHOWN_IN_A_REFUSAL: Final = 4
+_SUMMARY_LISTED: Final = 500  # characters
 _NAMES: Final = (
     "sessionId",
     "source",
@@ -88,7 +89,7 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
     where = " AND ".join([_IS_A_SESSION, *conditions])
     order = "ORDER BY coalesce(s.updated_at, 0) DESC, s.session_id DESC LIMIT ?"
     rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE {where} {order}", [*values, limit + 1])
-    page = [shown(row[1:]) for row in rows[:limit]]
+    page = [_briefly(shown(row[1:])) for row in rows[:limit]]
     if params.costs:
         spent = _spent(view, [row[0] for row in rows[:limit]])
         for session, row in zip(page, rows, strict=False):
@@ -169,6 +170,13 @@ def shown(row: tuple[Any, ...]) -> dict[str, Any]:
     for name in ("createdAt", "updatedAt"):
         found[name] = to_iso(found[name]) if found[name] is not None else None
     return found
+
+
+def _briefly(facts: dict[str, Any]) -> dict[str, Any]:
+    """For a list: a summary may be long, and there may be many."""
+    summary = facts["summary"]
+    is_long = summary is not None and len(summary) > _SUMMARY_LISTED
+    return facts | {"summary": f"{summary[:_SUMMARY_LISTED]}\u2026"} if is_long else facts
 
 
 def rails(view: View, session: int) -> list[dict[str, Any]]:

@@ -140,6 +140,9 @@ class Corpus:
         subjects = rng.sample(SUBJECTS, 4)
         names = rng.sample(self._rare, 3)
         self._about[session_id] = [*subjects, *names]
+        began = at(number * 60)
+        title = rng.choice(self._prose)
+        yield text("title:ai", title, role="system", kind="title", session_id=session_id, ts=began)
         for i in range(PER_SESSION):
             facts = {"session_id": session_id, "ts": at(number * 60 + i * 0.5)}
             kind = i % 4
@@ -170,6 +173,12 @@ class Corpus:
             words = f"{rng.choice(self._prose)} {rng.choice(self._prose)}".split()
             queries.append(" ".join(words[: rng.choice((1, 2, 2, 3, 3, 4, 5, 6))]))
         return queries
+
+    def phrases(self, count: int) -> list[str]:
+        """Two or three words as they stand next to each other, in quotation marks."""
+        rng = random.Random("phrases")
+        longer = [words for words in (phrase.split() for phrase in self._prose) if len(words) > 2]
+        return ['"' + " ".join(rng.choice(longer)[: rng.choice((2, 3))]) + '"' for _ in range(count)]
 
     def labelled(self, count: int) -> list[Query]:
         """Six words of a session: four of its subjects, one of them as another word and one with a slip, one of its

@@ -116,11 +116,17 @@ async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
 
 
 async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -> None:
-    """Whoever asks is writing to it at this moment; where there is none, it must be said."""
-    sessions: list[dict[str, Any]] = [{"sessionId": "newest"}]
+    """Whoever asks is writing to it at this moment, not to what it started; where there is none, it must be said."""
+    here = {"project": str(folder), "parentSessionId": None}
+    sessions: list[dict[str, Any]] = [
+        {"sessionId": "in another clone"} | here | {"project": "/elsewhere"},
+        {"sessionId": "started by it"} | here | {"parentSessionId": "newest"},
+        {"sessionId": "newest"} | here,
+        {"sessionId": "older"} | here,
+    ]
 
     def listed(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
-        assert params == {"project": str(folder), "limit": 1}
+        assert params["project"] == str(folder)
         return {"sessions": sessions}
 
     with fake(home.root / "burnd.sock", sessions__list=listed, why={"causes": []}) as burnd:

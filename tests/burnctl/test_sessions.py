@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -197,6 +198,32 @@ def test_hits_fit_any_width(width: int) -> None:
     assert found({"hits": []}, Screen(width), NOW) == "Nothing was found."
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_hit_is_called_by_its_title(width: int) -> None:
+    """A title is what a person knows a session by: it comes before the rest, and what has no room is left out whole."""
+    meta = HIT["meta"] | {"title": "Cron refactor", "project": "/p/a-project-with-quite-a-long-name-of-its-own"}
+    head = found({"hits": [HIT | {"meta": meta}]}, Screen(width), NOW).splitlines()[0]
+    assert head.startswith("00000001  Cron refactor")
+    assert "…" not in head
+    assert ("messages" in head) == (width == 160)
+
+
+def test_ids_that_look_alike_are_told_apart() -> None:
+    """What is printed of an id may be typed back in, also when sessions began in the same moment."""
+    names = ("ses_0fec72b97014LrRJ", "ses_0fec72b98113BcDE", "ses_1c8f13e0ed62R1NT")
+    text = listed({"sessions": [session(1, sessionId=name) for name in names]}, Screen(160), NOW)
+    shown = [line.split()[0] for line in text.splitlines()[1:]]
+    assert shown == ["ses_0fec72b97", "ses_0fec72b98", "ses_1c8f13e0"]
+    hits = [HIT | {"sessionId": name} for name in names]
+    assert "burnctl show ses_0fec72b98 --from" in found({"hits": hits}, Screen(160), NOW)
+
+
+def test_a_hostile_id_does_nothing() -> None:
+    """A session's id comes from a log that anybody may have written."""
+    hit = HIT | {"sessionId": f"x{EVIL}", "railId": f"y{EVIL}"}
+    assert "\x1b" not in found({"hits": [hit]}, Screen(80), NOW)
+
+
 def test_what_matched_is_marked_in_colour() -> None:
     text = found({"hits": [HIT]}, Screen(60, color=True), NOW)
     assert "\x1b[1;31mcron\x1b[0m" in text
@@ -237,6 +264,19 @@ def test_the_command_that_resumes_is_safe_to_run(
     line = command(about)
     assert line == expected.format(id=about["sessionId"])
     assert shlex.split(line)[-1] == about["sessionId"]
+
+
+def test_a_resume_command_does_nothing_to_a_terminal(tmp_path: Path) -> None:
+    """A folder may be called anything: what is printed shows it, and a shell goes there."""
+    folder = tmp_path / f"a'\\b\n{EVIL}é"
+    folder.mkdir()
+    line = command(session(1, project=str(folder)))
+    assert line.isprintable()
+    there = line.partition(" && ")[0]
+    spoken = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
+    command_line = ["bash", "-c", f"{there} && pwd -P"]
+    done = subprocess.run(command_line, env=spoken, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{folder}\n"
 
 
 def test_what_cannot_be_resumed_says_so() -> None:

@@ -100,6 +100,14 @@ async def test_a_row_says_what_is_known(opened: Opened) -> None:
     assert "words" not in repr(row)
 
 
+async def test_a_long_summary_is_listed_briefly(opened: Opened) -> None:
+    """A page of sessions stays small however much was said of each; asked for alone, a session has it whole."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[Session(session_id="s1", source="x", title="t", summary="word " * 2000)]))
+    assert len((await listed(pipeline))["sessions"][0]["summary"]) == 501
+    assert len((await known(pipeline, "s1"))["summary"]) == 10_000
+
+
 async def test_summaries_of_other_sessions_are_no_session(opened: Opened) -> None:
     """A file that only held titles for other files' lines is not listed, and not found by its beginning."""
     pipeline = await opened()
