@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 WAIT_S = 3.0
+_NONE_TAKEN = "no new session began in this folder, so nothing is tagged; should one turn up late, it still will be"
 
 
 def tell_session(session: str, *, quiet: bool) -> None:
@@ -27,14 +28,14 @@ def tell_session(session: str, *, quiet: bool) -> None:
 
 
 def tell_claimed(claim: str, *, quiet: bool) -> None:
-    """The same for the session that a claim took; nothing where it took none."""
+    """The same for the session that a claim took, or that it took none."""
     with _patience() as ask:
         ask("flush", session=claim)  # reads what is there; nobody else's open turns are settled by it
         taken = ask("spool", claim=claim)["claims"][0]["sessionId"]
         if taken is not None:
             ask("flush", session=taken)
-            if not quiet:
-                say(line(taken, ask("summary", session=taken)))
+        if not quiet:
+            say(_NONE_TAKEN if taken is None else line(taken, ask("summary", session=taken)))
 
 
 @contextlib.contextmanager

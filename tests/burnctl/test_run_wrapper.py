@@ -80,11 +80,12 @@ def test_its_session_is_tagged(stage: Stage, daemon: Daemon) -> None:
 
 
 def test_an_older_session_is_not_taken(stage: Stage, daemon: Daemon) -> None:
-    """A harness that goes on with an old session, or says nothing, leaves the tags to nobody."""
+    """A harness that goes on with an old session, or says nothing, leaves the tags to nobody, and that is told."""
     harness(stage, OLD)
     time.sleep(0.02)
-    stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD)
-    stage.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
+    done = stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD)
+    assert done.stderr.startswith("burnctl: no new session began in this folder")
+    assert stage.run("run", "--tag", "a=b", "--quiet", "--", "harness", do="exit 0").stderr == ""
     with daemon.wire() as wire:
         wire.call("flush")
         wire.call("spool")
