@@ -143,7 +143,7 @@ def _notes(answer: dict[str, Any]) -> list[str]:
         notes.append(f"{_turns(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
     if answer["unlogged"] is not None:
         extra = answer["unlogged"]
-        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])},"
+        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
         told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes

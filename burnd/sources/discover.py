@@ -63,6 +63,10 @@ class Scanner:
         """How many of the files that the last scan saw have such a name."""
         return sum(path.endswith(suffix) for path in self._seen)
 
+    def has_seen(self, path: str) -> bool:
+        """Whether the last scan saw this file."""
+        return path in self._seen
+
     def scan(self, roots: Iterable[str]) -> Scan:
         started = time.perf_counter()
         tally = Tally()

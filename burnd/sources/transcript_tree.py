@@ -85,7 +85,8 @@ class TranscriptTree:
         self._settle_at = 0.0
         self.backfill = Backfill()
         self.counts: Counter[str] = Counter()
-        self.files = 0
+        self.files = 0  # as the last scan counted them; beside these are
+        self._found_since: set[str] = set()
 
     @property
     def name(self) -> str:
@@ -135,7 +136,7 @@ class TranscriptTree:
             self.name,
             state,
             detail,
-            self.files,
+            self.files + len(self._found_since),
             len(self._queue),
             self._queue.lag(),
             progress=self._progress(),
@@ -181,6 +182,7 @@ class TranscriptTree:
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         self.files = self._scanner.count(SUFFIX)
+        self._found_since.clear()
         unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
         if self._scanned:
             for found in scan.changed:
@@ -338,6 +340,8 @@ class TranscriptTree:
         for name, number in counts.rejected.items():
             self.counts[f"rejected {name}"] += number
         self.backfill.done += piece.consumed
+        if not self._scanner.has_seen(piece.path):
+            self._found_since.add(piece.path)
         if piece.change.cursor is not None:
             self._saved[piece.change.path] = _cursors.decode(piece.change.cursor)
         if (transcript := self._pieces.known.get(piece.path)) is not None:

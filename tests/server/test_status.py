@@ -35,7 +35,7 @@ def test_what_there_is_is_counted(home: Home) -> None:
         assert status["content"]["bytes"] >= status["content"]["blobBytes"] > 0
         assert status["index"]["state"] == "ready"
         (source,) = [found for found in status["sources"] if found["name"] == "claude-code"]
-        assert (source["files"], source["restarts"], source["lastFailure"]) == (1, 0, None)
+        assert (source["files"], source["restarts"], source["lastFailure"]) == (2, 0, None)
         assert source["counts"]["lines"] == 6
         assert status["degraded"] == []
 
