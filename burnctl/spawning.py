@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from burnctl.errors import BurnctlError
+from burnctl.service.settings import wherever
 from burnctl.settings import ask_burnd
 from burnd.paths import Home, find_home, user_home
 
@@ -38,6 +39,7 @@ class Detached:
                 stdout=log,
                 stderr=log,
                 cwd="/",
+                env=os.environ | wherever(os.environ, _working_folder()),
                 umask=0o077,  # as its unit has it: not every library asks for private files
                 start_new_session=True,
             )
@@ -100,6 +102,13 @@ def spawn() -> Detached | Service:
         return Detached(home)
     except OSError as error:
         raise BurnctlError(f"burnd cannot be started: {error}", "see: burnctl doctor") from None
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"  # it is gone, and nothing can be relative to it
 
 
 def log_setting() -> str:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from burnd import __version__
@@ -13,6 +14,7 @@ from burnd.errors import BurndError, HomeBusy
 
 if TYPE_CHECKING:
     from burnd.config import Settings
+    from burnd.ledger.files import HomeLock
     from burnd.paths import Home
 
 EXIT_FAILED, EXIT_BUSY = 1, 5
@@ -63,21 +65,40 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    import anyio
-
-    from burnd import config, daemon, paths
+    from burnd import paths
+    from burnd.ledger.files import HomeLock, prepare_home
 
     _fill_standard_streams()
     os.umask(0o077)  # not every library asks for private files
     home = paths.find_home()
+    prepare_home(home.root)
+    # Before all that takes long to import: of many that are started at once, all but one are gone in a moment.
+    lock = HomeLock(home.lock)
+    try:
+        _run_holding(lock, home, options)
+    finally:
+        lock.release()
+    return 0
+
+
+def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> None:
+    _do_without_rich()
+    import anyio
+
+    from burnd import config, daemon
+
     settings = config.load(home)
     _configure_log(options, settings, home)
     try:
-        anyio.run(daemon.run, home, settings)
+        anyio.run(partial(daemon.run, home, settings, lock=lock))
     except BaseException as error:
         _log_the_end(error)
         raise
-    return 0
+
+
+def _do_without_rich() -> None:
+    """Where it is installed, structlog imports all of it for tracebacks that no daemon draws: a fifth of our start."""
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 
 def _log_the_end(error: BaseException) -> None:
@@ -101,14 +122,11 @@ def _fill_standard_streams() -> None:
 def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> None:
     """What the command line says wins over the settings."""
     from burnd import logs
-    from burnd.ledger.files import prepare_home
 
     file = settings.log_file if options.log_file is None else options.log_file
     style = options.log_format or settings.log_format
     at_terminal = not file and sys.stderr is not None and sys.stderr.isatty()
     as_json = style == "json" or (style == "auto" and not at_terminal)
-    if file:
-        prepare_home(home.root)
     sink = logs.RotatedFile(home.root / file) if file else None
     logs.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=sink, colors=at_terminal)
 

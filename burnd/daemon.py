@@ -45,12 +45,13 @@ async def run(
     settings: Settings,
     environ: MutableMapping[str, str] = os.environ,
     sources: Mapping[str, Make] = SOURCES,
+    lock: HomeLock | None = None,
 ) -> None:
-    """Runs until it is told to stop. Raises HomeBusy when another daemon has the home."""
+    """Runs until it is told to stop, holding the home by `lock`. Raises HomeBusy when another daemon has it."""
     for warning in prepare_home(home.root):
         log.warning("home.warning", reason=warning)
     path = socket_path(home, environ)
-    lock = HomeLock(home.lock)
+    lock = lock or HomeLock(home.lock)
     # However something hangs, the end comes: nothing is torn by it that kill -9 would not tear.
     last_resort = threading.Timer(STOP_S, os._exit, (EXIT_STUCK,))
     last_resort.daemon = True
@@ -156,13 +157,19 @@ async def _open_when_possible(service: Service) -> Pipeline:
 
 async def _stop_when_told(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
     """The first signal stops in good order; the second at once, which kill -9 could do as well."""
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with anyio.open_signal_receiver(*_stopping_signals()) as signals:
         task_status.started()
         async for number in signals:
             if service.stopping.is_set():
                 os._exit(128 + number)
             log.info("daemon.stopping", signal=signal.Signals(number).name)
             service.stop()
+
+
+def _stopping_signals() -> list[signal.Signals]:
+    """Whoever started us with nohup wants us to outlive the terminal; else its end is ours."""
+    stopping = [signal.SIGTERM, signal.SIGINT]
+    return stopping if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [*stopping, signal.SIGHUP]
 
 
 async def _finish_answers(service: Service) -> None:

@@ -99,7 +99,7 @@ def home_folder(env: Mapping[str, str] = os.environ) -> str:
 
 def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
     if chosen := env.get("BURND_SOCKET"):
-        return chosen
+        return os.path.abspath(os.path.expanduser(chosen))
     usual = os.path.join(home, "burnd.sock")
     if len(os.fsencode(usual)) <= SOCKET_PATH_LIMIT:
         return usual

@@ -124,3 +124,4 @@ def test_a_long_path_moves_the_socket(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="too long"):
         socket_path(long, {})
     assert socket_path(long, {"BURND_SOCKET": "/s"}) == Path("/s")
+    assert socket_path(long, {"BURND_SOCKET": "s"}) == Path("s").absolute()

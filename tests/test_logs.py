@@ -203,3 +203,15 @@ def test_the_settings_say_where_the_log_goes(home: Home) -> None:
     with running(home, "--log-file", "other.log") as daemon:
         assert daemon.terminate() == 0
     assert "daemon.stopped" in (home.root / "other.log").read_text()
+
+
+def test_a_log_for_a_person_needs_no_library() -> None:
+    """The daemon leaves rich alone, where structlog would import it; what it says is the same."""
+    script = (
+        "import sys; from burnd import cli; cli._do_without_rich(); import structlog; from burnd import logs; "
+        "logs.configure(as_json=False, colors=True); structlog.get_logger().warning('said', reason='x'); "
+        "assert not sys.modules['rich'] and 'pygments' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "said" in done.stderr

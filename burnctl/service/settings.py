@@ -39,15 +39,21 @@ def command_of(python: str) -> list[str]:
 
 def variables_in(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
     """Those of our variables that are set, folders made absolute. Raises BurnctlError for what no unit can hold."""
-    found = {}
-    for name in VARIABLES:
-        if value := env.get(name):
-            if not value.isprintable():
-                raise BurnctlError(f"{name} holds characters that a service cannot be given: {value!r}")
-            found[name] = (
-                os.path.normpath(os.path.join(working_folder, _expanded(value, env))) if name in _PATHS else value
-            )
+    found = wherever(env, working_folder)
+    for name, value in found.items():
+        if not value.isprintable():
+            raise BurnctlError(f"{name} holds characters that a service cannot be given: {value!r}")
     return found
+
+
+def wherever(env: Mapping[str, str], working_folder: str) -> dict[str, str]:
+    """Those of our variables that are set, so that they mean the same from any working folder."""
+    given = {name: value for name in VARIABLES if (value := env.get(name))}
+    return {name: _absolute(value, env, working_folder) if name in _PATHS else value for name, value in given.items()}
+
+
+def _absolute(path: str, env: Mapping[str, str], working_folder: str) -> str:
+    return os.path.normpath(os.path.join(working_folder, _expanded(path, env)))
 
 
 def _expanded(path: str, env: Mapping[str, str]) -> str:

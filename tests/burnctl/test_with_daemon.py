@@ -45,8 +45,11 @@ def client_of(home: Home) -> Client:
 
 
 def test_up_and_down(machine: Home) -> None:
-    """`up` returns when burnd can be asked, `down` when it is gone; doing either twice is fine."""
-    first = run(machine, "up")
+    """`up` returns when burnd can be asked, `down` when it is gone; doing either twice is fine.
+
+    burnd runs in another folder than we do, and a home that is named from here is still the one that is meant.
+    """
+    first = run(machine, "up", RELAYBURN_HOME=os.path.relpath(machine.root))
     pid = pid_of(machine)
     assert (first.returncode, first.stdout) == (0, f"burnd 0.1.0 (pid {pid}) is running\n")
     assert first.stderr == "starting burnd in the background ...\n"

@@ -22,6 +22,7 @@ import anyio.to_thread
 import pytest
 
 from burnd import config
+from burnd import daemon as daemon_module
 from burnd.daemon import run
 from burnd.paths import Home
 from burnd.records import Stamp, Turn
@@ -261,6 +262,15 @@ def test_sigterm_beside_clients_that_hang(home: Home) -> None:
             assert time.monotonic() - begun < 5 * noise()
     finally:
         daemon.kill()
+
+
+def test_a_terminal_that_goes_ends_it_in_good_order(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SIGHUP stops it like SIGTERM, unless whoever started it said with nohup that it should not."""
+    daemon.process.send_signal(signal.SIGHUP)
+    assert daemon.process.wait(30) == 0
+    assert not daemon.socket.exists()
+    monkeypatch.setattr(signal, "getsignal", lambda _number: signal.SIG_IGN)
+    assert signal.SIGHUP not in daemon_module._stopping_signals()
 
 
 def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:
