@@ -16,7 +16,7 @@ class Pace(msgspec.Struct, frozen=True):
     idle_tick: float = 1.0  # the same when nothing was for a while
     idle_after: float = 30.0
     discover: float = 5.0  # are there other databases
-    scan: float = 1.0  # between two looks at every session, while something changes
+    scan: float = 2.0  # between two looks at every session, while something changes
     rest: float = 1.0  # without a change until the connection is given up
     doubt: float = 30.0  # between two looks though the file system says that nothing changed
 

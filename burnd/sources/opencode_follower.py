@@ -240,11 +240,14 @@ class Follower:
             piece.seen[session_id] = msgspec.structs.replace(known, row=found.digest, seq=raw.seq)
             return
         place = Place(found.row, keys.get(found.row.directory or ""))
-        following = self._following.get(session_id) or Following(place, self.key)
+        following = self._following.get(session_id)
+        if following is None:
+            following = Following(place, self.key, known=not self.caught_up or session_id in self._finder.seen)
         following.move(place)
         following.elsewhere = self._elsewhere(session_id)
         following.read_as, following.partly_read = (found.digest, raw.seq), raw.more
-        heard = self._reader.hear(raw, following, now if self.caught_up else None, now, wall_ms)
+        heard = self._reader.hear(raw, following, None if following.known else now, now, wall_ms)
+        following.known = following.known and raw.more
         following.take([stamp.id for stamp in raw.stamps], {one.stamp.id: one for one in heard}, now)
         self._following[session_id] = following
         self._following.move_to_end(session_id)

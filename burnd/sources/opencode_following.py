@@ -70,9 +70,10 @@ class Message:
 class Following:
     """The messages of one session in its order. Used by one thread at a time."""
 
-    def __init__(self, place: Place, path: str) -> None:
+    def __init__(self, place: Place, path: str, *, known: bool = False) -> None:
         self.place = place
         self.path = path
+        self.known = known  # what it holds was there before: its rows' own times tell how long they were quiet
         self.messages: list[Message] = []
         self.elsewhere: frozenset[str] | None = None  # ids that another database tells of; None: it knows it not
         self.read_as = (0, -1)  # the digest of its row and its number in the event log, when it was last read

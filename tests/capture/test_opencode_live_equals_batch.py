@@ -17,6 +17,12 @@ from tests.readers.opencode_stories import tell_all
 RELEASES = pytest.mark.parametrize("schema", sorted(SCHEMAS))
 
 
+def seeds(few: int, many: int) -> pytest.MarkDecorator:
+    """A few in every run; the slow one tries many."""
+    rest = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(few, many)]
+    return pytest.mark.parametrize("seed", [*range(few), *rest])
+
+
 def told(folder: Path, schema: str, born: int = BORN_MS) -> list[Statement]:
     """All stories in a database that nobody has open any more, and how it came to be."""
     writer = Writer(folder / "opencode.db", schema, born)
@@ -55,7 +61,7 @@ async def replayed(home: Path, data: Path, schema: str, statements: Sequence[Sta
 
 
 @RELEASES
-@pytest.mark.parametrize("seed", range(6))
+@seeds(2, 30)
 async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, seed: int) -> None:
     """Rows are inserted early and filled later; when they were looked at changes nothing in the end."""
     statements = told(tmp_path / "whole", schema)
@@ -65,7 +71,7 @@ async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, 
         assert found[what] == said
 
 
-@pytest.mark.parametrize("seed", range(8))
+@seeds(3, 40)
 async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path, seed: int) -> None:
     """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would."""
     rng = random.Random(seed)

@@ -138,6 +138,22 @@ async def test_one_that_was_given_up_is_watched_across_restarts(
     assert rig.turns()["a"].quality == "final"
 
 
+async def test_a_session_that_is_taken_up_again_is_read_once(rig: OpenCodeRig, writer: Writer) -> None:
+    """What was quiet when it was last seen is quiet: only what is new in it is read until it has settled."""
+    conversation(writer, turns=30)
+    await rig.settle()
+    await rig.restart()
+    await rig.attend()
+    writer.tick(60_000)
+    exchange(writer, S, 30)
+    for _ in range(10):
+        await rig.attend()
+    read = rig.source.status().counts["messages"]
+    assert 62 <= read <= 62 + 10 * 2
+    await rig.settle()
+    assert len(inputs(rig)) == 31
+
+
 async def test_flush_settles_what_is_open_now(rig: OpenCodeRig, writer: Writer) -> None:
     """Asked to, the source closes what is open, of one session or of all; what comes later is a revision."""
     for session in ("ses_a", "ses_b"):

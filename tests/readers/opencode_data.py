@@ -57,8 +57,8 @@ class Writer:
         self.path = path
         self.schema = schema
         self.db = sqlite3.connect(path, isolation_level=None)
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA foreign_keys=ON")
+        for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+            self.db.execute(f"PRAGMA {pragma}")
         self.clock = born
         self.done: list[Statement] = []
         if is_new:
