@@ -1,6 +1,6 @@
 """Why every token was spent: the turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
 
-from burnd.attribution.causes import Cause, Explained, Part, anatomy, explain
+from burnd.attribution.causes import Anatomy, Cause, Explained, Part, anatomy, explain
 from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
 from burnd.attribution.saving import restore, save
@@ -10,6 +10,7 @@ from burnd.attribution.tree import Branch, nest
 __all__ = [
     "explain",
     "anatomy",
+    "Anatomy",
     "Explained",
     "Cause",
     "Part",

@@ -79,6 +79,13 @@ class Part(msgspec.Struct, frozen=True):
     spent: Spent
 
 
+class Anatomy(msgspec.Struct, frozen=True):
+    """A turn's bill: what was in its context, in order, and what it said, each with what it paid; and a cache miss."""
+
+    parts: tuple[Part, ...]
+    miss: Miss | None = None
+
+
 def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
     """The causes of a rail's entries, fed in order; only what they paid in the selected turns counts."""
     rail = Rail()
@@ -129,14 +136,14 @@ def _causes(rail: Rail, account: Account) -> tuple[Cause, ...]:
     )
 
 
-def anatomy(entries: Iterable[Entry], message_id: str) -> tuple[Part, ...]:
-    """One turn opened: what was in its context, in order, and what it said, each with what it paid."""
+def anatomy(entries: Iterable[Entry], message_id: str) -> Anatomy | None:
+    """One turn opened; None where there is no such turn."""
     rail = Rail()
     for entry in entries:
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn) and entry.message_id == message_id:
-            return parts(rail, step)
-    return ()
+            return Anatomy(parts(rail, step), step.miss)
+    return None
 
 
 def parts(rail: Rail, step: Step) -> tuple[Part, ...]:

@@ -71,10 +71,10 @@ def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: st
 
 def _turns(db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None) -> Iterator[tuple[Key, Turn]]:
     rows = db.execute(_TURNS, (sessions, rail)).fetchall()
-    lines = read_places(ledger, [(row[3], row[4]) for row in rows if row[5] is None and row[3] is not None])
+    lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     lost: list[int] = []
-    for session, name, number, position, _, record in rows:
-        line = record if record is not None else lines.get(position)
+    for session, name, number, is_open, position, _, record in rows:
+        line = record if is_open else lines.get(position)
         entry = decode(line) if line is not None else None
         if isinstance(entry, Turn):
             yield (session, name), entry
@@ -134,7 +134,7 @@ def _flag(value: int | None) -> bool | None:
 
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _TURNS = """
-SELECT t.session, t.rail, t.id, t.position, t.length, o.record FROM json_each(?1) w
+SELECT t.session, t.rail, t.id, t.open, t.position, t.length, o.record FROM json_each(?1) w
 CROSS JOIN turns t ON t.session = w.value AND (?2 IS NULL OR t.rail = ?2) LEFT JOIN open_turns o ON o.turn = t.id
 """
 _FACTS = """

@@ -62,7 +62,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "filters": chosen.said,
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
-        "unlogged": _unlogged(added),
+        "unlogged": unlogged(added),
         "by": params.by,
         "rows": _rows(added, dimension, quality, order),
         "moreRows": len(added.by_key) - len(order),
@@ -136,7 +136,7 @@ def _by_cost(tally: Tally) -> tuple[int, int, int]:
     return -tally.units, -tally.turns, -tally.empty
 
 
-def _unlogged(added: Added) -> dict[str, Any] | None:
+def unlogged(added: Added) -> dict[str, Any] | None:
     """What harnesses say they used beyond their logs; not in the totals."""
     if added.unlogged.is_nothing:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd.attribution.causes import Cause, Explained, explain
+from burnd.attribution.causes import Cause, Explained, Part, anatomy, explain
 from burnd.attribution.rail import Entry
 from burnd.attribution.rates import Spent
 from burnd.records import Block, Compaction, Copy, ToolCall, Turn, Usage
@@ -72,6 +72,11 @@ class Scene:
     def compaction(self) -> None:
         self._seconds += 1
         self.entries.append(Compaction(**self._ids, id=f"k{len(self.entries)}", ts=at(self._seconds)))
+
+    def opened(self, message_id: str) -> tuple[Part, ...]:
+        found = anatomy(self.entries, message_id)
+        assert found is not None
+        return found.parts
 
     def explained(self) -> Explained:
         return explain(self.entries, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from burnd.attribution.blocks import IMAGE_TOKENS
-from burnd.attribution.causes import anatomy, explain
+from burnd.attribution.causes import explain
 from burnd.attribution.rail import Rail
 from burnd.attribution.rates import Spent
 from burnd.records import Block, ServerTools, Turn, Usage
@@ -14,7 +14,7 @@ from tests.attribution.scenes import Scene, call, only, paid, prompt, result, sa
 
 def row_of(scene: Scene, turn: Turn) -> list[tuple[str, int]]:
     """What was in a turn's context: kinds and tokens, in order of appearance."""
-    return [(part.cause.kind, part.tokens) for part in anatomy(scene.entries, turn.message_id) if part.tokens]
+    return [(part.cause.kind, part.tokens) for part in scene.opened(turn.message_id) if part.tokens]
 
 
 def test_the_prefix_is_what_the_first_turn_has_beyond_its_blocks() -> None:
@@ -241,7 +241,7 @@ def test_a_shrunk_context_lost_its_oldest_results() -> None:
         entered = (prompt(),) if n == 0 else (result(20_000, f"c{n - 1}"),)
         scene.turn(10_108 + n * 5_050, 50, entered=entered, made=made, tool_calls=calls)
     last = scene.turn(20_208 + 50, entered=(), read=15_158)
-    parts = anatomy(scene.entries, last.message_id)
+    parts = scene.opened(last.message_id)
     there = {part.cause.target: part.tokens for part in parts if part.cause.kind == "call"}
     assert there == {"/p/0.py": 5_050, "/p/2.py": 5_050, "/p/3.py": 50}
 

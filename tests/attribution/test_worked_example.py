@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from burnd.attribution.causes import anatomy
 from burnd.pricing.cost import cost, price_of, usd
 from tests.attribution.scenes import Scene, call, only, paid, prompt, result, said
 
@@ -52,7 +51,7 @@ def test_the_causes_are_the_bill() -> None:
 def test_one_turn_opened() -> None:
     """The anatomy of a turn lists its context in order, and what each block paid there."""
     scene = eight_thousand_tokens_that_ride_twenty_turns()
-    parts = anatomy(scene.entries, "main-2")
+    parts = scene.opened("main-2")
     assert [(part.cause.kind, part.tokens) for part in parts] == [
         ("prefix", 20_000),
         ("prompt", 108),

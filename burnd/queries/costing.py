@@ -1,0 +1,78 @@
+"""What tokens by rate come to: the same exact prices as sums of turns have, for whatever attribution counts by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
+from typing import Any, NamedTuple
+
+from burnd.attribution.rates import CLASSES, Rate, Spent
+from burnd.pricing import SEARCH_UNITS, PriceTable, usd
+from burnd.queries.kinds import rates_over, shown_model
+from burnd.queries.tally import usage
+
+_TOKENS = CLASSES - 1  # the last class counts searches
+
+
+class Cost(NamedTuple):
+    """Tokens by class, searches last, and what those with a price came to, in units of 10^-15 USD."""
+
+    tokens: tuple[int, ...] = (0,) * CLASSES
+    units: int = 0
+    is_priced: bool = False  # any of it
+
+    @property
+    def usd(self) -> float | None:
+        return float(usd(self.units)) if self.is_priced else None
+
+    def share(self, whole: int) -> float | None:
+        """Its part of a whole in units; None where either has no price."""
+        return self.units / whole if whole and self.is_priced else None
+
+    def answer(self) -> dict[str, Any]:
+        searches = {"searches": self.tokens[-1]} if self.tokens[-1] else {}
+        return {"usage": usage(self.tokens[:_TOKENS]), **searches, "costUsd": self.usd}
+
+
+def total(costs: Sequence[Cost]) -> Cost:
+    """What many of them come to, at the speed of one pass."""
+    if not costs:
+        return Cost()
+    tokens = tuple(map(sum, zip(*(cost.tokens for cost in costs), strict=True)))
+    return Cost(tokens, sum(cost.units for cost in costs), any(cost.is_priced for cost in costs))
+
+
+class Costing:
+    """Prices rates as they are met, each once."""
+
+    def __init__(self, prices: PriceTable) -> None:
+        self._prices = prices
+        self._known: dict[Rate, tuple[int, ...] | None] = {}
+
+    def of(self, spent: Mapping[Rate, Spent]) -> Cost:
+        """What was spent at any number of rates."""
+        if len(spent) == 1:  # as nearly always
+            ((rate, tokens),) = spent.items()
+            units = self.units(rate)
+            return Cost(tokens, sum(map(mul, tokens, units)), True) if units is not None else Cost(tokens)
+        priced = [(tokens, units) for rate, tokens in spent.items() if (units := self.units(rate)) is not None]
+        tokens = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
+        return Cost(tokens, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
+
+    def units(self, rate: Rate) -> tuple[int, ...] | None:
+        """Units for one token of each class, and for a search; None where the model has no price."""
+        if rate not in self._known:
+            price = self._prices.find(rate.model, rate.provider)
+            rates = rates_over(price, rate.over, rate.speed == "fast")
+            self._known[rate] = (*rates, SEARCH_UNITS) if rates is not None else None
+        return self._known[rate]
+
+    def thresholds(self, models: Iterable[tuple[str, str | None]]) -> tuple[int, ...]:
+        """The context sizes at which the price of any of these models changes: fewer rates than all there are."""
+        prices = (self._prices.find(model, provider) for model, provider in models)
+        return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
+
+    def unpriced(self, rates: Iterable[Rate]) -> list[str]:
+        """The models among these that have no price, as reports name them."""
+        lacking = {rate for rate in rates if self.units(rate) is None}
+        return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in lacking})

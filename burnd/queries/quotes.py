@@ -1,0 +1,127 @@
+"""A few words of what was said, for rows that are shown to a person: how a prompt begins, what an error said.
+
+Only `why` and `waste` use it. Where content is not kept there is nothing to quote, and all else is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from burnd.attribution import Cause
+from burnd.attribution.steps import Origin
+from burnd.queries.rails import RailEntries
+from burnd.queries.view import View
+from burnd.recall import Reading, Recall, is_reference
+from burnd.records import Content
+
+LONGEST: Final = 120
+_READ_BYTES: Final = 4096
+_LOOKED_THROUGH: Final = 64
+# Which argument of a call says most about it, where its target does not.
+_TELLING: Final = ("command", "description", "pattern", "query", "url", "prompt")
+_RECORDS: Final = """
+SELECT position, length FROM messages WHERE session = ? AND message_id = ? AND kind = ? ORDER BY n, b LIMIT ?
+"""
+_PLACE: Final = "SELECT min(msg_idx) FROM messages WHERE session = ? AND message_id = ? AND rail = ?"
+_PROMPT: Final = f"""
+SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx < ?3
+AND msg_idx >= ?3 - {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text' ORDER BY msg_idx DESC, n, b LIMIT 4
+"""
+_RESULTS: Final = f"""
+SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx > ?3
+AND msg_idx <= ?3 + {_LOOKED_THROUGH} AND kind = 'tool_result' ORDER BY msg_idx, n, b LIMIT {_LOOKED_THROUGH}
+"""
+
+
+class Quotes:
+    """Looks things up in the content of sessions; `recall` is None where none may be read."""
+
+    def __init__(self, view: View, recall: Recall | None) -> None:
+        self._view = view
+        self._recall = recall
+
+    def of(self, rail: RailEntries, cause: Cause | Origin) -> str | None:
+        """How a prompt or an answer begins, what a call was told to do; None where that is not known."""
+        if self._recall is None or not cause.message_id:
+            return None
+        with self._recall.opened(rail.session_id) as reading:
+            if cause.kind == "prompt":
+                return self._prompt(reading, rail, cause.message_id)
+            if cause.kind == "answer":
+                records = self._records(reading, rail, cause.message_id, "text")
+                return next((_first_words(record.text) for record in records), None)
+            if cause.kind == "call":
+                return self._call(reading, rail, cause.message_id, cause.call_id)
+        return None
+
+    def error(self, rail: RailEntries, message_id: str, call_id: str) -> str | None:
+        """The first line of what a call that failed brought back."""
+        if self._recall is None or (place := self._place(rail, message_id)) is None:
+            return None
+        with self._recall.opened(rail.session_id) as reading:
+            for record in self._found(reading, _RESULTS, (rail.session, rail.rail_id, place)):
+                result = record.tool_result
+                if result is not None and result.tool_use_id == call_id:
+                    return _first_line(_plain(_decoded(result.content)))
+        return None
+
+    def _prompt(self, reading: Reading, rail: RailEntries, message_id: str) -> str | None:
+        place = self._place(rail, message_id)
+        if place is None:
+            return None
+        # What the harness itself puts into a prompt stands in tags.
+        said = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
+        return next((_first_words(text) for text in said if isinstance(text, str) and text[:1] != "<"), None)
+
+    def _call(self, reading: Reading, rail: RailEntries, message_id: str, call_id: str | None) -> str | None:
+        for record in self._records(reading, rail, message_id, "tool_use"):
+            use = record.tool_use
+            if use is not None and use.id == call_id:
+                given = _decoded(use.input)
+                names = [name for name in _TELLING if isinstance(given, dict) and isinstance(given.get(name), str)]
+                return _first_words(given[names[0]]) if names else None
+        return None
+
+    def _place(self, rail: RailEntries, message_id: str) -> int | None:
+        ((place,),) = self._view.rows(_PLACE, (rail.session, message_id, rail.rail_id))
+        return place if isinstance(place, int) else None
+
+    def _records(self, reading: Reading, rail: RailEntries, message_id: str, kind: str) -> Iterator[Content]:
+        return self._found(reading, _RECORDS, (rail.session, message_id, kind, _LOOKED_THROUGH))
+
+    def _found(self, reading: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
+        for position, length in self._view.rows(sql, values):
+            record = reading.record(position, length, _READ_BYTES)
+            if record is not None:
+                yield record
+
+
+def _decoded(raw: msgspec.Raw) -> Any:
+    if is_reference(raw):
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(item["text"] for item in value if isinstance(item, dict) and isinstance(item.get("text"), str))
+    return value if isinstance(value, str) else ""
+
+
+def _first_line(text: str) -> str | None:
+    """The first line that says something; that a command had an exit code is known."""
+    lines = [line for line in text[:_READ_BYTES].splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith("Exit code ")]
+    return _first_words(next(iter(telling or lines), ""))
+
+
+def _first_words(text: Any) -> str | None:
+    """The beginning of a text in one line."""
+    words = " ".join(text[:_READ_BYTES].split()) if isinstance(text, str) else ""
+    return (words[: LONGEST - 1] + "…" if len(words) > LONGEST else words) or None

@@ -1,0 +1,227 @@
+"""What each dollar of a session went to: its causes, the dearest first, which add up to what the session cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from burnd import protocol
+from burnd.attribution.causes import Selected
+from burnd.pricing import SEARCH_UNITS, usd
+from burnd.queries import dimensions, naming, sessions
+from burnd.queries.bills import Bill, Explaining, Item
+from burnd.queries.costing import Cost, total
+from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.quotes import Quotes
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import Row
+from burnd.queries.summary import Added, add_up, unlogged
+from burnd.queries.view import Params, Refusal, View
+from burnd.queries.why_turn import TurnOf, why_turn
+from burnd.queries.wording import label
+from burnd.recall import Recall
+from burnd.records import Turn
+from burnd.records.times import to_ms
+
+USUAL_CAUSES: Final = 100
+MOST_CAUSES: Final = 2000
+_QUOTED: Final = 200
+_DEEPEST: Final = 24
+# What a bill is made of, by the order of `protocol.USAGE_FIELDS`.
+_PARTS: Final[dict[str, tuple[int, ...]]] = {"fresh": (0,), "write": (4, 5), "read": (3,), "output": (1, 2)}
+
+
+class WhyParams(Params, frozen=True, kw_only=True):
+    """A session by its id or the beginning of it; or one turn of it, on the main rail unless another is named.
+
+    `tree` opens what subagents and child sessions cost, `limit` is how many causes of each are told apart.
+    """
+
+    session: str
+    turn: int | None = None
+    rail: str | None = None
+    tree: bool = False
+    limit: int = USUAL_CAUSES
+    since: int | str | None = None
+    until: int | str | None = None
+    tz: int | str | None = None
+
+
+def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> dict[str, Any]:
+    """The answer of the method `why`."""
+    if not 0 < params.limit <= MOST_CAUSES:
+        raise Refusal(f"limit is from 1 to {MOST_CAUSES}")
+    known = sessions.find(view, params.session)
+    explaining = Explaining(view, ledger)
+    rails = explaining.rails(naming.sessions(view, known.session_id), known.row)
+    quotes = Quotes(view, recall)
+    if params.turn is not None:
+        return why_turn(explaining, quotes, known, rails, TurnOf(params.turn, params.rail, params.limit))
+    if params.rail is not None:
+        raise Refusal("a rail is only for one turn", "say turn as well, or see tree")
+    chosen = choose(view, Filters(session=known.session_id, since=params.since, until=params.until, tz=params.tz))
+    bills = explaining.bills(rails, _selected(chosen))
+    told = _totals(view, chosen)
+    rows = _Rows(quotes, known.facts["project"], bills, told.added.total.units, params)
+    return {
+        "version": protocol.VERSION,
+        "sessionId": known.session_id,
+        "source": known.facts["source"],
+        "project": known.facts["project"],
+        "title": known.facts["title"],
+        "filters": {name: said for name, said in chosen.said.items() if name != "session"},
+        "totals": told.added.total.answer(),
+        "parts": told.parts,
+        "models": sorted(str(model) for model in told.added.by_key),
+        "unpricedModels": told.added.unpriced,
+        "unlogged": unlogged(told.added),
+        "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
+        "causes": rows.of_session(),
+    }
+
+
+def _selected(chosen: Chosen) -> Selected | None:
+    begin, end = chosen.selection.begin, chosen.selection.end
+    if begin is None and end is None:
+        return None
+
+    def within(turn: Turn) -> bool:
+        at = to_ms(turn.ts)
+        return (begin is None or begin <= at) and (end is None or at < end)
+
+    return within
+
+
+class Told(NamedTuple):
+    """What the summary of the same turns says, and how the bill divides into what was paid as what."""
+
+    added: Added
+    parts: dict[str, dict[str, Any]]
+
+
+def _totals(view: View, chosen: Chosen) -> Told:
+    dimension = dimensions.dimension(view, "model", chosen.selection)
+    rows = Reader(view, chosen.selection, chosen.kinds).read(dimension.by)
+    return Told(add_up(rows, chosen, dimension), _parts(rows, chosen, len(dimension.by.keys)))
+
+
+def _parts(rows: Iterable[Row], chosen: Chosen, width: int) -> dict[str, dict[str, Any]]:
+    tokens, units = [0] * 7, [0] * 7
+    is_priced = False
+    for row in rows:
+        kind = chosen.kinds[row[width]]
+        if kind.is_unlogged:
+            continue
+        rates = kind.rates(row[width + 1])
+        counts = row[width + 3 : width + 10]
+        is_priced = is_priced or rates is not None
+        for n, count in enumerate(counts):
+            tokens[n] += count
+            units[n] += count * (*rates, SEARCH_UNITS)[n] if rates is not None else 0
+    named = _PARTS | ({"search": (6,)} if tokens[6] else {})
+    return {
+        name: {
+            "tokens": sum(tokens[n] for n in classes),
+            "costUsd": float(usd(sum(units[n] for n in classes))) if is_priced else None,
+        }
+        for name, classes in named.items()
+    }
+
+
+class _Rows:
+    """Bills as rows of an answer: so many of each, then one for all that is smaller, so that they always add up."""
+
+    def __init__(
+        self, quotes: Quotes, project: str | None, bills: Sequence[Bill], whole: int, params: WhyParams
+    ) -> None:
+        self._quotes = quotes
+        self._project = project
+        self._bills = bills
+        self._whole = whole
+        self._limit = params.limit
+        self._opened = params.tree
+        self._left, self._to_quote = MOST_CAUSES, _QUOTED
+
+    def of_session(self) -> list[dict[str, Any]]:
+        """The causes of the session's first rail. Rails that nobody is known to have started stand among them."""
+        if not self._bills:
+            return []
+        main, *others = self._bills
+        return self._of_rail(main, others, 0)
+
+    def _of_rail(self, bill: Bill, others: Sequence[Bill], depth: int) -> list[dict[str, Any]]:
+        """What a rail paid for: each call with what it started."""
+        started = bill.started()
+        rows: list[tuple[Cost, Item | None, list[Bill]]] = []
+        for item in bill.items:
+            agents = started.pop(item.cause.call_id, []) if item.cause.call_id is not None and started else []
+            whole = total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost
+            rows.append((whole, item, agents))
+        rows += [(agent.whole, None, [agent]) for agent in others]
+        rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
+        kept = min(len(rows), max(1, min(self._limit, self._left)))
+        self._left -= kept
+        shown = [self._row(bill, *row, depth) for row in rows[:kept]]
+        return [*shown, *self._smaller(bill, [row[0] for row in rows[kept:]])]
+
+    def _row(self, bill: Bill, cost: Cost, item: Item | None, agents: list[Bill], depth: int) -> dict[str, Any]:
+        row = self._of_agent(agents[0], cost) if item is None else self._of_cause(bill, item, cost)
+        if agents:
+            own = item.cost if item is not None else Cost()
+            row["own"] = own.answer()
+            row["agents"] = [self._agent(agent, depth) for agent in sorted(agents, key=lambda one: -one.whole.units)]
+        return row
+
+    def _of_cause(self, bill: Bill, item: Item, cost: Cost) -> dict[str, Any]:
+        cause, rail = item.cause, bill.rail
+        row: dict[str, Any] = {"kind": cause.kind, "label": label(cause, self._project)}
+        if cause.kind == "call":
+            call = bill.calls.get((cause.message_id, cause.call_id))
+            row |= {"tool": cause.tool, "target": cause.target, "isError": call.is_error if call is not None else None}
+        if cause.message_id:
+            row |= {"turnIndex": cause.turn_index, "messageId": cause.message_id}
+        row |= {
+            "sessionId": rail.session_id,
+            "railId": rail.rail_id,
+            "entered": cause.entered,
+            "rides": cause.rides,
+            "reentries": cause.reentries,
+        }
+        row |= self._paid(cost)
+        if self._to_quote > 0 and (quote := self._quotes.of(rail, cause)) is not None:
+            self._to_quote -= 1
+            row["quote"] = quote
+        return row
+
+    def _of_agent(self, agent: Bill, cost: Cost) -> dict[str, Any]:
+        """A rail that stands for itself: it is not known which call started it."""
+        is_child = agent.rail.session_id != self._bills[0].rail.session_id
+        named = f"child session {agent.rail.session_id}" if is_child else f"subagent {agent.rail.rail_id}"
+        row: dict[str, Any] = {"kind": "subagent", "label": named, "entered": 0, "rides": 0, "reentries": 0}
+        row |= {"sessionId": agent.rail.session_id, "railId": agent.rail.rail_id}
+        return row | self._paid(cost)
+
+    def _agent(self, agent: Bill, depth: int) -> dict[str, Any]:
+        said = agent.explained.agent
+        row: dict[str, Any] = {
+            "sessionId": agent.rail.session_id,
+            "railId": agent.rail.rail_id,
+            "type": said.type if said is not None else None,
+            "turns": len(agent.rail.turns),
+            **self._paid(agent.whole),
+        }
+        if self._opened and self._left > 0 and depth < _DEEPEST:
+            row["causes"] = self._of_rail(agent, [], depth + 1)
+        return row
+
+    def _smaller(self, bill: Bill, costs: Sequence[Cost]) -> list[dict[str, Any]]:
+        if not costs:
+            return []
+        named = "1 smaller cause" if len(costs) == 1 else f"{len(costs):,} smaller causes"
+        row: dict[str, Any] = {"kind": "smaller", "label": named, "count": len(costs)}
+        row |= {"sessionId": bill.rail.session_id, "railId": bill.rail.rail_id}
+        return [row | {"entered": 0, "rides": 0, "reentries": 0} | self._paid(total(costs))]
+
+    def _paid(self, cost: Cost) -> dict[str, Any]:
+        return {**cost.answer(), "share": cost.share(self._whole)}

@@ -1,0 +1,123 @@
+"""What one turn paid for: all that was in its context, in order, and what it said."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from burnd import protocol
+from burnd.attribution import Part, anatomy, rate_of
+from burnd.queries.bills import Explaining
+from burnd.queries.costing import Cost, total
+from burnd.queries.quotes import Quotes
+from burnd.queries.rails import RailEntries
+from burnd.queries.sessions import Known
+from burnd.queries.view import Missing
+from burnd.queries.wording import label
+from burnd.records import Turn
+
+MAIN: Final = "main"
+_QUOTED: Final = 100
+
+
+class TurnOf(NamedTuple):
+    """Which turn of a session, and how many causes of it are told apart."""
+
+    turn_index: int
+    rail: str | None
+    limit: int
+
+
+def why_turn(
+    explaining: Explaining, quotes: Quotes, known: Known, rails: Sequence[RailEntries], question: TurnOf
+) -> dict[str, Any]:
+    """The answer of the method `why` for one turn. Raises Missing."""
+    rail = _rail(known, rails, question.rail)
+    turn = _turn(rail, question.turn_index)
+    opened = anatomy(rail.entries, turn.message_id)
+    rate = rate_of(turn, explaining.costing.thresholds([(turn.model, turn.provider)]))
+    costs = [(part, explaining.costing.of({rate: part.spent})) for part in (opened.parts if opened else ())]
+    whole = total([cost for _, cost in costs])
+    miss = opened.miss if opened is not None else None
+    return {
+        "version": protocol.VERSION,
+        "sessionId": rail.session_id,
+        "source": known.facts["source"],
+        "project": known.facts["project"],
+        "title": known.facts["title"],
+        "turn": _facts(turn, len(rail.turns)),
+        "totals": whole.answer(),
+        "unpricedModels": explaining.costing.unpriced([rate]),
+        "miss": {"reason": miss.reason, **explaining.costing.of({rate: miss.spent}).answer()} if miss else None,
+        "causes": _Rows(quotes, known.facts["project"], rail, whole.units).of(costs, question.limit),
+    }
+
+
+def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailEntries:
+    """The rail of this name, the session's own before those of its children. Raises Missing."""
+    own = [rail for rail in rails if rail.session == known.row]
+    if name is None:
+        if not own:
+            raise Missing("this session has no turns", "burnctl why SESSION shows what its child sessions cost")
+        return next((rail for rail in own if rail.rail_id == MAIN), own[0])
+    for rail in (*own, *rails):
+        if name in (rail.rail_id, rail.session_id):
+            return rail
+    names = ", ".join(rail.rail_id for rail in own[:8])
+    raise Missing(f"there is no rail {name[:80]!r} in this session", f"its rails are: {names}")
+
+
+def _turn(rail: RailEntries, turn_index: int) -> Turn:
+    turns = rail.turns
+    for turn in turns:
+        if turn.turn_index == turn_index:
+            return turn
+    first, last = turns[0].turn_index, turns[-1].turn_index
+    raise Missing(f"there is no turn {turn_index} on this rail", f"its own turns are from {first} to {last}")
+
+
+def _facts(turn: Turn, turns: int) -> dict[str, Any]:
+    return {
+        "turnIndex": turn.turn_index,
+        "messageId": turn.message_id,
+        "railId": turn.rail_id,
+        "turns": turns,
+        "ts": turn.ts,
+        "model": turn.model,
+        "activity": turn.activity,
+        "context": turn.usage.context,
+        "quality": turn.quality,
+    }
+
+
+class _Rows:
+    """The parts of a turn as rows: the dearest, in the order in which they stand in the context; then all others."""
+
+    def __init__(self, quotes: Quotes, project: str | None, rail: RailEntries, whole: int) -> None:
+        self._quotes, self._project, self._rail, self._whole = quotes, project, rail, whole
+
+    def of(self, costs: Sequence[tuple[Part, Cost]], limit: int) -> list[dict[str, Any]]:
+        dearest = sorted(range(len(costs)), key=lambda n: (-costs[n][1].units, -sum(costs[n][1].tokens), n))
+        kept, rest = sorted(dearest[:limit]), dearest[limit:]
+        rows = [self._row(*costs[n], quoted=at < _QUOTED) for at, n in enumerate(kept)]
+        if rest:
+            tokens = sum(costs[n][0].tokens for n in rest)
+            named = "1 smaller cause" if len(rest) == 1 else f"{len(rest):,} smaller causes"
+            row: dict[str, Any] = {"kind": "smaller", "label": named, "count": len(rest), "railId": self._rail.rail_id}
+            rows.append(row | {"tokens": tokens} | self._paid(total([costs[n][1] for n in rest])))
+        return rows
+
+    def _row(self, part: Part, cost: Cost, *, quoted: bool) -> dict[str, Any]:
+        origin = part.cause
+        row: dict[str, Any] = {"kind": origin.kind, "label": label(origin, self._project), "railId": self._rail.rail_id}
+        if origin.kind == "call":
+            row |= {"tool": origin.tool, "target": origin.target}
+        if origin.message_id:
+            row |= {"turnIndex": origin.turn_index, "messageId": origin.message_id}
+        row |= {"tokens": part.tokens, **self._paid(cost)}
+        if quoted and (quote := self._quotes.of(self._rail, origin)) is not None:
+            row["quote"] = quote
+        return row
+
+    def _paid(self, cost: Cost) -> dict[str, Any]:
+        return {**cost.answer(), "share": cost.share(self._whole)}

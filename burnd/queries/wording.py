@@ -1,0 +1,39 @@
+"""What a cause is, in the few words that people call it by; never what was said in it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from burnd.attribution import Cause
+from burnd.attribution.steps import Origin
+
+_STANDING: Final = {
+    "prefix": "system prompt, tools and memory files",
+    "inherited": "history from before this session",
+    "unexplained": "what no block accounts for",
+}
+_IN_A_TURN: Final = {
+    "prompt": "prompt of turn {}",
+    "answer": "answer of turn {}",
+    "thinking": "thinking of turn {}",
+    "reminder": "what the harness added in turn {}",
+    "attachment": "files attached in turn {}",
+    "summary": "summary of the compaction before turn {}",
+}
+_LONGEST: Final = 200
+
+
+def label(cause: Cause | Origin, project: str | None) -> str:
+    """`Read src/app.py`, `Bash npm test`, `prompt of turn 3`; files of the project by their place in it."""
+    if cause.kind in _STANDING:
+        return _STANDING[cause.kind]
+    if cause.kind != "call":
+        return _IN_A_TURN[cause.kind].format(cause.turn_index)
+    named = f"{cause.tool or 'a call that the log does not show'} {within(cause.target or '', project)}"
+    return named.strip()[:_LONGEST]
+
+
+def within(path: str, project: str | None) -> str:
+    """A file's place in its project; any other one stays as it is."""
+    folder = (project or "").rstrip("/") + "/"
+    return path[len(folder) :] if project and path.startswith(folder) and path != folder else path

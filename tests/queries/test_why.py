@@ -1,0 +1,292 @@
+"""Whatever happened in a session, its causes are its bill: what `why` says adds up to what `summary` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.view import Missing, Refusal, View
+from burnd.queries.why import WhyParams, why
+from burnd.recall import Recall
+from burnd.records import Session, Subagent, Turn
+from tests.attribution.scenes import Scene, call, prompt, result, said
+from tests.attribution.strategies import rails
+from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
+from tests.capture.opencode_rig import OpenCodeRig
+from tests.capture.rig import Rig
+from tests.conftest import Opened
+from tests.make import text, tool_result, tool_use
+from tests.queries import worlds
+from tests.queries.asking import NOW, PRICES, ask_summary
+from tests.queries.test_corpora import generate, generator
+from tests.readers.collect import client_versions
+
+USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+
+
+async def ask_why(pipeline: Pipeline, session: str, *, recall: Recall | None = None, **params: Any) -> dict[str, Any]:
+    """The answer as a client gets it, with parameters as a client sends them."""
+    asked = msgspec.convert({"session": session, **params}, WhyParams)
+    return await pipeline.index.ask(lambda db: why(View(db, PRICES, NOW), pipeline.home.ledger, recall, asked))
+
+
+def adds_up(rows: list[dict[str, Any]], whole: dict[str, Any]) -> None:
+    """To the token, and to what floats can tell of the last digits of a cost."""
+    for name in USAGE:
+        assert sum(row["usage"][name] for row in rows) == whole["usage"][name], name
+    priced = [Decimal(row["costUsd"]) for row in rows if row["costUsd"] is not None]
+    assert bool(priced) == (whole["costUsd"] is not None) or not any(whole["usage"].values())
+    assert float(sum(priced)) == pytest.approx(whole["costUsd"] or 0, rel=1e-12, abs=1e-12)
+
+
+def opened(row: dict[str, Any]) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """What a row of a tree is made of, and each rail below it: parts and the whole they are of."""
+    agents = row.get("agents", [])
+    if agents:
+        yield [row["own"], *agents], row
+    for agent in agents:
+        yield agent["causes"], agent
+        for below in agent["causes"]:
+            yield from opened(below)
+
+
+async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str, Any]:
+    """Every way of asking adds up, and comes to what the summary says."""
+    summary = await ask_summary(pipeline.index, session=session, **filters)
+    everything = await ask_why(pipeline, session, limit=2000, tree=True, **filters)
+    folded = await ask_why(pipeline, session, limit=3, **filters)
+    for answer in (everything, folded):
+        assert answer["totals"] == summary["totals"]
+        assert answer["unlogged"] == summary["unlogged"]
+        assert answer["unpricedModels"] == summary["unpricedModels"]
+        adds_up(answer["causes"], summary["totals"])
+        assert sum(part["costUsd"] or 0 for part in answer["parts"].values()) == pytest.approx(
+            summary["totals"]["costUsd"] or 0
+        )
+    assert len(folded["causes"]) <= 4
+    for row in everything["causes"]:
+        for parts, whole in opened(row):
+            adds_up(parts, whole)
+    return everything
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(worlds.deeds, st.fixed_dictionaries({}, optional={"since": worlds.times, "until": worlds.times}))
+async def test_why_is_the_summary_of_the_session(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], filters: dict[str, Any]
+) -> None:
+    """After any history, for every session, with all that it started, in any stretch of time."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    try:
+        await worlds.live(pipeline, history)
+        if filters.get("since", 0) >= filters.get("until", 2**60):
+            filters = {}
+        for (session,) in await pipeline.index.rows("SELECT DISTINCT s.session_id FROM sessions s, turns t"):
+            try:
+                await checked(pipeline, session, **filters)
+            except Missing:  # a session of which there is only a name
+                assert not await pipeline.index.rows(_TURNS_OF, (session,))
+    finally:
+        await opener.close()
+
+
+_TURNS_OF = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ?"
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(rails(10), rails(6), rails(6), st.sampled_from(("c1", "c2", None)))
+async def test_random_rails_with_agents_add_up(
+    tmp_path_factory: pytest.TempPathFactory, main: list[Any], agent: list[Any], child: list[Any], call_id: str | None
+) -> None:
+    """Compactions, rewinds, misses, switches, missing sizes: the session, its rails and every turn of it add up."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    by = Subagent(agent_id="a1", type="Explore", parent_tool_use_id=call_id)
+    told = [
+        *main,
+        *(placed(entry, "a", rail_id="a1", subagent=by) for entry in agent),
+        *(placed(entry, "k", session_id="kid", subagent=by) for entry in child),
+        Session(session_id="kid", source="claude-code", parent_session_id="s1"),
+    ]
+    try:
+        await pipeline.commit(Batch(entries=told))
+        # What no provider could have billed was not recorded.
+        recorded = {row[0] for row in await pipeline.index.rows("SELECT message_id FROM turns")}
+        if recorded:
+            await checked(pipeline, "s1")
+        for turn in main:
+            if isinstance(turn, Turn) and turn.message_id in recorded:
+                answer = await ask_why(pipeline, "s1", turn=turn.turn_index, limit=4)
+                adds_up(answer["causes"], answer["totals"])
+                assert [answer["totals"]["usage"][name] for name in USAGE] == list(msgspec.structs.astuple(turn.usage))
+                assert sum(row["tokens"] for row in answer["causes"]) == turn.usage.context
+    finally:
+        await opener.close()
+
+
+def placed(entry: Any, prefix: str, **facts: Any) -> Any:
+    """The same entry in another place, under a name of its own."""
+    if isinstance(entry, Turn):
+        return msgspec.structs.replace(entry, message_id=prefix + entry.message_id, **facts)
+    name = "message_id" if hasattr(entry, "message_id") else "id"
+    facts = {key: value for key, value in facts.items() if key != "subagent"}
+    return msgspec.structs.replace(entry, **{name: prefix + getattr(entry, name)}, **facts)
+
+
+async def test_the_worked_example(opened: Opened) -> None:
+    """8,000 tokens that entered at $3 and rode 20 turns at $0.30 a million cost exactly that."""
+    pipeline = await opened()
+    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    answer = await checked(pipeline, "s1")
+    (row,) = [row for row in answer["causes"] if row["kind"] == "call"]
+    result_usd = Decimal(8_000 * 3 + 20 * 8_000 * 3 // 10) / 10**6
+    arguments_usd = Decimal(60 * 15 + 60 * 3 + 20 * 60 * 3 // 10) / 10**6
+    assert row["costUsd"] == float(result_usd + arguments_usd)
+    assert (row["label"], row["entered"], row["rides"], row["reentries"]) == ("Read /p/a.py", 8_060, 20, 0)
+    assert row["turnIndex"] == 0
+
+
+async def test_agents_are_what_their_calls_cost(opened: Opened) -> None:
+    """A call that started an agent, or a child session, costs what they cost; one that nobody started is said so."""
+    pipeline = await opened()
+    scene = Scene()
+    task = call("Task", "Explore", "c1")
+    scene.turn(10_000, 50, entered=(prompt(),), made=(said("call", 40, "c1"),), tool_calls=(task,))
+    scene.turn(10_400, entered=(result(300),), made=(said(),))
+    agent, lost = Scene(rail_id="a1"), Scene(rail_id="a2")
+    by = Subagent(agent_id="a1", type="Explore", parent_tool_use_id="c1")
+    agent.turn(9_000, 10, entered=(prompt(),), made=(said(),), subagent=by)
+    lost.turn(8_000, 10, entered=(prompt(),), made=(said(),), subagent=Subagent(agent_id="a2"))
+    await pipeline.commit(Batch(entries=[*scene.entries, *agent.entries, *lost.entries]))
+    answer = await checked(pipeline, "s1")
+    assert answer["agents"] == 2
+    (row,) = [row for row in answer["causes"] if row["kind"] == "call"]
+    assert [(a["railId"], a["type"], a["turns"]) for a in row["agents"]] == [("a1", "Explore", 1)]
+    assert {below["kind"] for below in row["agents"][0]["causes"]} == {"prefix", "prompt", "answer"}
+    (row,) = [row for row in answer["causes"] if row["kind"] == "subagent"]
+    assert row["label"] == "subagent a2"
+    closed = await ask_why(pipeline, "s1")
+    assert all("causes" not in agent for row in closed["causes"] for agent in row.get("agents", []))
+
+
+async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
+    """In order, with what each paid; a turn that is not there is said with those that are."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*eight_thousand_tokens_that_ride_twenty_turns().entries]))
+    answer = await ask_why(pipeline, "s", turn=2)
+    assert [row["label"] for row in answer["causes"]] == [
+        "system prompt, tools and memory files",
+        "prompt of turn 0",
+        "Read /p/a.py",
+        "answer of turn 1",
+        "prompt of turn 2",
+        "answer of turn 2",
+    ]
+    assert answer["turn"]["context"] == sum(row["tokens"] for row in answer["causes"])
+    assert answer["miss"] is None
+    with pytest.raises(Missing, match="no turn 99"):
+        await ask_why(pipeline, "s1", turn=99)
+    with pytest.raises(Missing, match="no rail 'x'"):
+        await ask_why(pipeline, "s1", turn=1, rail="x")
+    with pytest.raises(Missing, match="no session"):
+        await ask_why(pipeline, "other")
+    with pytest.raises(Refusal, match="limit"):
+        await ask_why(pipeline, "s1", limit=0)
+
+
+async def test_words_are_quoted_where_they_are_kept(opened: Opened) -> None:
+    """How a prompt and an answer begin, what a command was; without content the same causes, without quotes."""
+    pipeline = await opened()
+    scene = Scene()
+    command = call("Bash", "npm test", "c1", is_error=True)
+    scene.turn(10_000, 50, entered=(prompt(),), made=(said("call", 40, "c1"),), tool_calls=(command,))
+    scene.turn(10_400, 30, entered=(result(300),), made=(said(),))
+    kept = [
+        text("u1", "Fix   the flaky\ntest, please", role="user"),
+        tool_use("main-0", {"command": "npm test -- checkout"}, n=1),
+        tool_result("u2", "boom", n=2),
+        text("main-1", "It read the clock twice.", n=3),
+    ]
+    await pipeline.commit(Batch(entries=[*scene.entries], content=kept))
+    recall = Recall(pipeline.home.content)
+    answer = await ask_why(pipeline, "s1", recall=recall)
+    quotes = {row["kind"]: row.get("quote") for row in answer["causes"]}
+    assert quotes["prompt"] == "Fix the flaky test, please"
+    assert quotes["call"] == "npm test -- checkout"
+    assert quotes["answer"] == "It read the clock twice."
+    assert [row["isError"] for row in answer["causes"] if row["kind"] == "call"] == [True]
+    bare = await ask_why(pipeline, "s1")
+    assert bare["causes"] == [{k: v for k, v in row.items() if k != "quote"} for row in answer["causes"]]
+    recall.close()
+
+
+async def test_the_order_of_arrival_does_not_matter(tmp_path: Path) -> None:
+    """Turn by turn, last first or all at once: the same causes."""
+    scene = eight_thousand_tokens_that_ride_twenty_turns()
+    answers = []
+    for n, batches in enumerate(([scene.entries], [[e] for e in scene.entries], [[e] for e in scene.entries[::-1]])):
+        opener = Opened(Home(tmp_path / str(n)))
+        pipeline = await opener()
+        for batch in batches:
+            await pipeline.commit(Batch(entries=[*batch]))
+        answers.append(await ask_why(pipeline, "s1"))
+        await opener.close()
+    assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.skipif(not client_versions(), reason="BURND_CASES names no folder with logs of real clients")
+@pytest.mark.parametrize("client", client_versions(), ids=lambda path: path.name)
+async def test_real_logs(client: Path, tmp_path: Path) -> None:
+    """Every session of every real log: what it went to is what it cost."""
+    for home, projects in enumerate(sorted(client.glob("*/projects"))):
+        rig = Rig(tmp_path / str(home), projects)
+        await rig.open()
+        await rig.read(*rig.files(), pieces_at_once=8)
+        await every_session(rig.pipeline)
+        await rig.flush()
+        assert await every_session(rig.pipeline) > 0
+        await rig.close()
+
+
+@pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
+async def test_a_corpus_of_claude_logs(tmp_path: Path) -> None:
+    """Forks, subagents, compactions, torn and growing lines, in a tree of a few megabytes."""
+    generate("gen_claude.py", tmp_path / "logs", "--size", "6MB", "--seed", "5", "--fork-frac", "0.3")
+    rig = Rig(tmp_path / "home", tmp_path / "logs" / "projects")
+    await rig.open()
+    await rig.read(*rig.files(), pieces_at_once=8)
+    assert await every_session(rig.pipeline) > 3
+    await rig.close()
+
+
+@pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
+async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
+    """Child sessions are below the calls that started them."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    generate("gen_opencode.py", folder / "opencode.db", "--size", "4MB", "--seed", "3", "--fork-frac", "0.5")
+    rig = OpenCodeRig(tmp_path / "home", folder)
+    await rig.open()
+    await rig.settle()
+    assert await every_session(rig.pipeline) > 3
+    await rig.close()
+
+
+async def every_session(pipeline: Pipeline) -> int:
+    sessions = await pipeline.index.rows(
+        "SELECT DISTINCT s.session_id FROM turns t JOIN sessions s ON s.id = t.session"
+    )
+    for (session,) in sessions:
+        await checked(pipeline, session)
+    return len(sessions)
