@@ -84,6 +84,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def index(text: str) -> int:
+    import argparse
+
+    if not text.isdecimal() or len(text) > 9:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 on")
+    return int(text)
+
+
 def tag(text: str) -> tuple[str, str]:
     import argparse
 

@@ -133,6 +133,22 @@ class Methods:
         """Models, harnesses or values of a tag side by side, on the same activities."""
         return self._ask("compare", models=models, by=by, min_sample=min_sample, what_if=what_if, **filters)
 
+    def why(
+        self,
+        session: str,
+        *,
+        turn: int | None = None,
+        rail: str | None = None,
+        tree: bool | None = None,
+        limit: int | None = None,
+        since: int | str | None = None,
+        until: int | str | None = None,
+        tz: int | str | None = None,
+    ) -> dict[str, Any]:
+        """What each dollar of a session, or of one turn of it, went to: causes that add up to what it cost."""
+        chosen = {"turn": turn, "rail": rail, "tree": tree, "limit": limit}
+        return self._ask("why", session=session, **chosen, since=since, until=until, tz=tz)
+
     def limits(self, *, source: str | None = None, history: int | None = None) -> dict[str, Any]:
         """What the running windows of a plan and the budgets have used, and the windows before."""
         return self._ask("limits", source=source, history=history)

@@ -56,8 +56,8 @@ class Costing:
             units = self.units(rate)
             return Cost(tokens, sum(map(mul, tokens, units)), True) if units is not None else Cost(tokens)
         priced = [(tokens, units) for rate, tokens in spent.items() if (units := self.units(rate)) is not None]
-        tokens = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
-        return Cost(tokens, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
+        summed = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
+        return Cost(summed, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
 
     def units(self, rate: Rate) -> tuple[int, ...] | None:
         """Units for one token of each class, and for a search; None where the model has no price."""

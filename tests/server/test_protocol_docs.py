@@ -13,7 +13,7 @@ from tests.server.wire import Daemon, Wire, running
 # Names of maps whose keys are anybody's, and of records that leave out what they do not have.
 MAPS = {"counts", "enrichment", "tags", "filters"}
 ANYTHING = {"value", "default"}  # settings are of any type
-RECORDS = {"records", "turn"}
+RECORDS = {"records", "turn", "causes"}
 
 
 def test_every_method_is_documented() -> None:

@@ -1,0 +1,231 @@
+"""How a bill reads when it is explained: a bar of what was paid as what, a sentence for each cause, the total."""
+
+from __future__ import annotations
+
+from burnctl.render.numbers import clock, day, money, number, percent
+from burnctl.render.paragraphs import wrapped
+from burnctl.render.text import clean, cut, width_of
+from burnctl.render.turns import short_id, short_model
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+_PARTS = {
+    "fresh": ("fresh input", "red", "█"),
+    "write": ("cache writes", "yellow", "▓"),
+    "read": ("cache reads", "cyan", "▒"),
+    "output": ("output", "magenta", "░"),
+    "search": ("searches", "blue", "▞"),
+}
+_COST, _SHARE = 9, 7
+_MARGIN = _COST + _SHARE + 2
+_LEAST_ROOM = 24
+MISSES = {
+    "pause": "the cache had expired in a pause",
+    "prefix": "the beginning of the context had changed",
+    "model-switch": "the turn before had another model",
+    "compaction": "a compaction began the context anew",
+    "rewind": "the conversation went back to an earlier point",
+    "edited": "something in the middle of the context was gone",
+    "unknown": "it is not known why the cache did not have it",
+}
+
+
+def shown(answer: Mapping[str, Any], screen: Screen) -> str:
+    """All of it, for a person."""
+    drawing = _Drawing(answer, screen)
+    parts = drawing.of_turn() if "turn" in answer else drawing.of_session()
+    return "\n".join(parts)
+
+
+class _Drawing:
+    def __init__(self, answer: Mapping[str, Any], screen: Screen) -> None:
+        self._answer, self._screen = answer, screen
+        self._room = max(screen.width - _MARGIN, _LEAST_ROOM)
+
+    def of_session(self) -> Iterator[str]:
+        answer, totals = self._answer, self._answer["totals"]
+        turns = f"{totals['turns']:,} {'turn' if totals['turns'] == 1 else 'turns'}"
+        agents = answer["agents"]
+        below = f"{agents:,} {'subagent' if agents == 1 else 'subagents'}" if agents else ""
+        models = ", ".join(short_model(model) for model in answer["models"][:3])
+        yield from self._heading(f"{money(totals['costUsd'])} for {turns}", below, models)
+        if not totals["turns"] and not totals["emptyTurns"]:
+            yield "No turn of it falls into this time." if answer["filters"] else "No turn of it was billed."
+            return
+        yield from self._bar(answer["parts"])
+        yield ""
+        yield from self._causes(answer["causes"])
+        yield self._line(totals["costUsd"], 1.0 if totals["costUsd"] is not None else None, "total", "bold")
+        yield from self._notes()
+
+    def of_turn(self) -> Iterator[str]:
+        answer, turn = self._answer, self._answer["turn"]
+        rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
+        what = f"turn {turn['turnIndex']}{rail}: {money(answer['totals']['costUsd'])}"
+        about = f"{number(turn['context'])} tokens of context"
+        yield from self._heading(what, about, short_model(turn["model"]), f"{day(turn['ts'])} {clock(turn['ts'])}")
+        yield ""
+        for row in answer["causes"]:
+            yield from self._row(row, _in_one_turn(row), "")
+        cost = answer["totals"]["costUsd"]
+        yield self._line(cost, 1.0 if cost is not None else None, "total", "bold")
+        if answer["miss"] is not None:
+            again = answer["miss"]
+            tokens = number(sum(again["usage"].values()))
+            why = MISSES.get(again["reason"], again["reason"])
+            yield ""
+            yield from self._told(f"{tokens} tokens that had been there before were paid for again: {why}. "
+                                  f"They cost {money(again['costUsd'])}.")  # fmt: skip
+        yield from self._notes()
+
+    def _heading(self, what: str, *about: str) -> Iterator[str]:
+        answer = self._answer
+        title = answer["title"] or short_id(answer["sessionId"])
+        yield self._screen.paint(cut(clean(title), self._screen.width), "bold")
+        said = [short_id(answer["sessionId"]), what, *about]
+        yield self._screen.paint(cut(clean(" · ".join(filter(None, said))), self._screen.width), "dim")
+
+    def _bar(self, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+        """One bar for the whole bill, and below it what each piece of it stands for."""
+        whole = sum(part["costUsd"] or 0 for part in parts.values())
+        by_tokens = not whole  # nothing has a price
+        amounts = {name: (part["tokens"] if by_tokens else part["costUsd"] or 0) for name, part in parts.items()}
+        whole = sum(amounts.values())
+        if not whole:
+            return
+        yield ""
+        cells = _cells([amounts[name] / whole for name in amounts], min(self._screen.width, 100))
+        drawn = zip(amounts, cells, strict=True)
+        yield "".join(self._screen.paint(_PARTS[name][2] * wide, _PARTS[name][1]) for name, wide in drawn)
+        legend = []
+        for name, part in parts.items():
+            title, style, sign = _PARTS[name]
+            tokens = f"{number(part['tokens'])}" if name != "search" else f"{part['tokens']:,}"
+            paid = "" if by_tokens else f" {money(part['costUsd'])}"
+            legend.append((f"{sign} {title}{paid} ({tokens})", style))
+        yield from _flowed(legend, self._screen)
+
+    def _causes(self, rows: Sequence[Mapping[str, Any]], indent: str = "") -> Iterator[str]:
+        for row in rows:
+            yield from self._row(row, _sentence(row), indent)
+            for agent in row.get("agents", ()):
+                yield from self._agent(agent, indent + "  ")
+
+    def _agent(self, agent: Mapping[str, Any], indent: str) -> Iterator[str]:
+        kind = agent["type"] or "subagent"
+        turns = f"{agent['turns']:,} {'turn' if agent['turns'] == 1 else 'turns'}"
+        named = (
+            f"└ {clean(kind)} {clean(short_id(agent['railId'] if agent['railId'] != 'main' else agent['sessionId']))}"
+        )
+        opened = agent.get("causes")
+        yield self._line(agent["costUsd"], agent["share"], f"{indent}{named}: {turns}", "cyan")
+        if opened:
+            yield from self._causes(opened, indent + "  ")
+
+    def _row(self, row: Mapping[str, Any], sentence: str, indent: str) -> Iterator[str]:
+        """The money on the left, the sentence beside it, in as many lines as it takes."""
+        style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
+        room = max(self._room - len(indent), _LEAST_ROOM)
+        lines = wrapped(clean(sentence), room)
+        yield self._line(row["costUsd"], row["share"], indent + lines[0], style)
+        for line in lines[1:]:
+            yield (
+                f"{'':{_MARGIN}}{indent}  {self._screen.paint(line, style)}"
+                if len(line) + 2 <= room
+                else (f"{'':{_MARGIN}}{indent}{self._screen.paint(line, style)}")
+            )
+
+    def _line(self, cost: float | None, share: float | None, text: str, style: str) -> str:
+        left = f"{money(cost):>{_COST}}{percent(share) if share is not None else '':>{_SHARE}}"
+        return f"{self._screen.paint(left, 'bold' if style == 'bold' else 'yellow')}  {self._screen.paint(text, style)}"
+
+    def _notes(self) -> Iterator[str]:
+        answer = self._answer
+        totals = answer["totals"]
+        notes = []
+        if answer["unpricedModels"]:
+            notes.append(f"Without a price, and not in the cost: {', '.join(answer['unpricedModels'][:5])}.")
+        if totals.get("openTurns"):
+            many = totals["openTurns"]
+            notes.append(f"{many} {'turn is' if many == 1 else 'turns are'} still open: what they used may grow.")
+        if answer.get("unlogged"):
+            extra = answer["unlogged"]
+            told = f"{number(sum(extra['usage'].values()))} tokens, {money(extra['costUsd'])}"
+            notes.append(f"Beside this, the harness says it used {told} that it did not log.")
+        yield ""
+        for note in notes:
+            yield from self._told(note)
+        yield self._screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim")
+
+    def _told(self, note: str) -> list[str]:
+        return wrapped(clean(note), self._screen.width)
+
+
+def _sentence(row: Mapping[str, Any]) -> str:
+    """`Read src/app.py (turn 14): 8.2k tokens entered, rode 23 turns`."""
+    if row["kind"] in ("smaller", "subagent"):
+        return str(row["label"])
+    named = _named(row)
+    told = []
+    if row["entered"]:
+        told.append(f"{number(row['entered'])} tokens entered")
+    if row["rides"]:
+        told.append(f"rode {row['rides']:,} {'turn' if row['rides'] == 1 else 'turns'}")
+    if row["reentries"]:
+        told.append(f"{row['reentries']:,} of them paid in full again")
+    if not told:
+        told.append(f"{number(sum(row['usage'].values()))} tokens")
+    return f"{named}: {', '.join(told)}"
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    failed = ", failed" if row.get("isError") else ""
+    turn = f" (turn {row['turnIndex']}{failed})" if row["kind"] == "call" and "turnIndex" in row else ""
+    quote = f" “{row['quote']}”" if row.get("quote") else ""
+    return f"{row['label']}{turn}{quote}"
+
+
+def _in_one_turn(row: Mapping[str, Any]) -> str:
+    """What stood there, and how it was paid for."""
+    usage = row["usage"]
+    paid = (
+        (usage["cacheRead"], "read from the cache"),
+        (usage["cacheCreate5m"] + usage["cacheCreate1h"], "written to the cache"),
+        (usage["input"], "fresh"),
+        (usage["output"] + usage["reasoning"], "said"),
+    )
+    told = [f"{number(tokens)} {how}" for tokens, how in paid if tokens]
+    if row.get("searches"):
+        told.append(f"{row['searches']} searches")
+    named = row["label"] if row["kind"] == "smaller" else _named(row)
+    return f"{named}: {', '.join(told) or 'nothing'}"
+
+
+def _cells(shares: Sequence[float], width: int) -> list[int]:
+    """Whole cells that fill the width; what is there at all has one."""
+    ends = [round(sum(shares[: n + 1]) * width) for n in range(len(shares))]
+    cells = [end - begin for begin, end in zip([0, *ends], ends, strict=False)]
+    for n, share in enumerate(shares):
+        if share > 0 and cells[n] == 0:
+            cells[cells.index(max(cells))] -= 1
+            cells[n] = 1
+    return cells
+
+
+def _flowed(words: Sequence[tuple[str, str]], screen: Screen) -> Iterator[str]:
+    """Words with their styles, as many in a line as fit."""
+    line, used = "", 0
+    for text, style in words:
+        wide = width_of(text)
+        if used and used + 3 + wide > screen.width:
+            yield line
+            line, used = "", 0
+        line += (" " * 3 if used else "") + screen.paint(text, style)
+        used += (3 if used else 0) + wide
+    if used:
+        yield line

@@ -1,0 +1,55 @@
+"""A person at the demo's machine, with a real daemon that has read its logs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from burnctl.demo.machine import Machine
+
+
+class Desk:
+    """A person at the demo's machine."""
+
+    def __init__(self, machine: Machine, sessions: dict[str, str]) -> None:
+        self.machine = machine
+        self.sessions = sessions  # by title
+        self.home = machine.environment["RELAYBURN_HOME"]
+        self._environment = {"PATH": os.environ["PATH"], "CI": "1", "TZ": "UTC", **machine.environment}
+
+    def run(self, *arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-P", "-m", "burnctl", *arguments]
+        environment = self._environment | {"COLUMNS": str(columns)}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    def json(self, *arguments: str) -> dict[str, Any]:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert isinstance(answer, dict)
+        return answer
+
+
+@contextlib.contextmanager
+def at_the_desk() -> Iterator[Desk]:
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir="/tmp") as folder:
+        machine = Machine(str(Path(folder).resolve()))
+        written = machine.write_logs(time.time())
+        desk = Desk(machine, {story.title: session_id for session_id, story in written.items()})
+        try:
+            assert desk.run("up").returncode == 0
+            for session_id, story in written.items():
+                if story.tags:
+                    desk.run("stamp", "--session", session_id, *(f"{key}={value}" for key, value in story.tags))
+            assert desk.run("flush").returncode == 0
+            yield desk
+        finally:
+            desk.run("down")

@@ -1,0 +1,68 @@
+"""why, waste, overhead and flow as a person sees them, over a real daemon that has read the demo's logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from burnctl.render.text import width_of
+from tests.burnctl.desk import Desk, at_the_desk
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    with at_the_desk() as desk:
+        yield desk
+
+
+def test_every_session_is_explained(desk: Desk) -> None:
+    """Each session's causes are what it cost; the page fits the screen and ends with the summary's total."""
+    for session in desk.sessions.values():
+        summary, answer = desk.json("summary", "--session", session), desk.json("why", session)
+        assert answer["totals"] == summary["totals"]
+        told = sum(row["costUsd"] for row in answer["causes"])
+        assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
+        assert sum(row["share"] for row in answer["causes"]) == pytest.approx(1)
+    for columns in (80, 160):
+        shown = desk.run("why", session, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "100 %  total" in shown
+        assert "API prices" in shown
+
+
+def test_a_tree_opens_what_subagents_cost(desk: Desk) -> None:
+    """Closed, a subagent is one line below its call; opened, its own causes are below it."""
+    session = desk.sessions["How is the cart priced?"]
+    closed, opened = desk.run("why", session).stdout, desk.run("why", session, "--tree").stdout
+    assert "Explore" in closed
+    assert "part_0.ts" not in closed
+    assert "part_0.ts" in opened
+    for row in desk.json("why", session, "--tree")["causes"]:
+        for agent in row.get("agents", ()):
+            assert sum(below["costUsd"] for below in agent["causes"]) == pytest.approx(agent["costUsd"])
+
+
+def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
+    """The turn after the pause paid for everything again, and says so."""
+    session = desk.sessions["Why does the checkout test flake?"]
+    shown = desk.run("why", session, "--turn", "6").stdout
+    assert "written to the cache" in shown
+    assert "the cache had expired in a pause" in " ".join(shown.split())
+    answer = desk.json("why", session, "--turn", "6")
+    assert sum(row["costUsd"] for row in answer["causes"]) == pytest.approx(answer["totals"]["costUsd"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("why", "zzz"), 1, "zzz"),
+        (("why",), 2, "SESSION"),
+        (("why", "x", "--turn", "-1"), 2, "number"),
+        (("why", "x", "--limit", "0"), 2, "number"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:
+    done = desk.run(*arguments)
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stdout + done.stderr
+    assert said in done.stderr
