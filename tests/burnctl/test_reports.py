@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
