@@ -1,0 +1,101 @@
+"""A word that must not get out: logs that hold it wherever people's words can stand, and a search for it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from burnd.paths import Home
+from tests.readers import opencode_data as opencode
+from tests.readers.transcript import Transcript, text
+from tests.server.logs import projects, write
+
+CANARY = "zanzibarcanary"
+LONG = f"{CANARY} " * 400  # stored apart, compressed
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
+    """A session with the canary in its prompt, thinking, answer, call, results, attachment, title and a broken line."""
+    log = Transcript(session=session, prefix=f"{session}-u")
+    log.prompt(f"please {CANARY} this")
+    log.says(f"{session}-m0", {"type": "thinking", "thinking": f"hm {LONG}", "signature": CANARY})
+    log.says(f"{session}-m0", text(f"I will {CANARY}"))
+    log.says(
+        f"{session}-m0", _call(f"{session}-c0", "Bash", command=f"echo {CANARY} | sh -c {CANARY}"), stop="tool_use"
+    )
+    log.result(f"{session}-c0", f"out {LONG}", toolUseResult={"stdout": LONG, "stderr": CANARY})
+    log.says(f"{session}-m1", _call(f"{session}-c1", "WebFetch", url=f"https://example.org/?q={CANARY}", prompt=CANARY))
+    log.result(f"{session}-c1", f"Error: {CANARY}", is_error=True)
+    log.says(f"{session}-m2", _call(f"{session}-c2", "mcp__notes__add", text=CANARY), _call("c3", "Skill", skill="x"))
+    log.prompt([text(f"see {CANARY}"), {"type": "document", "source": {"type": "text", "data": LONG}}])
+    log.says(f"{session}-m3", text(LONG))
+    log.bare(type="ai-title", sessionId=session, aiTitle=f"On the {CANARY}")
+    log.bare(type="summary", summary=f"about {CANARY}", leafUuid=f"{session}-u3")
+    log.bare(type=f"{CANARY}-future", sessionId=session, payload=CANARY)
+    log.prompt(f"/command {CANARY}", isMeta=True)
+    log.says(f"{session}-m4", text("done"))
+    log.lines.append(b'{"type":"user","broken ' + CANARY.encode() + b"\n")
+    log.lines.append(json.dumps({"type": "assistant", "message": CANARY, "sessionId": session}).encode())
+    write(home, log, session, root)
+
+
+def sing_in_opencode(home: Home) -> None:
+    """The same in opencode's database."""
+    path = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
+    with closing(opencode.Writer(path)) as writer:
+        writer.session("ses_bird", title=f"The {CANARY}")
+        writer.user("bu1", "ses_bird", f"find {CANARY}")
+        failed = {"name": "APIError", "data": {"message": CANARY, "responseBody": LONG}}
+        given: dict[str, Any] = {"command": f"cat {CANARY}", "description": CANARY}
+        parts = (opencode.reasoning(LONG), opencode.tool("bc1", "bash", given, f"result {LONG}"), opencode.text(CANARY))
+        writer.step("ba1", "ses_bird", "bu1", *parts)
+        writer.step("ba2", "ses_bird", "bu1", error=failed, finish=None)
+
+
+def files_with_canary(home: Home) -> set[str]:
+    """The files below the home that hold it anywhere, compressed or not, by their names."""
+    return {
+        str(path.relative_to(home.root))
+        for path in home.root.rglob("*")
+        if path.is_file() and not path.is_symlink() and _sings(path)
+    }
+
+
+def _sings(path: Path) -> bool:
+    data = path.read_bytes()
+    needles = (CANARY.encode(), CANARY.encode("utf-16-le"))
+    return any(needle in part for part in (data, *_unpacked(data), *_packs(path)) for needle in needles)
+
+
+def _unpacked(data: bytes) -> Iterator[bytes]:
+    """What stands compressed in it, whole or in part."""
+    at = data.find(_ZSTD)
+    while at >= 0:
+        with suppress(zstandard.ZstdError):
+            yield zstandard.ZstdDecompressor().decompressobj().decompress(data[at:])
+        at = data.find(_ZSTD, at + 1)
+
+
+def _packs(path: Path) -> Iterator[bytes]:
+    """A database's own packs, which may be spread over its pages."""
+    if path.name != "blobs.db":
+        return
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        for (data,) in db.execute("SELECT data FROM pack"):
+            yield zstandard.ZstdDecompressor().decompressobj().decompress(data)
+
+
+def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def sources_below(home: Home) -> list[Path]:
+    """Where the harnesses' own copies are, which are not ours to touch."""
+    return [projects(home), home.root.parent / ".local"]
