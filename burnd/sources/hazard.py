@@ -5,6 +5,7 @@ The note is a few bytes that are written without a sync: they outlive the proces
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -93,4 +94,5 @@ class Hazard:
     def _write(self, note: Note) -> None:
         note.condemned = self._condemned
         data = msgspec.msgpack.encode(note)
-        os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
+        with contextlib.suppress(OSError):  # a full disk: better no note than a file that is not read
+            os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)

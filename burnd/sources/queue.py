@@ -144,6 +144,12 @@ class Queue:
         self._failures[path] = Failure(reason=reason, attempts=attempts, since=since, retry_at=retry_at)
         heapq.heappush(self._retries, (retry_at, path))
 
+    def retry_failed(self) -> None:
+        """Somebody asks for everything that can be read now: what failed is tried at once."""
+        self._retries.clear()
+        for path in self._failures.keys() - self._out.keys():
+            self._live.setdefault(path, self._clock())
+
     def forget(self, path: str) -> None:
         """The file is gone for good; if it is having its turn, that goes on."""
         self._live.pop(path, None)

@@ -386,6 +386,7 @@ class TranscriptTree:
         """With nothing left to read after a scan, settles what the flushes asked for."""
         flushes, self._flushes = self._flushes, []
         await self._scan("flush")
+        self._queue.retry_failed()
         while pieces := await self._gather():
             await self._commit(pieces)
         everything = any(session_id is None for session_id, _ in flushes)

@@ -245,3 +245,19 @@ def test_nothing_is_forgotten(steps: list[tuple[str, int]]) -> None:
         owed.discard(path_)
     assert owed == set()
     assert (len(queue), queue.due()) == (0, None)
+
+
+def test_what_failed_is_tried_at_once_when_somebody_asks(queue: Queue, clock: Clock) -> None:
+    """A flush reads all that can be read now, whatever it could not read a moment ago."""
+    queue.add("a")
+    queue.take()
+    queue.failed("a", "no")
+    assert queue.take() is None
+    queue.retry_failed()
+    turn = queue.take()
+    assert turn is not None
+    assert turn.path == "a"
+    queue.done("a", more=False)
+    clock.now += 1000.0
+    assert queue.take() is None
+    assert not queue.failures

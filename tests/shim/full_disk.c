@@ -1,0 +1,35 @@
+/* Loaded before libc: while the file FULL_WHILE exists, nothing can be written below the folder FULL_BELOW. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static int is_full(int fd) {
+  const char *below = getenv("FULL_BELOW"), *flag = getenv("FULL_WHILE");
+  char link[64], path[PATH_MAX];
+  if (!below || !flag || access(flag, F_OK)) return 0;
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  ssize_t n = readlink(link, path, sizeof path - 1);
+  if (n <= 0) return 0;
+  path[n] = 0;
+  return strncmp(path, below, strlen(below)) == 0;
+}
+
+ssize_t write(int fd, const void *data, size_t n) {
+  ssize_t (*real)(int, const void *, size_t) = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+  if (is_full(fd)) { errno = ENOSPC; return -1; }
+  return real(fd, data, n);
+}
+
+static ssize_t any_pwrite(const char *name, int fd, const void *data, size_t n, off_t at) {
+  ssize_t (*real)(int, const void *, size_t, off_t) = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, name);
+  if (is_full(fd)) { errno = ENOSPC; return -1; }
+  return real(fd, data, n, at);
+}
+ssize_t pwrite(int fd, const void *data, size_t n, off_t at) { return any_pwrite("pwrite", fd, data, n, at); }
+ssize_t pwrite64(int fd, const void *data, size_t n, off_t at) { return any_pwrite("pwrite64", fd, data, n, at); }
