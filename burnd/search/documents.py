@@ -19,6 +19,10 @@ USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
 WEIGHTS: Final = {SUMMARY: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
+# All words stand in one field of the index, where a letter that nobody types says which of these they are of. With
+# fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
+# messages have no prompt: and a word in a prompt would count for less than one in an answer.
+SIGNS: Final = {USER: "\u01c0", TOOL: "\u01c1", REST: "", TITLE: "\u01c2", SUMMARY: "\u01c3"}
 
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
 # A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.

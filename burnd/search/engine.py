@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,33 +12,31 @@ import tantivy
 
 from burnd.ledger import files
 from burnd.records.codec import hash_of
-from burnd.search.documents import MESSAGE_FIELDS, TITLE_FIELDS, Document, Place, session_key
+from burnd.search.documents import SIGNS, Document, Place, session_key
 from burnd.search.words import LONGEST_WORD, spelled_out
 
-LAYOUT: Final = 2  # goes up when fields or words change: an index of another layout is made anew
+LAYOUT: Final = 3  # goes up when fields or words change: an index of another layout is made anew
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
 HEAP: Final = 40_000_000
-_WORDS: Final = "words"
+_SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
+WORDS: Final = "words"
 
 
 class Unusable(Exception):
     """Raised when the files of an index cannot be read or written; `str` says why."""
 
 
-def analyzer() -> tantivy.TextAnalyzer:
+def analyzer(longest: int = LONGEST_WORD) -> tantivy.TextAnalyzer:
     """Runs of letters and digits, accents and case folded: what every text and every query goes through."""
-    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(
-        tantivy.Filter.remove_long(LONGEST_WORD + 1)
-    )
+    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(longest + 1))
     return folded.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
 
 
 def _schema() -> tantivy.Schema:
     """Positions are left out: they would double the size, and phrases can be checked against the content."""
     builder = tantivy.SchemaBuilder()
-    for field in (*MESSAGE_FIELDS, *TITLE_FIELDS):
-        builder.add_text_field(field, tokenizer_name=_WORDS, index_option="freq")
+    builder.add_text_field(WORDS, tokenizer_name=WORDS, index_option="freq")
     for field in ("role", "called"):
         builder.add_text_field(field, tokenizer_name="raw", index_option="basic")
     builder.add_integer_field("session", indexed=True, fast=True)
@@ -58,7 +56,7 @@ class Engine:
         self.analyzer = analyzer()
         with in_our_words():
             self._index = tantivy.Index(self.schema, str(folder))
-            self._index.register_tokenizer(_WORDS, self.analyzer)
+            self._index.register_tokenizer(WORDS, analyzer(LONGEST_WORD + _SIGN))
             self.searcher = self._index.searcher()
         self._writer: tantivy.IndexWriter | None = None
 
@@ -66,10 +64,10 @@ class Engine:
         """Adds a document; one of the same message must have been taken out before."""
         made = tantivy.Document()
         for field, texts in document.texts.items():
-            plain, parts = spelled_out("\n".join(texts))
-            made.add_text(field, plain)
-            if parts:
-                made.add_text(field, parts)
+            spelled = spelled_out("\n".join(texts))
+            for text in self._signed(spelled, SIGNS[field]) if SIGNS[field] else spelled:
+                if text:
+                    made.add_text(WORDS, text)
         for role in document.roles:
             made.add_text("role", role)
         for tool in document.tools:
@@ -81,6 +79,10 @@ class Engine:
         made.add_bytes("place", written)
         with in_our_words():
             self._open_writer().add_document(made)
+
+    def _signed(self, texts: Iterable[str], sign: str) -> Iterator[str]:
+        for text in texts:
+            yield " ".join([sign + word for word in self.analyzer.analyze(text)])
 
     def remove(self, place: Place) -> None:
         with in_our_words():

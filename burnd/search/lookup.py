@@ -5,13 +5,14 @@ from __future__ import annotations
 import string
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from math import log
 from typing import Final
 
 import tantivy
 from tantivy import Occur, Query
 
-from burnd.search.documents import MESSAGE_FIELDS, REST, TITLE_FIELDS, USER, WEIGHTS, Place, read_place
-from burnd.search.engine import Engine, in_our_words
+from burnd.search.documents import MESSAGE_FIELDS, REST, SIGNS, TITLE_FIELDS, USER, WEIGHTS, Place, read_place
+from burnd.search.engine import WORDS, Engine, in_our_words
 from burnd.search.typed import Typed
 from burnd.search.wanted import Match, Only, Term, Wanted
 from burnd.search.words import camel_parts, spaced
@@ -105,7 +106,7 @@ class Lookup:
                 yield from ((part, _PART_WEIGHT if known else 1.0) for part in parts)
 
     def _term(self, word: str, weight: float, fields: Sequence[str]) -> Term:
-        counts = {field: self._searcher.doc_freq(field, word) for field in fields}
+        counts = {field: self._searcher.doc_freq(WORDS, SIGNS[field] + word) for field in fields}
         return Term(word, weight, {field: count for field, count in counts.items() if count})
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
@@ -114,7 +115,7 @@ class Lookup:
             return []  # of a number or a code, its neighbour is another one
         near, known = slips(word), list[str]()
         for field in (REST, USER):  # nearly every word there is stands in one of these
-            if known := [other for other in near if self._searcher.doc_freq(field, other)]:
+            if known := [other for other in near if self._searcher.doc_freq(WORDS, SIGNS[field] + other)]:
                 break
         found = [self._term(other, _CORRECTED_WEIGHT, fields) for other in known]
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
@@ -134,7 +135,7 @@ class Lookup:
         Many sessions are costly to tell: unless `strictly`, what is found is narrowed to them afterwards.
         """
         any_of = [
-            (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * term.weight))
+            (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))
             for term in wanted.terms
             for field in fields
             if field in term.counts
@@ -152,7 +153,12 @@ class Lookup:
         return _silent(Query.boolean_query([(Occur.Should, self._weighed(field, word, 1.0)) for field in fields]))
 
     def _weighed(self, field: str, word: str, weight: float) -> Query:
-        return Query.boost_query(Query.term_query(self._schema, field, word, "freq"), weight)
+        return Query.boost_query(Query.term_query(self._schema, WORDS, SIGNS[field] + word, "freq"), weight)
+
+    def _worth(self, term: Term, field: str) -> float:
+        """A word is as rare as it is in all fields together: BM25 takes each field's for a word of its own."""
+        total = self._searcher.num_docs
+        return term.weight * _rarity(term.uses, total) / _rarity(term.counts[field], total)
 
     def _narrowed(self, only: Only, fields: Sequence[str]) -> list[Query]:
         needed = []
@@ -189,6 +195,11 @@ class Lookup:
             Match(score, int(session or 0), int(ts or 0), address)
             for (score, address), session, ts in zip(hits, sessions, times, strict=True)
         ]
+
+
+def _rarity(uses: int, total: int) -> float:
+    """BM25's inverse document frequency."""
+    return log(1 + (max(total - uses, 0) + 0.5) / (uses + 0.5))
 
 
 def _is_wide(only: Only) -> bool:

@@ -18,7 +18,8 @@ from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.codec import Entry
 from burnd.search import searcher as searching
-from burnd.search.engine import Engine
+from burnd.search.documents import SIGNS
+from burnd.search.engine import WORDS, Engine
 from burnd.search.lookup import Lookup
 from burnd.search.searcher import Searcher
 from tests.conftest import Opened
@@ -62,8 +63,7 @@ class Library:
 
     def holds(self, word: str) -> bool:
         """Whether a word is in any file of the index, deleted or not."""
-        fields = ("user", "tool", "rest", "title", "summary")
-        return any(self.engine.searcher.doc_freq(field, word) for field in fields)
+        return any(self.engine.searcher.doc_freq(WORDS, sign + word) for sign in SIGNS.values())
 
     def files(self) -> list[Path]:
         return [path for path in self.pipeline.home.search.rglob("*") if path.is_file()]

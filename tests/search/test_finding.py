@@ -126,6 +126,33 @@ async def test_a_hit_says_where_and_what(opened: Opened) -> None:
         assert hit["window"][4]["toolName"] == "Read"
 
 
+async def test_where_a_word_stands_counts(opened: Opened) -> None:
+    """In a summary most, then in a title, a prompt, a tool's arguments, anywhere else."""
+    async with library(opened) as lib:
+        other = text("x", "filler word")
+        await lib.add(
+            text("m", "read apple", session_id="rest"),
+            tool_use("m", {"what": "apple"}, session_id="tool"),
+            text("m", "read apple", session_id="user", role="user"),
+            *[msgspec.structs.replace(other, session_id=name) for name in ("title", "summary")],
+            entries=[
+                Session(session_id="title", source="x", title="read apple"),
+                Session(session_id="summary", source="x", summary="read apple"),
+            ],
+        )
+        assert [session for session, _ in await lib.found("apple")] == ["summary", "title", "user", "tool", "rest"]
+
+
+async def test_a_window_is_of_one_rail(opened: Opened) -> None:
+    """Four messages before and four after, of the same conversation, whatever was said beside it meanwhile."""
+    async with library(opened) as lib:
+        said = [text(f"m{i:02}", "pear" if i != 20 else "apple", rail_id=("main", "side")[i % 2]) for i in range(40)]
+        await lib.add(*said)
+        (hit,) = (await lib.search("apple"))["hits"]
+        assert (hit["railId"], hit["msgIdx"]) == ("main", 10)
+        assert [item["msgIdx"] for item in hit["window"]] == list(range(6, 15))
+
+
 async def test_one_hit_for_each_session_or_every_one(opened: Opened) -> None:
     """By default the best message of each session; with `all`, every message that matches."""
     async with library(opened) as lib:

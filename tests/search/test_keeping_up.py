@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,28 @@ async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
             await until(partial(lib.found, f"word{i}x"), SECOND)
+
+
+async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages are recorded while search commits, and what came meanwhile is committed together."""
+    commit, begun, may_end, commits = engine.Engine.commit, threading.Event(), threading.Event(), []
+
+    def slowly(self: engine.Engine) -> int:
+        begun.set()
+        may_end.wait(20)
+        commits.append(1)
+        return commit(self)
+
+    async with library(opened) as lib:
+        monkeypatch.setattr(engine.Engine, "commit", slowly)
+        await lib.pipeline.commit(Batch(content=[text("first", "apple")]))
+        await until(begun.is_set)
+        for i in range(50):
+            await lib.pipeline.commit(Batch(content=[text(f"m{i}", "apple")]))
+        may_end.set()
+        await lib.calm()
+        assert len(commits) <= 3
+        assert lib.engine.searcher.num_docs == 51
 
 
 async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) -> None:
