@@ -83,22 +83,20 @@ def add_up(rows: Iterable[Row], chosen: Chosen, dimension: Dimension) -> Added:
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
     unlogged = Tally()
     unpriced, unlogged_models = set(), set()
+    kinds, label = chosen.kinds, dimension.label
     for row in rows:
-        kind = chosen.kinds[row[width]]
+        kind = kinds[row[width]]
         tier, counts = row[width + 1], row[width + 2 :]
         if kind.is_unlogged:
             unlogged.add(kind, tier, counts)
             unlogged_models.add(kind.model)
             continue
-        by_key[dimension.label(row[:width], kind)].add(kind, tier, counts)
+        by_key[label(row, kind)].add(kind, tier, counts)
         if kind.price is None and counts[0] > counts[_EMPTIES]:
             unpriced.add(kind.model)
-    # Local days are made of UTC's by moving turns over, which may leave a day with none.
+    # What was revised away may leave a row with nothing in it.
     kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
-    total = Tally()
-    for tally in kept.values():
-        total.merge(tally)
-    return Added(total, unlogged, kept, sorted(unpriced), sorted(unlogged_models))
+    return Added(Tally.over(kept.values()), unlogged, kept, sorted(unpriced), sorted(unlogged_models))
 
 
 def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
@@ -115,7 +113,7 @@ def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: lis
     rows = []
     for key, named in zip(keys, dimension.named(keys), strict=True):
         tally = added.by_key[key]
-        share = tally.units / whole if whole and tally.cost_usd is not None else None
+        share = tally.units / whole if whole and tally.has_price else None
         row = {**named, **tally.answer(), "share": share}
         if quality is not None:
             row["quality"] = quality.of(key).answer()

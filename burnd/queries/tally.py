@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import add
+from collections.abc import Collection, Sequence
+from operator import add, attrgetter
 from typing import Any
 
 from burnd import protocol
-from burnd.pricing import SEARCH_UNITS, usd
+from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
 from burnd.queries.kinds import Kind
+
+
+_COUNTS = ("edits", "empty", "one_shots", "open", "partial", "turns", "units", "unpriced")
 
 
 class Tally:
     """A growing sum over turns. `units` counts what has a price, 10^-15 USD each."""
 
-    __slots__ = ("edits", "empty", "one_shots", "open", "partial", "tokens", "turns", "units", "unpriced")
+    __slots__ = (*_COUNTS, "tokens")
 
     def __init__(self) -> None:
         self.turns = self.open = self.partial = self.empty = self.unpriced = 0
@@ -48,6 +51,15 @@ class Tally:
         if rates is None:
             self.unpriced += turns
 
+    @classmethod
+    def over(cls, tallies: Collection[Tally]) -> Tally:
+        """All of them in one, a column at a time: there may be one for each of very many sessions."""
+        whole = cls()
+        for name in _COUNTS:
+            setattr(whole, name, sum(map(attrgetter(name), tallies)))
+        whole.tokens = [*map(sum, zip(*(tally.tokens for tally in tallies), strict=True))] or whole.tokens
+        return whole
+
     def merge(self, other: Tally) -> None:
         self.turns += other.turns
         self.open += other.open
@@ -64,9 +76,13 @@ class Tally:
         return self.turns - self.unpriced
 
     @property
+    def has_price(self) -> bool:
+        return bool(self.units) or self.turns > self.unpriced
+
+    @property
     def cost_usd(self) -> float | None:
-        """None where nothing has a price."""
-        return float(usd(self.units)) if self.priced or self.units else None
+        """None where nothing has a price. A quotient of whole numbers is the nearest float there is."""
+        return self.units / UNITS_PER_USD if self.has_price else None
 
     @property
     def cache_hit_rate(self) -> float | None:

@@ -25,16 +25,12 @@ def to_iso(ms: int) -> str:
     ms = min(max(ms, EARLIEST_MS), LATEST_MS)
     seconds, millis = divmod(ms, 1000)
     moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis:03d}Z" if moment.year >= 1000 else _early(moment, millis)
+    # Unlike strftime, isoformat pads years below 1000 on every platform, and is quick.
+    return f"{moment.isoformat()[:19]}.{millis:03d}Z"
 
 
 def canonical(text: str) -> str:
     return to_iso(to_ms(text))
-
-
-def _early(moment: datetime, millis: int) -> str:
-    # strftime does not pad years below 1000 on every platform.
-    return f"{moment.year:04d}-{moment:%m-%dT%H:%M:%S}.{millis:03d}Z"
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
