@@ -10,7 +10,6 @@ from burnd import protocol
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
 from burnd.queries.kinds import Kind
 
-
 _COUNTS = ("edits", "empty", "one_shots", "open", "partial", "turns", "units", "unpriced")
 
 

@@ -14,9 +14,12 @@ from typing import Any
 import anyio
 import msgspec
 
+from burnd.cli import collect_seldom
 from burnd.index.store import IndexStore, open_index
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
+from burnd.queries.limits import LimitsParams, limits
+from burnd.queries.statusline import StatuslineParams, statusline
 from burnd.queries.summary import SummaryParams, summary
 from burnd.queries.view import View
 from tests.bench.year import END_MS, make_year, session_id
@@ -68,6 +71,8 @@ def questions() -> Iterator[tuple[str, float, Callable[[View], Any]]]:
         yield _compare(50, **params)
     yield _compare(400, by="tag:persona")
     yield _compare(400, tags={"persona": "p3"})
+    yield "limits", 50, lambda view: limits(view, LimitsParams())
+    yield "statusline", 50, lambda view: statusline(view, StatuslineParams(session=session_id(40)), {})
 
 
 def _summary(within: float, **params: Any) -> tuple[str, float, Callable[[View], Any]]:
@@ -115,4 +120,5 @@ async def _sizes(store: IndexStore) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
+    collect_seldom()
     anyio.run(main, int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)
