@@ -280,7 +280,6 @@ class Pipeline:
         said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed
-        change.blobs = {sha: data for item in shelved for sha, data in item.blobs.items()}
         still_open = [*joined.open, *weighed.open]
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
         await self._apply(change)

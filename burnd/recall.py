@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -137,11 +137,6 @@ class _Blobs:
         if self._db is not None:
             self._db.close()
             self._db = None
-
-
-def given(blobs: Mapping[str, bytes], record: Content) -> Content:
-    """A record with its references resolved from blobs that are at hand."""
-    return resolved(record, lambda ref: Found(blobs[ref.blob]) if ref.blob in blobs else Found(b"", "missing"))
 
 
 def resolved(record: Content, find: Callable[[BlobRef], Found]) -> Content:

@@ -169,7 +169,7 @@ class Kept:
         self._results: dict[str, _Place] = {}
         self._words: dict[str, tuple[str, ...] | None] = {}
         begun: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for record, position, length, _ in content.stored(session_id):
+        for record, position, length, *_ in content.stored(session_id):
             self._note(record, _Place(position, length))
             if _is_prompt(record):
                 begun[record.rail_id].setdefault(record.message_id, to_ms(record.ts))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -98,7 +98,6 @@ class Change:
 
     logged: Sequence[tuple[Logged, int]] = ()
     placed: Sequence[Placed] = ()
-    blobs: Mapping[str, bytes] = field(default_factory=dict)  # what `placed` refers to, for whoever wants to read it
     cursors: Sequence[CursorChange] = ()
     files: Sequence[FileChange] = ()
     agents: Sequence[AgentRow] = ()

@@ -18,6 +18,7 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.records.codec import Skipped, decode_content, hash_of
 from burnd.records.content import BlobRef, Content, File
 from burnd.records.times import to_ms
+from burnd.search.hearing import Heard
 
 T = TypeVar("T")
 
@@ -25,12 +26,16 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record as it was stored, where its line stands in its session's sidecar, and the line's hash."""
+    """A content record as it was stored, where its line stands in its session's sidecar, and the line's hash.
+
+    `heard` are its words for search, while they are at hand.
+    """
 
     record: Content
     position: int
     length: int
     digest: int
+    heard: Heard | None = None
 
 
 class ContentStore:
@@ -120,7 +125,7 @@ class ContentStore:
         for session_id, items in by_session.items():
             position = starts[session_id]
             for item in items:
-                placed.append(Placed(item.record, position, len(item.line), item.digest))
+                placed.append(Placed(item.record, position, len(item.line), item.digest, item.heard))
                 position += len(item.line)
         return placed
 

@@ -11,6 +11,7 @@ from burnd.ledger.blobs import sha_of
 from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
 from burnd.records.content import BlobRef, Content
 from burnd.records.times import to_ms
+from burnd.search.hearing import Heard, heard
 
 INLINE_BYTES = 1024
 
@@ -22,6 +23,7 @@ class Shelved(NamedTuple):
     line: bytes
     digest: int
     blobs: dict[str, bytes]
+    heard: Heard  # its words for search, since its text is at hand
 
 
 def shelve(records: Iterable[Content], inline_bytes: int) -> list[Shelved]:
@@ -44,7 +46,7 @@ def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
         if isinstance(mended, Skipped):
             return None
         stored = mended
-    return Shelved(stored, line, hash_of(line), blobs)
+    return Shelved(stored, line, hash_of(line), blobs, heard(record))
 
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:

@@ -1,1 +1,1 @@
-"""Search: finds a conversation again by its words. The way of the data to the ledger knows nothing of it."""
+"""Search: finds a conversation again by its words. On its way to the ledger a record's words are only taken down."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from burnd.records import Content
 from burnd.records.codec import hash_of
-from burnd.records.times import to_ms
 from burnd.search.wanted import Only
+from burnd.search.words import spelled_out
+
+if TYPE_CHECKING:
+    from burnd.search.hearing import Heard
 
 USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
 # A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
@@ -25,6 +28,7 @@ TITLE_FIELDS: Final = (TITLE, SUMMARY)
 SIGNS: Final = {USER: "\u01c0", TOOL: "\u01c1", REST: "", TITLE: "\u01c2", SUMMARY: "\u01c3"}
 
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
+
 # A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
 _WHO: Final = "You are "
 _SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is looked at
@@ -55,11 +59,14 @@ _places = msgspec.json.Decoder(Place)
 
 
 class Document(NamedTuple):
-    """What is to be found of one message or title: texts by field, and what it can be filtered by."""
+    """What is to be found of one message or title: texts by field, and what it can be filtered by.
+
+    Each text stands as the tokenizer should see it, with the parts of its camelCase words beside it.
+    """
 
     place: Place
     ts: int
-    texts: Mapping[str, Sequence[str]]
+    texts: Mapping[str, Sequence[tuple[str, str]]]
     roles: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
 
@@ -80,24 +87,35 @@ class Names:
             return record.tool_use.name
         return self._of.get(record.tool_result.tool_use_id) if record.tool_result is not None else None
 
+    def among(self, records: Iterable[Heard]) -> Iterator[str]:
+        """The tools that these records call or answer for, those they call learned first."""
+        for record in records:
+            if record.call is not None and record.tool is not None:
+                self._of[record.call] = record.tool
+        for record in records:
+            name = record.tool or self._of.get(record.call or "")
+            if name:
+                yield name
 
-def message_documents(place: Place, records: Sequence[Content], names: Names) -> list[Document]:
+
+def message_documents(place: Place, records: Sequence[Heard], names: Names) -> list[Document]:
     """The documents of a message: one, or several where it is very long, or none where nothing can be found."""
-    names.learn(records)
-    texts: dict[str, list[str]] = {}
+    tools = frozenset(name.lower() for name in names.among(records))
+    texts: dict[str, list[tuple[str, str]]] = {}
     for record in records:
-        if (field := _field(record)) is not None:
-            texts.setdefault(field, []).extend(strings(record))
-    if not any(texts.values()):
+        if record.field is not None and record.spelled:
+            texts.setdefault(record.field, []).extend(record.spelled)
+    if not texts:
         return []
-    ts = to_ms(min(record.ts for record in records))
+    ts = min(record.ts for record in records)
     roles = frozenset(record.role for record in records)
-    tools = frozenset(name.lower() for record in records if (name := names.of(record)))
-    return [Document(place, ts, part, roles, tools) for part in _parts(texts)]
+    if sum(record.size for record in records) <= LONGEST:
+        return [Document(place, ts, texts, roles, tools)]
+    return [Document(place, ts, {field: [text]}, roles, tools) for field, some in texts.items() for text in some]
 
 
 def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
-    texts = {field: [text] for field, text in ((TITLE, title), (SUMMARY, summary)) if text}
+    texts = {field: [spelled_out(text)] for field, text in ((TITLE, title), (SUMMARY, summary)) if text}
     return Document(title_place(session_id), ts, texts) if texts else None
 
 
@@ -105,7 +123,8 @@ def title_place(session_id: str) -> Place:
     return Place(session_id, "", "")
 
 
-def _field(record: Content) -> str | None:
+def field_of(record: Content) -> str | None:
+    """Which field a record's words go into; None for what is not searched."""
     if record.role == "system" and isinstance(record.text, str) and _is_system_prompt(record.text):
         return None
     if record.tool_use is not None:
@@ -173,24 +192,3 @@ def _leaves(value: Any) -> Iterator[str]:
             waiting.extend(reversed(item))
         elif item is not None and not isinstance(item, bool):
             yield str(item)
-
-
-def _parts(texts: Mapping[str, Sequence[str]]) -> Iterator[Mapping[str, Sequence[str]]]:
-    """The texts in pieces that are not too long for one document, cut between words where there are any."""
-    if sum(len(text) for some in texts.values() for text in some) <= LONGEST:
-        yield texts
-        return
-    for field, some in texts.items():
-        for text in some:
-            begin = 0
-            while begin < len(text):
-                end = _cut(text, begin, begin + LONGEST)
-                yield {field: [text[begin:end]]}
-                begin = end
-
-
-def _cut(text: str, begin: int, end: int) -> int:
-    if end >= len(text):
-        return len(text)
-    space = max(text.rfind(char, max(begin, end - 10_000), end) for char in " \n")
-    return space if space > begin else end

@@ -13,7 +13,7 @@ import tantivy
 from burnd.ledger import files
 from burnd.records.codec import hash_of
 from burnd.search.documents import SIGNS, Document, Place, session_key
-from burnd.search.words import LONGEST_WORD, spelled_out
+from burnd.search.words import LONGEST_WORD
 
 LAYOUT: Final = 3  # goes up when fields or words change: an index of another layout is made anew
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
@@ -64,10 +64,10 @@ class Engine:
         """Adds a document; one of the same message must have been taken out before."""
         made = tantivy.Document()
         for field, texts in document.texts.items():
-            spelled = spelled_out("\n".join(texts))
-            for text in self._signed(spelled, SIGNS[field]) if SIGNS[field] else spelled:
-                if text:
-                    made.add_text(WORDS, text)
+            for spelled in texts:
+                for text in self._signed(spelled, SIGNS[field]) if SIGNS[field] else spelled:
+                    if text:
+                        made.add_text(WORDS, text)
         for role in document.roles:
             made.add_text("role", role)
         for tool in document.tools:

@@ -107,7 +107,7 @@ class Searcher:
             return
         self._touched.update(dict.fromkeys(told))
         if self._serving is not None:
-            self._warm.keep(change.placed, change.blobs)
+            self._warm.keep(change.placed)
         if change.placed and self._pipeline.now() - to_ms(change.placed[-1].record.ts) < FRESH_MS:
             self._hurry = True
         self._disturb()

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from burnd.recall import Reading, Recall
-from burnd.records import Content
 from burnd.search.documents import Names, message_documents, title_document, title_place
 from burnd.search.engine import Engine
+from burnd.search.hearing import Heard, heard
 from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
 from burnd.search.warm import Warm
 
@@ -81,7 +81,7 @@ class Shelf:
         if document is not None:
             self.engine.add(document)
 
-    def _add(self, message: Message, records: Sequence[Content], names: Names) -> None:
+    def _add(self, message: Message, records: Sequence[Heard], names: Names) -> None:
         for document in message_documents(message.place, records, names):
             self.engine.add(document)
 
@@ -96,13 +96,13 @@ class Shelf:
         return names
 
 
-def _read(message: Message, reading: Reading, warm: Warm | None) -> list[Content]:
-    """A message's records: those at hand, and the others from content."""
-    records = []
+def _read(message: Message, reading: Reading, warm: Warm | None) -> list[Heard]:
+    """The words of a message's records: those at hand, and the others from content."""
+    found = []
     for row in message.rows:
-        record = warm.take(message.place.session_id, row.position) if warm is not None else None
-        if record is None:
-            record = reading.record(row.position, row.length)
-        if record is not None:
-            records.append(record)
-    return records
+        words = warm.take(message.place.session_id, row.position) if warm is not None else None
+        if words is None and (record := reading.record(row.position, row.length)) is not None:
+            words = heard(record)
+        if words is not None:
+            found.append(words)
+    return found

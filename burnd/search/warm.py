@@ -1,36 +1,42 @@
-"""Records that were written a moment ago, kept so that they need not be read back. Bounded; the others are read."""
+"""The words of records that were written a moment ago, kept so that nothing need be read back. Bounded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from burnd.ledger.content import Placed
-from burnd.recall import given
-from burnd.records import Content
+from burnd.search.hearing import Heard
 
-_MOST_BYTES: Final = 16 << 20
+MOST: Final = 24 << 20  # characters
 
 
 class Warm:
     """Filled by the event loop and emptied by a worker thread: each of its steps is one that cannot be torn."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, int], tuple[Content, Mapping[str, bytes]]] = {}
-        self._bytes = 0
+        self._words: dict[tuple[str, int], Heard] = {}
+        self._kept = self._taken = 0
 
-    def keep(self, placed: Sequence[Placed], blobs: Mapping[str, bytes]) -> None:
-        self._bytes += sum(item.length for item in placed) + sum(map(len, blobs.values()))
-        if self._bytes > _MOST_BYTES:
-            self.clear()
-            return
+    @property
+    def size(self) -> int:
+        """How many characters wait to be taken."""
+        return self._kept - self._taken
+
+    def keep(self, placed: Sequence[Placed]) -> None:
+        if self.size > MOST:
+            return  # nobody keeps up with it: the rest is read
         for item in placed:
-            self._records[item.record.session_id, item.position] = (item.record, blobs)
+            if item.heard is not None:
+                self._words[item.record.session_id, item.position] = item.heard
+                self._kept += item.heard.size
 
-    def take(self, session_id: str, position: int) -> Content | None:
-        found = self._records.pop((session_id, position), None)
-        return given(found[1], found[0]) if found is not None else None
+    def take(self, session_id: str, position: int) -> Heard | None:
+        words = self._words.pop((session_id, position), None)
+        if words is not None:
+            self._taken += words.size
+        return words
 
     def clear(self) -> None:
-        self._records.clear()
-        self._bytes = 0
+        self._words.clear()
+        self._kept = self._taken = 0

@@ -20,6 +20,7 @@ import msgspec
 from burnd.ledger.shelving import INLINE_BYTES, Shelved
 from burnd.readers.holding import Holding
 from burnd.records.codec import Skipped, decode_content
+from burnd.search.hearing import Heard
 from burnd.sources.safe_open import Refused
 from burnd.sources.transcripts import Piece, Transcripts
 
@@ -29,7 +30,7 @@ _NOTE = "reading-apart"
 _PATIENCE_S = 2.0
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
-Packed = tuple[bytes, list[Holding], list[tuple[bytes, int, dict[str, bytes]]]]
+Packed = tuple[bytes, list[Holding], list[tuple[bytes, int, dict[str, bytes], Heard]]]
 _pack = msgspec.msgpack.Encoder().encode
 _packed = msgspec.msgpack.Decoder(Packed)
 
@@ -115,16 +116,16 @@ def _unpacked(data: bytes) -> Piece:
     rest, holdings, content = _packed.decode(data)
     piece: Piece = pickle.loads(rest)  # noqa: S301 - made by our own child
     piece.reading.holdings = holdings
-    for line, digest, blobs in content:
+    for line, digest, blobs, words in content:
         record = decode_content(line)
         if not isinstance(record, Skipped):
-            piece.content.append(Shelved(record, line, digest, blobs))
+            piece.content.append(Shelved(record, line, digest, blobs, words))
     return piece
 
 
 def _packed_up(piece: Piece) -> bytes:
     holdings, piece.reading.holdings, piece.reading.content = piece.reading.holdings, [], []
-    content = [(item.line, item.digest, item.blobs) for item in piece.content]
+    content = [(item.line, item.digest, item.blobs, item.heard) for item in piece.content]
     return _pack((pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL), holdings, content))
 
 
