@@ -45,7 +45,7 @@ def server() -> MCPServer[Any]:
 def search_sessions(
     query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
     project: Project = None,
-    source: Annotated[str | None, Field(description="A harness: claude-code or opencode.")] = None,
+    source: Annotated[str | None, Field(description="A harness: claude-code, opencode or codex.")] = None,
     since: Since = None,
     until: Until = None,
     role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,

@@ -59,6 +59,10 @@ class Settings:
         return cast("list[str]", self.values["claude.roots"])
 
     @property
+    def codex_roots(self) -> list[str]:
+        return cast("list[str]", self.values["codex.roots"])
+
+    @property
     def opencode_databases(self) -> list[str]:
         return cast("list[str]", self.values["opencode.databases"])
 
@@ -338,6 +342,12 @@ KEYS = (
         [],
         _folders,
         "More folders to read Claude Code's sessions from, beside CLAUDE_CONFIG_DIR, ~/.claude and ~/.config/claude.",
+    ),
+    Key(
+        "codex.roots",
+        [],
+        _folders,
+        "More folders to read Codex's sessions from, beside CODEX_HOME and ~/.codex.",
     ),
     Key(
         "opencode.databases",

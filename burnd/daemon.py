@@ -27,8 +27,9 @@ from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service
 from burnd.server.watching import watch
-from burnd.sources.registry import SOURCES, Make, Surroundings
+from burnd.sources.registry import SOURCES
 from burnd.sources.running import Kept
+from burnd.sources.surroundings import Make, Surroundings
 from burnd.spool import Spool
 
 log = structlog.get_logger()

@@ -41,4 +41,12 @@ NAMES = {
     REFUSED: "refused",
 }
 
+# The harnesses whose sessions are read, by the name of their source: the program, and the words that go before a
+# session's id to go on with it.
+HARNESSES = {
+    "claude-code": ("claude", "--resume"),
+    "opencode": ("opencode", "--session"),
+    "codex": ("codex", "resume"),
+}
+
 USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")

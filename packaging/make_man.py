@@ -25,6 +25,7 @@ _ENVIRONMENT = (
     ("RELAYBURN_CONTENT_STORE", "What is kept of conversations: full, hash-only or off."),
     ("RELAYBURN_CONTENT_TTL_DAYS", "For how many days, or forever."),
     ("CLAUDE_CONFIG_DIR", "Where Claude Code keeps its sessions; ~/.claude unless set."),
+    ("CODEX_HOME", "Where Codex keeps its sessions; ~/.codex unless set."),
     ("XDG_DATA_HOME", "Where opencode keeps its database, below opencode/; ~/.local/share unless set."),
     ("OPENCODE_DB", "opencode's database itself."),
 )

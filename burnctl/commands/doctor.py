@@ -100,7 +100,7 @@ def _logs(settings: Any) -> list[Finding]:
     me = str(user_home())
     said = {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
     folders = logs.claude_folders(os.environ, me, said.get("claude.roots", ()))
-    found = logs.look(folders)
+    found = logs.look(folders, logs.codex_folders(os.environ, me, said.get("codex.roots", ())))
     clean_up = logs.clean_up(folders)
     findings = [*logs.harnesses(found, logs.opencode_databases(os.environ, me)), logs.watches(found)]
     return [*findings, clean_up] if clean_up is not None else findings

@@ -24,7 +24,7 @@ EXAMPLES = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--history", metavar="N", type=_count, help="so many windows of the past (10)")
-    parser.add_argument("--source", metavar="SOURCE", help="whose plan: claude-code (unless another is said), opencode")
+    parser.add_argument("--source", metavar="SOURCE", help="whose plan: claude-code (unless another is said), codex")
     parser.add_argument("--check", action="store_true", help="end with 1 when a budget is crossed")
     flags.reading(parser)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.starting import reach, say
+from burnd.protocol import HARNESSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ HELP = (
     "session"
 )
 EXAMPLES = ("burnctl resume 0f9c1d2e", 'eval "$(burnctl resume 0f9c1d2e)"')
-_COMMANDS = {"claude-code": ("claude", "--resume"), "opencode": ("opencode", "--session")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def command(session: dict[str, Any]) -> str:
 
     from burnctl.render.text import clean
 
-    words = _COMMANDS.get(session["source"] or "")
+    words = HARNESSES.get(session["source"] or "")
     if words is None:
         whose = session["source"] or "nobody we know"
         raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")

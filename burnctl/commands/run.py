@@ -6,6 +6,7 @@ import os
 
 from burnctl import afterwards, delivery, spool, stamping, wrapper_options, wrapping
 from burnctl.errors import BurnctlError, Usage
+from burnd.protocol import HARNESSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ EXAMPLES = (
     "burnctl run --tag workflowId=wf-1 -- opencode",
     "burnctl run --tag step=tests -- opencode run 'mend the failing tests'",
 )
-_SOURCES = {"claude": "claude-code", "opencode": "opencode"}
+_SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import os
 from burnctl.demo import claude_log, opencode_db
 from burnctl.demo.stories import Story, stories
 
-_ELSEWHERE = ("OPENCODE_DB", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
+_ELSEWHERE = ("OPENCODE_DB", "CODEX_HOME", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
 
 
 class Machine:

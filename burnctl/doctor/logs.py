@@ -23,12 +23,12 @@ _ROOM = 0.8  # of the watch limit: other programs need watches too
 
 
 class Found:
-    """Transcripts below one root: how many folders and files."""
+    """Transcripts of a harness below one root: how many folders and files."""
 
-    __slots__ = ("files", "folders", "root", "whole")
+    __slots__ = ("files", "folders", "harness", "root", "whole")
 
-    def __init__(self, root: str) -> None:
-        self.root, self.folders, self.files, self.whole = root, 0, 0, True
+    def __init__(self, harness: str, root: str) -> None:
+        self.harness, self.root, self.folders, self.files, self.whole = harness, root, 0, 0, True
 
 
 def claude_folders(env: Mapping[str, str], user_home: str, extra: Sequence[str] = ()) -> list[str]:
@@ -39,15 +39,22 @@ def claude_folders(env: Mapping[str, str], user_home: str, extra: Sequence[str] 
     return list(dict.fromkeys(full))
 
 
-def look(folders: Sequence[str]) -> list[Found]:
-    """What is below those that exist; gives up after a while where there is very much."""
+def codex_folders(env: Mapping[str, str], user_home: str, extra: Sequence[str] = ()) -> list[str]:
+    """Where Codex may keep its things, as burnd looks for them."""
+    names = [name for name in (env.get("CODEX_HOME", ""), "~/.codex", *extra) if name]
+    return list(dict.fromkeys(os.path.join(user_home, user_home + n[1:] if n[:1] == "~" else n) for n in names))
+
+
+def look(claude: Sequence[str], codex: Sequence[str] = ()) -> list[Found]:
+    """What is below those folders that exist; gives up after a while where there is very much."""
     found = []
     until = time.monotonic() + _WALK_S
-    for folder in folders:
-        root = os.path.join(folder, "projects")
+    roots = [("Claude Code", os.path.join(folder, "projects")) for folder in claude]
+    roots += [("Codex", os.path.join(folder, name)) for folder in codex for name in ("sessions", "archived_sessions")]
+    for harness, root in roots:
         if not os.path.isdir(root):
             continue
-        here = Found(root)
+        here = Found(harness, root)
         for _, _, names in os.walk(root):
             here.folders += 1
             here.files += sum(name.endswith(".jsonl") for name in names)
@@ -61,7 +68,7 @@ def look(folders: Sequence[str]) -> list[Found]:
 def harnesses(found: Sequence[Found], databases: Sequence[str]) -> list[Finding]:
     """Which harnesses there are to read from."""
     findings = [
-        ok("Claude Code", f"{number(here.files)}{'' if here.whole else '+'} session logs below {here.root}")
+        ok(here.harness, f"{number(here.files)}{'' if here.whole else '+'} session logs below {here.root}")
         for here in found
     ]
     findings += [ok("opencode", f"database at {path}") for path in databases]
@@ -70,7 +77,7 @@ def harnesses(found: Sequence[Found], databases: Sequence[str]) -> list[Finding]
     return [
         warn(
             "agent logs",
-            "found neither Claude Code's logs nor an opencode database",
+            "found neither logs of Claude Code or Codex nor an opencode database",
             "start an agent, name other folders with `burnctl config set claude.roots`, or try: burnctl demo",
         )
     ]

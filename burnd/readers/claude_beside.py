@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from burnd.readers import claude_lines
 from burnd.readers.claude_content import title
 from burnd.readers.claude_lines import SYSTEM_SUBTYPES, TITLES, BareLine
-from burnd.readers.claude_memory import NEVER, Memory, Spot, iso, tally
+from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_messages import note
 from burnd.readers.claude_state import KEPT_REQUESTS, LeafTitle
 from burnd.readers.claude_usage import count, stated_usage
 from burnd.readers.holding import LACKS_REQUEST, SOURCE
+from burnd.readers.log import NEVER, iso, tally
 from burnd.readers.safe_json import Rejected, Repaired
 from burnd.readers.weights import short_hash
 from burnd.records import Compaction, Overhead

@@ -10,11 +10,12 @@ from burnd.readers.claude_beside import read_bare, read_system
 from burnd.readers.claude_chain import spot_of
 from burnd.readers.claude_inputs import read_attachment, read_user
 from burnd.readers.claude_lines import BARE, IGNORED, TIMED, Line, branch_of, leading_type
-from burnd.readers.claude_memory import Memory, iso, tally
+from burnd.readers.claude_memory import Memory
 from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
 from burnd.readers.claude_state import Lookups, NoLookups, Reading, State
 from burnd.readers.holding import Holding
+from burnd.readers.log import iso, tally
 from burnd.readers.safe_json import Rejected, Repaired
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')

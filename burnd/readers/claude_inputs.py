@@ -9,7 +9,7 @@ from burnd.classify.keywords import prompt_words
 from burnd.readers.claude_chain import add_entry
 from burnd.readers.claude_content import keep_attachment, keep_user
 from burnd.readers.claude_lines import Outcome, Piece
-from burnd.readers.claude_memory import Memory, Spot, tally
+from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_messages import answer, note
 from burnd.readers.claude_prompts import (
     ATTACHMENT_TYPES,
@@ -25,7 +25,7 @@ from burnd.readers.claude_prompts import (
 from burnd.readers.claude_state import MAIN, Prompt, SavedOutput
 from burnd.readers.claude_tools import DELEGATES
 from burnd.readers.holding import Holding
-from burnd.readers.log import AgentLink
+from burnd.readers.log import AgentLink, tally
 from burnd.readers.weights import short_hash
 from burnd.records import Block, ToolCall
 

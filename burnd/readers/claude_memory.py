@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import datetime
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -27,15 +26,10 @@ from burnd.readers.claude_state import (
 )
 from burnd.readers.claude_usage import Bill, bill_of
 from burnd.readers.holding import Holding, with_iterations
-from burnd.readers.log import AgentLink
+from burnd.readers.log import NEVER, AgentLink, iso
 from burnd.records import Block
-from burnd.records.times import canonical
 
 V = TypeVar("V")
-
-NEVER: Final = "1970-01-01T00:00:00.000Z"
-_LONGEST_NAME: Final = 60
-_MOST_NAMES: Final = 100
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
@@ -226,27 +220,6 @@ class Memory:
         out.state = dump_state(state)
         self.out, self.touched = Reading(), {}
         return out
-
-
-def iso(text: str | None) -> str | None:
-    """A time in canonical form; None for what is no time."""
-    if text is None:
-        return None
-    try:
-        datetime.fromisoformat(text)
-        if len(text) == 24 and text[10] == "T" and text[19] == "." and text[23] == "Z" and text[7] == "-":
-            return text
-        return canonical(text)
-    except (ValueError, OverflowError):
-        return None
-
-
-def tally(counts: dict[str, int], name: str) -> None:
-    """Count one more of a name that may come from outside: cut to length, and only so many names."""
-    name = name[:_LONGEST_NAME]
-    if name not in counts and len(counts) >= _MOST_NAMES:
-        name = "(other)"
-    counts[name] = counts.get(name, 0) + 1
 
 
 def _keep(kept: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:

@@ -80,6 +80,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     prompt_retries: int = 0
     lines: tuple[str, ...] = ()
     lent_activity: str | None = None
+    project_key: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -135,6 +136,7 @@ def turn_of(holding: Holding) -> Turn:
         ts=holding.ts,
         model=holding.model,
         project=holding.project,
+        project_key=holding.project_key,
         git_branch=holding.git_branch,
         usage=holding.usage,
         speed=holding.speed,

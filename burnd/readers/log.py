@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from datetime import datetime
+from typing import Final, Literal, Protocol
 
 import msgspec
 
 from burnd.readers.holding import Holding
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Session
+from burnd.records.times import canonical
+
+NEVER: Final = "1970-01-01T00:00:00.000Z"
+_LONGEST_NAME: Final = 60
+_MOST_NAMES: Final = 100
 
 
 class AgentLink(msgspec.Struct, frozen=True):
@@ -68,3 +74,24 @@ class LogReader(Protocol):
 
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
+
+
+def iso(text: str | None) -> str | None:
+    """A time in canonical form; None for what is no time."""
+    if text is None:
+        return None
+    try:
+        datetime.fromisoformat(text)
+        if len(text) == 24 and text[10] == "T" and text[19] == "." and text[23] == "Z" and text[7] == "-":
+            return text
+        return canonical(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def tally(counts: dict[str, int], name: str) -> None:
+    """Count one more of a name that may come from outside: cut to length, and only so many names."""
+    name = name[:_LONGEST_NAME]
+    if name not in counts and len(counts) >= _MOST_NAMES:
+        name = "(other)"
+    counts[name] = counts.get(name, 0) + 1

@@ -20,7 +20,8 @@ from burnd.readers.opencode_rows import (
     milliseconds,
 )
 from burnd.readers.opencode_said import USER, is_summary
-from burnd.readers.opencode_tools import Call, inline_data
+from burnd.readers.opencode_tools import Call
+from burnd.readers.weights import inline_data
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
 
@@ -171,7 +172,7 @@ def _keep_call(page: Page, found: Call, state: ToolState) -> None:
 def _file(file: Attachment) -> File:
     """The file with its bytes, where they are in the row; a text that was only named stands there as text."""
     name = file.filename or (file.url if file.url and not file.url.startswith("data:") else None)
-    data = inline_data(file)
+    data = inline_data(file.url or "")
     try:
         content = binascii.a2b_base64(data) if data else None
     except ValueError:

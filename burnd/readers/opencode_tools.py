@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -10,8 +9,8 @@ import msgspec
 from burnd.classify.tools import kind
 from burnd.readers.opencode_rows import Attachment, Opened, PartData, ToolMetadata, ToolState
 from burnd.readers.safe_json import Unpacked, unpack
-from burnd.readers.targets import first_word, host_of, text_target, verb_of
-from burnd.readers.weights import args_hash, decoded_size, short_hash, size
+from burnd.readers.targets import first_word, host_of, patched_files, text_target, verb_of
+from burnd.readers.weights import args_hash, decoded_size, inline_data, short_hash, size
 from burnd.records import Block, ToolCall
 
 TASK: Final = "task"
@@ -30,8 +29,6 @@ _NAMED_BY: Final = {
 }
 _FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
 _PATCHES: Final = frozenset({"patch", "apply_patch"})
-_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
-_MOST_PATCHED: Final = 100
 _ANSWERED: Final = {"completed", "error"}
 
 
@@ -84,18 +81,11 @@ def call_of(part: PartData) -> Call:
 
 def attached_block(file: Attachment, call_id: str | None = None) -> Block | None:
     """A file's weight, where its bytes are in the row; what is only named is shown to the model as text."""
-    data = inline_data(file)
+    data = inline_data(file.url or "")
     if data is None:
         return None
     what = "image" if (file.mime or "").startswith("image/") else "file"
     return Block(kind=what, bytes=decoded_size(data), call_id=call_id)
-
-
-def inline_data(file: Attachment) -> str | None:
-    """The base64 of a `data:` address."""
-    url = file.url or ""
-    head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
-    return data if comma and head.endswith(";base64") else None
 
 
 def _answer_of(state: ToolState) -> str | None:
@@ -135,8 +125,6 @@ def _target_of(name: str, given: dict[str, Any], files: tuple[str, ...]) -> str 
 
 def _files_of(name: str, given: dict[str, Any]) -> tuple[str, ...]:
     if name in _PATCHES:
-        text = given.get("patchText") or given.get("patch")
-        found = _PATCHED_FILE.findall(text) if isinstance(text, str) else []
-        return tuple(dict.fromkeys(target for path in found[:_MOST_PATCHED] if (target := text_target(path))))
+        return patched_files(given.get("patchText") or given.get("patch"))
     path = text_target(given.get("filePath")) if name in _FILE_TOOLS else None
     return (path,) if path is not None else ()

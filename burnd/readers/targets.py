@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -10,6 +11,8 @@ from burnd.classify.shell import verb
 
 LONGEST_TARGET: Final = 1024
 _SHORT_COMMAND: Final = 120
+_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
+_MOST_PATCHED: Final = 100
 
 # Agents repeat their short commands all day.
 _verb_of_short: Final = lru_cache(maxsize=1024)(verb)
@@ -39,3 +42,9 @@ def host_of(url: Any) -> str | None:
 def first_word(value: Any) -> str | None:
     words = value.split(maxsplit=1) if isinstance(value, str) else []
     return words[0][:LONGEST_TARGET] if words else None
+
+
+def patched_files(patch: Any) -> tuple[str, ...]:
+    """The files that a patch in the form of `apply_patch` names."""
+    found = _PATCHED_FILE.findall(patch) if isinstance(patch, str) else []
+    return tuple(dict.fromkeys(target for path in found[:_MOST_PATCHED] if (target := text_target(path))))

@@ -31,3 +31,9 @@ def decoded_size(base64_text: str) -> int:
     """How many bytes a base64 text stands for."""
     length = len(base64_text)
     return length * 3 // 4 - base64_text.count("=", max(0, length - 2))
+
+
+def inline_data(url: str) -> str | None:
+    """The base64 of a `data:` address."""
+    head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
+    return data if comma and head.endswith(";base64") else None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from burnd.config import Settings
 from burnd.pipeline import Batch
+from burnd.sources.base import Source
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.discover import SUFFIX
 from burnd.sources.leaf_titles import LeafTitles
-from burnd.sources.roots import transcripts_below
+from burnd.sources.roots import claude_roots, transcripts_below
+from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcript_tree import TranscriptTree
 from burnd.sources.transcripts import Piece, Transcripts
 
@@ -35,3 +38,15 @@ class ClaudeCode(TranscriptTree):
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
         return transcripts_below(folders)
+
+
+def _make(given: Surroundings) -> Source:
+    extra = [*given.settings.claude_roots, *given.announced]
+    return ClaudeCode(claude_roots(given.environ, given.user_home, extra), given.pipeline)
+
+
+def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
+    return claude_roots(environ, user_home, settings.claude_roots)
+
+
+HARNESS = Harness(_make, _places)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -13,19 +13,21 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from burnd.config import Settings
 from burnd.pipeline import Pipeline
 from burnd.projects import ProjectKeys
 from burnd.readers.opencode_session import SOURCE
-from burnd.sources.base import Progress, State, Status
+from burnd.sources.base import Progress, Source, State, Status
 from burnd.sources.opencode_attended import Attended, Backfill, Pace
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_follower import Follower
 from burnd.sources.opencode_piece import Piece
-from burnd.sources.opencode_places import announced_places, present_databases
+from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_trouble import damage, trouble_of
-from burnd.sources.opencode_wanted import Wanted
+from burnd.sources.opencode_wanted import Wanted, wanted_by
+from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcripts import path_key
 
 T = TypeVar("T")
@@ -296,3 +298,19 @@ class OpenCode:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(partial(work), limiter=self._thread)
+
+
+def _make(given: Surroundings) -> Source:
+    named = named_databases(given.environ, given.user_home, given.settings.opencode_databases)
+    folder = data_folder(given.environ, given.user_home)
+    source = OpenCode(given.pipeline, folder, named, wanted_by(given.settings, given.user_home))
+    source.add_roots(given.announced)
+    return source
+
+
+def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
+    folder, named = data_folder(environ, user_home), named_databases(environ, user_home, settings.opencode_databases)
+    return present_databases([folder], named) or [*named, folder]
+
+
+HARNESS = Harness(_make, _places)

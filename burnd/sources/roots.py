@@ -25,7 +25,7 @@ def claude_roots(environ: Mapping[str, str], home: str, extra: Iterable[str] = (
     # To the client the variable is one path, commas included; other tools taught people to write a list.
     listed = configured.split(",") if "," in configured else []
     names = [configured, *listed, "~/.claude", "~/.config/claude", *extra]
-    folders = [_absolute(name.strip(), home) for name in names if name.strip()]
+    folders = [absolute(name.strip(), home) for name in names if name.strip()]
     return transcripts_below(folders)
 
 
@@ -44,7 +44,8 @@ def present(named: Iterable[str]) -> list[Root]:
     return list(roots.values())
 
 
-def _absolute(name: str, home: str) -> str:
+def absolute(name: str, home: str) -> str:
+    """A folder as somebody named it in a setting."""
     if name == "~" or name.startswith("~/"):
         name = home + name[1:]
     return os.path.join(home, name)

@@ -254,6 +254,8 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
 def _session_of(piece: Piece) -> set[tuple[str, str]]:
     """Whose session a piece is of: one that never got an answer has no turn to tell it by."""
     session_id = piece.reading.session_id
+    if any(session.session_id == session_id for session in piece.reading.sessions):
+        return set()
     return {(session_id, piece.change.source)} if session_id and (piece.content or piece.reading.holdings) else set()
 
 

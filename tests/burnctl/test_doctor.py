@@ -208,7 +208,7 @@ def test_opencode_databases(tmp_path: Path) -> None:
 
 
 def test_watch_limits(tmp_path: Path) -> None:
-    found = [logs.Found("/r")]
+    found = [logs.Found("Claude Code", "/r")]
     found[0].folders = 900
     assert logs.watches(found, "/nowhere").level == "ok"
     for watches, instances, level in ((1000, 128, "warn"), (100_000, 4, "warn"), (100_000, 128, "ok")):

@@ -1,0 +1,185 @@
+"""Puts responses of a model together from the lines of a Codex rollout, which holds their parts but not themselves.
+
+A response is what was made between two readings of the meter. Releases differ in the order: up to 0.6x the meter is
+read before the items of a response are written, later after them, or after their results.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from burnd.classify.activity import Call as Step
+from burnd.classify.activity import step
+from burnd.classify.tools import kind
+from burnd.readers.codex_lines import CALLS, Item, texts
+from burnd.readers.codex_memory import Memory, Spot
+from burnd.readers.codex_state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, MAIN, SOURCE
+from burnd.readers.codex_tools import SPAWN, call_of, searches_of
+from burnd.readers.codex_usage import NONE, Totals, spent, usage_of
+from burnd.readers.holding import FORKED, Holding, LineKey
+from burnd.readers.weights import short_hash, size
+from burnd.records import Block, ServerTools, ToolUse
+
+MOST_BLOCKS: Final = 2000
+
+
+def begin_task(memory: Memory, task: str | None) -> None:
+    """Go on with this task; what was done for another one is over."""
+    state = memory.state
+    if task is None or task == state.task:
+        return
+    end_task(memory)
+    state.task = task
+    state.tasks[task] = state.tasks.pop(task, 0)
+    if len(state.tasks) > KEPT_TASKS:
+        del state.tasks[next(iter(state.tasks))]
+
+
+def end_task(memory: Memory) -> None:
+    """Nothing more belongs to the current response, not even a reading of the meter."""
+    memory.settle(memory.current)
+    memory.state.current = None
+
+
+def end_response(memory: Memory) -> None:
+    """What is made next belongs to another response; where the current one was not metered yet, it may still be."""
+    state, current = memory.state, memory.current
+    if current is not None and (current.final or state.task is None):
+        state.closed = True
+
+
+def meter(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None) -> None:
+    """A reading of the meter: where it says something new, a response was paid for."""
+    state = memory.state
+    if total is not None and total in state.sums:
+        return  # said again, as with every news of rate limits
+    used = spent(state.sum, total, last)
+    if total is not None:
+        state.sum = total
+        state.sums = [*state.sums, total][-KEPT_SUMS:]
+    if used == NONE:
+        return
+    holding = memory.current
+    items_first = holding is not None and not holding.final and not state.closed
+    if holding is None or not items_first:
+        holding = _begin(memory, spot, repr(total or used))
+    state.closed = items_first
+    _bill(memory, spot, holding, used)
+
+
+def _bill(memory: Memory, spot: Spot, holding: Holding, used: Totals) -> None:
+    state = memory.state
+    holding.usage = usage_of(used)
+    holding.final = True
+    holding.model = state.model or holding.model
+    # What a fork repeats is told by the original in all that the two may differ in.
+    told_at = "" if holding.rank & FORKED else spot.ts
+    holding.best = LineKey(used.output, False, told_at, "")
+    if state.task is not None:
+        state.tasks[state.task] = state.tasks.get(state.task, 0) + 1
+    memory.touch(holding)
+
+
+def add_made(memory: Memory, spot: Spot, item: Item) -> None:
+    """Something a model made: it belongs to the current response or begins the next."""
+    state = memory.state
+    holding = memory.current
+    if holding is None or state.closed:
+        holding = _begin(memory, spot, _mark_of(item))
+    if len(holding.lines) < MOST_BLOCKS:
+        n = len(holding.lines)
+        holding.lines += (spot.name,)
+        if item.type in CALLS:
+            _add_call(memory, spot, holding, item, n)
+        else:
+            _add_words(memory, spot, holding, item, n)
+    memory.touch(holding)
+
+
+def _mark_of(item: Item) -> str:
+    """What tells an item from others, however a release writes it down."""
+    return item.call_id or item.encrypted_content or "".join(texts(item.content)) or item.type or ""
+
+
+def _begin(memory: Memory, spot: Spot, began_with: str) -> Holding:
+    """Open a holding: what came since the last one is what the model was given.
+
+    Its name must be the same in the log of every fork that repeats it. A task's id is unique, and a response's place
+    in it is how often the meter was read in it before; where there are no such ids, the session that all the forks
+    come from and what the response began with have to do.
+    """
+    state, about, prompt = memory.state, memory.state.about, memory.prompt
+    memory.settle(memory.current)
+    if state.task is not None:
+        message_id = f"{state.task}:{state.tasks.get(state.task, 0)}"
+    else:
+        message_id = f"{memory.root}:{state.next_index}:{short_hash(began_with.encode())}"
+    holding = Holding(
+        message_id=message_id,
+        session_id=memory.session_id,
+        rail_id=MAIN,
+        turn_index=state.next_index,
+        ts=spot.ts,
+        source=SOURCE,
+        parent=state.last_turn,
+        rank=FORKED if memory.repeats(spot.ts) else 0,
+        model=state.model,
+        entered=tuple(state.entering),
+        subagent=about.subagent,
+        project=about.project,
+        project_key=about.project_key,
+        git_branch=about.git_branch,
+        prompt_id=prompt.id if prompt is not None else None,
+        prompt_words=prompt.words if prompt is not None else (),
+        prompt_retries=prompt.walk.retries if prompt is not None else 0,
+    )
+    state.next_index += 1
+    state.entering = []
+    state.current = state.last_turn = message_id
+    state.closed = False
+    return holding
+
+
+def _add_words(memory: Memory, spot: Spot, holding: Holding, item: Item, n: int) -> None:
+    """Thinking, of which only a summary may be readable, or words for the person."""
+    if item.type == "reasoning":
+        said = [*texts(item.summary), *texts(item.content)]
+        sealed = len(item.encrypted_content or "") * 3 // 4
+        holding.made += (Block(kind="thinking", bytes=sealed or sum(map(size, said))),)
+        if text := "\n\n".join(said):
+            memory.keep(spot, holding.message_id, "assistant", "thinking", text, n=n)
+        return
+    for b, text in enumerate(texts(item.content)):
+        holding.made += (Block(kind="text", bytes=size(text)),)
+        memory.keep(spot, holding.message_id, "assistant", "text", text, n=n, b=b)
+
+
+def _add_call(memory: Memory, spot: Spot, holding: Holding, item: Item, n: int) -> None:
+    found = call_of(item, spot.name)
+    call = found.call
+    holding.calls += (call,)
+    holding.made += (Block(kind="call", bytes=found.size, call_id=call.id),)
+    holding.files += tuple(file for file in found.files if file not in holding.files)
+    if searches := searches_of(item):
+        before = holding.server_tools or ServerTools()
+        holding.server_tools = replace(before, search=before.search + searches)
+    if call.name == SPAWN:
+        memory.state.spawns[call.id] = call.target or ""
+        if len(memory.state.spawns) > KEPT_SPAWNS:
+            del memory.state.spawns[next(iter(memory.state.spawns))]
+    if kind(call.name) in ("edit", "shell"):
+        _walk(memory, holding, call.name)
+    use = ToolUse(id=call.id, name=item.name or call.name, input=found.input)
+    memory.keep(spot, holding.message_id, "assistant", "tool_use", n=n, tool_use=use)
+
+
+def _walk(memory: Memory, holding: Holding, tool: str) -> None:
+    """Go on with the retry walk over all calls of the prompt."""
+    prompt = memory.prompt
+    if prompt is None or prompt.id != holding.prompt_id:
+        return
+    walk = step(prompt.walk, (Step(tool),))
+    holding.prompt_retries = walk.retries
+    memory.state.prompts[-1] = replace(prompt, walk=walk)

@@ -1,0 +1,62 @@
+"""Codex as a source: a tree of rollouts by day, and those that were archived."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from burnd.config import Settings
+from burnd.index.reading import FileRows
+from burnd.readers.codex import CodexReader, place_of
+from burnd.readers.codex_state import SOURCE, Place, load_state
+from burnd.sources.base import Source
+from burnd.sources.roots import absolute
+from burnd.sources.surroundings import Harness, Surroundings
+from burnd.sources.transcript_tree import TranscriptTree
+from burnd.sources.transcripts import Transcript, Transcripts
+
+_FOLDERS = ("sessions", "archived_sessions")
+
+
+class CodexTranscripts(Transcripts):
+    """Rollouts, read by `CodexReader`."""
+
+    source: ClassVar[str] = SOURCE
+
+    def place_of(self, relative: str) -> Place | None:
+        return place_of(relative)
+
+    def reader_of(self, transcript: Transcript, rows: FileRows) -> CodexReader:  # noqa: ARG002
+        return CodexReader(transcript.place, load_state(transcript.state))
+
+
+class Codex(TranscriptTree):
+    """Rollouts below the folders that Codex is told to keep its things in."""
+
+    transcripts: ClassVar[type[Transcripts]] = CodexTranscripts
+
+    def roots_below(self, folders: Sequence[str]) -> list[str]:
+        return rollouts_below(folders)
+
+
+def codex_roots(environ: Mapping[str, str], home: str, extra: Iterable[str] = ()) -> list[str]:
+    """Every folder that may hold rollouts, in order of preference. Most will not exist, which is normal."""
+    names = [environ.get("CODEX_HOME", ""), "~/.codex", *extra]
+    return rollouts_below(absolute(name.strip(), home) for name in names if name.strip())
+
+
+def rollouts_below(folders: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(os.path.join(folder, name) for folder in folders for name in _FOLDERS))
+
+
+def _make(given: Surroundings) -> Source:
+    extra = [*given.settings.codex_roots, *given.announced]
+    return Codex(codex_roots(given.environ, given.user_home, extra), given.pipeline)
+
+
+def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
+    return codex_roots(environ, user_home, settings.codex_roots)
+
+
+HARNESS = Harness(_make, _places)
