@@ -76,7 +76,9 @@ def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Tu
     )
     said: dict[str, Any] = {name: getattr(line, name) for name in _SAID_BY_THE_LINE}
     quality = max(current.quality, new.quality, key=_BETTER.__getitem__)
-    return msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **said)
+    turn = msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **said)
+    # Whether it reasoned is a part of the label, and may be known only by what it was billed.
+    return relabelled(turn) if bool(line.usage.reasoning) != bool(owner.usage.reasoning) else turn
 
 
 def _kept(new: Turn, current: Turn) -> Turn:

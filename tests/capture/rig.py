@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.pipeline import Pipeline, open_pipeline
-from burnd.readers.holding import SOURCE
+from burnd.pipeline import Batch, Pipeline, open_pipeline
 from burnd.records.codec import encode_content
 from burnd.sources.claude_transcripts import ClaudeTranscripts
+from burnd.sources.codex import CodexTranscripts
 from burnd.sources.leaf_titles import LeafTitles
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS
 
 
 class Rig:
     """A home and a tree of transcripts. `read` does what the source does when a file is dirty."""
+
+    kind: ClassVar[type[Transcripts]] = ClaudeTranscripts
 
     def __init__(self, home: Path, projects: Path) -> None:
         self.home = Home(home)
@@ -34,9 +36,8 @@ class Rig:
         self.pipeline = await open_pipeline(
             self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
-        self._transcripts = ClaudeTranscripts(self.home.index_db)
-        self._leaf_titles = LeafTitles()
-        await self._leaf_titles.load(self.pipeline.index)
+        self._transcripts = self.kind(self.home.index_db)
+        await self._begin()
 
     async def close(self) -> None:
         self._transcripts.close()
@@ -62,7 +63,7 @@ class Rig:
 
     async def flush(self) -> None:
         """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
-        rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (SOURCE,))
+        rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (self.kind.source,))
         pieces = []
         for (path,) in rows:
             transcript = await self._transcript(Path(path))
@@ -92,7 +93,7 @@ class Rig:
         if known is not None:
             return known
         rows = await self.pipeline.index.rows(
-            "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (SOURCE, path_key(str(path)))
+            "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (self.kind.source, path_key(str(path)))
         )
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
         return self._transcripts.open(str(path), str(self.projects), saved)
@@ -101,8 +102,27 @@ class Rig:
         pieces = list(pieces)
         if not pieces:
             return
-        await self.pipeline.commit(await self._leaf_titles.batch_of(self.pipeline, pieces))
+        await self.pipeline.commit(await self._batch_of(pieces))
         for piece in pieces:
             transcript = self._transcripts.get(piece.path)
             if transcript is not None:
                 transcript.committed()
+
+    async def _begin(self) -> None:
+        self._leaf_titles = LeafTitles()
+        await self._leaf_titles.load(self.pipeline.index)
+
+    async def _batch_of(self, pieces: Sequence[Piece]) -> Batch:
+        return await self._leaf_titles.batch_of(self.pipeline, pieces)
+
+
+class CodexRig(Rig):
+    """The same over a tree of Codex's rollouts."""
+
+    kind = CodexTranscripts
+
+    async def _begin(self) -> None:
+        pass
+
+    async def _batch_of(self, pieces: Sequence[Piece]) -> Batch:
+        return batch_of(pieces)

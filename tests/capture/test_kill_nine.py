@@ -22,6 +22,7 @@ def start(home: Path, projects: Path) -> subprocess.Popen[bytes]:
         "HOME": str(home.parent),
         "RELAYBURN_HOME": str(home),
         "CLAUDE_CONFIG_DIR": str(projects.parent),
+        "CODEX_HOME": str(projects.parent),
         "RELAYBURN_CONTENT_TTL_DAYS": "forever",
     }
     return subprocess.Popen(
@@ -44,8 +45,8 @@ def grow(whole: dict[Path, bytes], rng: random.Random, budget: int) -> None:
         time.sleep(rng.choice([0, 0.002, 0.02]))
 
 
-async def run_and_kill(tmp_path: Path, projects: Path, rounds: int) -> None:
-    expected = comparable(await clean_read(tmp_path / "clean", projects))
+async def run_and_kill(tmp_path: Path, projects: Path, rounds: int, make: type[Rig] = Rig) -> None:
+    expected = comparable(await clean_read(tmp_path / "clean", projects, make))
     whole = {path: path.read_bytes() for path in sorted(projects.rglob("*.jsonl"))}
     for path in whole:
         path.write_bytes(b"")
@@ -66,7 +67,7 @@ async def run_and_kill(tmp_path: Path, projects: Path, rounds: int) -> None:
         daemon.stderr.close()  # type: ignore[union-attr]
         caught_busy += _size(home / "ledger.jsonl") > before
     assert caught_busy >= max(1, rounds // 4), "the daemon was killed before it did anything"
-    assert comparable(await finish(home, projects)) == expected
+    assert comparable(await finish(home, projects, make)) == expected
 
 
 def wait_until_ready(daemon: subprocess.Popen[bytes]) -> None:
@@ -78,9 +79,9 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-async def finish(home: Path, projects: Path) -> dict[str, Any]:
+async def finish(home: Path, projects: Path, make: type[Rig]) -> dict[str, Any]:
     """What the next start would read and settle, without waiting for the quiet."""
-    rig = Rig(home, projects)
+    rig = make(home, projects)
     await rig.open()
     await rig.read(*rig.files())
     await rig.flush()

@@ -79,8 +79,8 @@ def trees(tmp_path: Path, which: Path | None) -> list[Path]:
 CASES = [pytest.param(None, id="own"), *(pytest.param(v, id=v.name) for v in client_versions())]
 
 
-async def clean_read(home: Path, projects: Path) -> dict[str, Any]:
-    rig = Rig(home, projects)
+async def clean_read(home: Path, projects: Path, make: type[Rig] = Rig) -> dict[str, Any]:
+    rig = make(home, projects)
     await rig.open()
     await rig.read(*rig.files(), pieces_at_once=100)
     await rig.flush()
@@ -212,8 +212,10 @@ async def test_a_copy_that_was_open_counts_after_a_restart(tmp_path: Path, resta
     assert ("copy", "claude-code", "m1", "b" * 36, "main") in latest
 
 
-async def drip(home: Path, projects: Path, whole: dict[Path, bytes], rng: random.Random) -> dict[str, Any]:
-    rig = Rig(home, projects)
+async def drip(
+    home: Path, projects: Path, whole: dict[Path, bytes], rng: random.Random, make: type[Rig] = Rig
+) -> dict[str, Any]:
+    rig = make(home, projects)
     await rig.open()
     left = dict(whole)
     while left:

@@ -1,0 +1,209 @@
+"""Codex's rollouts as they arrive: however bytes come and whatever dies, the same is recorded as by one clean read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.pipeline import Pipeline
+from burnd.records import Usage
+from burnd.sources import transcript_tree
+from burnd.sources.codex import Codex, codex_roots
+from burnd.sources.watch import Times
+from tests.capture.rig import CodexRig
+from tests.capture.test_kill_nine import run_and_kill
+from tests.capture.test_live_equals_batch import clean_read, comparable, drip
+from tests.conftest import Opened
+from tests.readers.rollout import Rollout, call, says, thinking
+from tests.readers.test_codex_cases import CASES
+
+QUICK = Times(window=0.01, roots=0.2, alive=5, scan=0.5, poll=0.2)
+PATIENCE_S = 30
+
+
+def all_cases(root: Path) -> Path:
+    """The logs of every case, as if one person had them all."""
+    sessions = root / "sessions"
+    for log in sorted(CASES.glob("*/input/*")):
+        target = sessions / "2026" / log.parent.parent.name / log.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(log, target)
+    return sessions
+
+
+async def test_any_order_of_files_gives_the_same(tmp_path: Path) -> None:
+    """I2: shuffled logs, one or several to a batch, end in the same ledger, owners of repeated responses included."""
+    sessions = all_cases(tmp_path / "codex")
+    expected = await clean_read(tmp_path / "clean", sessions, CodexRig)
+    for seed in range(3):
+        rig = CodexRig(tmp_path / f"home{seed}", sessions)
+        await rig.open()
+        files = random.Random(seed).sample(rig.files(), len(rig.files()))
+        await rig.read(*files, pieces_at_once=1 + seed * 3)
+        await rig.flush()
+        assert comparable(await rig.outcome()) == comparable(expected)
+        await rig.close()
+
+
+async def test_dripping_bytes_give_the_same(tmp_path: Path) -> None:
+    """I2, I3: every log grows at random bytes, files in turns, with restarts in between and deleted indexes."""
+    sessions = all_cases(tmp_path / "codex")
+    expected = await clean_read(tmp_path / "clean", sessions, CodexRig)
+    whole = {path: path.read_bytes() for path in sorted(sessions.rglob("*.jsonl"))}
+    for path in whole:
+        path.write_bytes(b"")
+    outcome = await drip(tmp_path / "home", sessions, whole, random.Random(11), CodexRig)
+    assert comparable(outcome) == comparable(expected)
+
+
+async def test_kill_nine_while_logs_grow(tmp_path: Path) -> None:
+    """I1, I2: the real daemon, killed while rollouts grow, loses nothing and doubles nothing."""
+    await run_and_kill(tmp_path, all_cases(tmp_path / "codex"), rounds=3, make=CodexRig)
+
+
+async def test_an_archived_log_is_the_same_session(tmp_path: Path) -> None:
+    """A rollout that was moved to the archive, or stands in both places at different lengths, is billed once."""
+    expected = await clean_read(tmp_path / "clean", all_cases(tmp_path / "codex"), CodexRig)
+    twice = tmp_path / "twice"
+    sessions = all_cases(twice)
+    for n, log in enumerate(sorted(sessions.rglob("*.jsonl"))):
+        lines = log.read_bytes().splitlines(keepends=True)
+        archived = sessions / "archived_sessions" / log.name
+        archived.parent.mkdir(exist_ok=True)
+        archived.write_bytes(b"".join(lines[: len(lines) - n % 4]))
+    for newest_first in (False, True):
+        rig = CodexRig(tmp_path / f"home{newest_first}", sessions)
+        await rig.open()
+        await rig.read(*sorted(rig.files(), reverse=newest_first))
+        await rig.flush()
+        found = await rig.outcome()
+        await rig.close()
+        assert found["ledger"] == expected["ledger"]
+
+
+class Watched:
+    """The source on a folder of Codex's, with a clock a test can set forward."""
+
+    def __init__(self, pipeline: Pipeline, folder: Path) -> None:
+        self.pipeline, self.folder, self.ahead = pipeline, folder, 0.0
+        roots = codex_roots({"CODEX_HOME": str(folder)}, str(folder / "nobody"))
+        self.source = Codex(roots, pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead)
+
+    def write(self, log: Rollout) -> None:
+        """Appends the lines that were not written yet."""
+        path = self.folder / "sessions" / "2026" / "11" / "16" / log.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(log.data)
+        log.lines.clear()
+
+    async def turns(self) -> list[tuple[str, int, int, bool]]:
+        told = "SELECT m.name, t.cache_read, t.output, t.open"
+        sql = told + " FROM turns t JOIN names m ON m.id = t.model ORDER BY t.ts, t.id"
+        return [(row[0], row[1], row[2], bool(row[3])) for row in await self.pipeline.index.rows(sql)]
+
+    async def until(self, wanted: Callable[[list[Any]], bool]) -> list[Any]:
+        with anyio.fail_after(PATIENCE_S):
+            while not wanted(turns := await self.turns()):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+        return turns
+
+
+@asynccontextmanager
+async def watched(opened: Opened, folder: Path) -> AsyncIterator[Watched]:
+    found = Watched(await opened(), folder)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.source.run)
+        yield found
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_response_is_seen_before_it_is_metered(opened: Opened, tmp_path: Path) -> None:
+    """What a model made is shown as open at once, is billed when the meter is read, and settles when it is over."""
+    log = Rollout()
+    log.task()
+    log.prompt("look")
+    log.item(thinking("seal"), call("c1", "exec_command", cmd="ls"))
+    async with watched(opened, tmp_path / "codex") as here:
+        here.write(log)
+        assert await here.until(bool) == [("gpt-5.1-codex", 0, 0, True)]
+        log.answer("c1", "Process exited with code 0\n")
+        log.meter(1000, 900, 50, 10)
+        here.write(log)
+        await here.until(lambda turns: turns == [("gpt-5.1-codex", 900, 40, True)])
+        log.event("task_complete")
+        here.write(log)
+        await here.until(lambda turns: turns == [("gpt-5.1-codex", 900, 40, False)])
+
+
+async def test_a_quiet_response_settles(opened: Opened, tmp_path: Path) -> None:
+    """Ten seconds of quiet settle an answered response even if its task never ends."""
+    log = Rollout()
+    log.task()
+    log.prompt("look")
+    log.item(says("seen"))
+    log.meter(1000, 900, 50, 0)
+    async with watched(opened, tmp_path / "codex") as here:
+        here.write(log)
+        await here.until(bool)
+        here.ahead += transcript_tree.QUIET_S + 1
+        await here.until(lambda turns: [turn[3] for turn in turns] == [False])
+
+
+async def test_a_flush_settles_and_what_comes_late_still_counts(opened: Opened, tmp_path: Path) -> None:
+    """A response that was flushed before the meter was read is empty until it is, and then has its use."""
+    log = Rollout()
+    log.task()
+    log.prompt("look")
+    log.item(call("c1", "exec_command", cmd="sleep 900"))
+    async with watched(opened, tmp_path / "codex") as here:
+        here.write(log)
+        await here.source.flush()
+        assert [turn[1:] for turn in await here.turns()] == [(0, 0, False)]
+        log.answer("c1", "Process exited with code 0\n")
+        log.meter(1000, 900, 50, 0)
+        here.write(log)
+        await here.source.flush()
+        assert [turn[1:] for turn in await here.turns()] == [(900, 50, False)]
+
+
+async def test_both_folders_are_read_and_told_of(opened: Opened, tmp_path: Path) -> None:
+    """`sessions/` and `archived_sessions/` below CODEX_HOME are read; status tells of files and lines."""
+    folder = tmp_path / "codex"
+    for n, name in enumerate(("sessions", "archived_sessions"), 1):
+        log = Rollout(n)
+        log.task()
+        log.item(says("hello"))
+        log.meter(100, 0, 10, 0)
+        (folder / name).mkdir(parents=True)
+        (folder / name / log.name).write_bytes(log.data)
+    async with watched(opened, folder) as here:
+        await here.source.flush()
+        assert len(await here.turns()) == 2
+        status = here.source.status()
+        assert (status.name, status.files, status.counts["lines"]) == ("codex", 2, 10)
+
+
+@pytest.mark.parametrize("environ", [{}, {"CODEX_HOME": "/data/codex"}])
+def test_where_codex_keeps_its_things(environ: dict[str, str]) -> None:
+    """CODEX_HOME first, then ~/.codex, then what the settings name."""
+    found = codex_roots(environ, "/home/me", ["~/more"])
+    folders = [*environ.values(), "/home/me/.codex", "/home/me/more"]
+    assert found == [f"{folder}/{name}" for folder in folders for name in ("sessions", "archived_sessions")]
+
+
+async def test_a_family_of_forks_adds_up_in_reports(tmp_path: Path) -> None:
+    """The ledger's turns of parent, forks and agents sum to what was spent, each response once."""
+    sessions = all_cases(tmp_path / "codex")
+    outcome = await clean_read(tmp_path / "home", sessions, CodexRig)
+    turns = [entry for key, entry in outcome["ledger"]["latest"].items() if key[0] == "turn"]
+    family = [turn for turn in turns if turn.session_id[-2:] in ("07", "08", "09")]
+    assert sum((turn.usage for turn in family), Usage()).context == 1000 + 1100 + 1150 + 1200 + 1200
