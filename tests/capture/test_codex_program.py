@@ -149,7 +149,7 @@ async def test_what_the_real_program_spends_is_what_is_recorded(
         await codex.run_and_stop(model, signal.SIGINT, *every, "[[slow]] wait for it")
         await codex.run_and_stop(model, signal.SIGKILL, *every, "[[slow]] wait for it again")
         await source.flush()
-        entries = [entry for logged in pipeline.journal.read() if (entry := logged.entry) is not None]
+        entries = [logged.entry for logged in pipeline.journal.read()]
         turns = {entry.message_id: entry for entry in entries if isinstance(entry, Turn)}
         assert sum((turn.usage for turn in turns.values()), Usage()) == sum(model.billed, Usage())
         assert Counter(turn.quality for turn in turns.values())["final"] == len(model.billed)
