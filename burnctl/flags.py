@@ -84,6 +84,15 @@ def count(text: str) -> int:
     return int(text)
 
 
+def dollars(text: str) -> float:
+    import argparse
+
+    plain = text.removeprefix("$")
+    if not plain.replace(".", "", 1).isdecimal() or len(plain) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r} is no amount of dollars")
+    return float(plain)
+
+
 def index(text: str) -> int:
     import argparse
 

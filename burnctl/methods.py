@@ -149,6 +149,21 @@ class Methods:
         chosen = {"turn": turn, "rail": rail, "tree": tree, "limit": limit}
         return self._ask("why", session=session, **chosen, since=since, until=until, tz=tz)
 
+    def waste(
+        self,
+        *,
+        min_cost: float | None = None,
+        limit: int | None = None,
+        heard: Callable[[dict[str, Any]], None] | None = None,
+        **filters: Unpack[Filters],
+    ) -> dict[str, Any]:
+        """Spending that could have been avoided, with evidence and advice.
+
+        `heard` is called with how far the search has come: `{"done": ..., "total": ...}`.
+        """
+        params = _sent({"min_cost": min_cost, "limit": limit, **filters})
+        return self.call("waste", params, timeout=LONG_S, heard=heard)
+
     def limits(self, *, source: str | None = None, history: int | None = None) -> dict[str, Any]:
         """What the running windows of a plan and the budgets have used, and the windows before."""
         return self._ask("limits", source=source, history=history)

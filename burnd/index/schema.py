@@ -251,5 +251,25 @@ CREATE TABLE narrow_tags(
   PRIMARY KEY(key, position)) WITHOUT ROWID;
 """
 
-STEPS = (_TRUTH, _SUMS)
+_FINDINGS = """
+-- What waste was found in a session and all that it started, kept at the one that started them all (`root`). It holds
+-- as long as none of them has changed since.
+CREATE TABLE findings(
+  session INTEGER PRIMARY KEY, change INTEGER NOT NULL DEFAULT 0, root INTEGER, sizes TEXT, found BLOB);
+CREATE TRIGGER findings_of_turn BEFORE INSERT ON turns BEGIN
+  UPDATE findings SET change = change + 1, root = NULL, found = NULL
+  WHERE session = NEW.session OR session = (SELECT session FROM turns WHERE id = NEW.id);
+END;
+CREATE TRIGGER findings_of_no_turn AFTER DELETE ON turns BEGIN
+  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = OLD.session;
+END;
+CREATE TRIGGER findings_of_fact AFTER INSERT ON facts WHEN NEW.kind IN ('copy', 'compaction') BEGIN
+  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = NEW.session;
+END;
+CREATE TRIGGER findings_of_other_fact AFTER UPDATE ON facts WHEN NEW.kind IN ('copy', 'compaction') BEGIN
+  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session IN (OLD.session, NEW.session);
+END;
+"""
+
+STEPS = (_TRUTH, _SUMS, _FINDINGS)
 VERSION = len(STEPS)

@@ -5,6 +5,7 @@ Only `why` and `waste` use it. Where content is not kept there is nothing to quo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,9 +23,13 @@ _READ_BYTES: Final = 4096
 _LOOKED_THROUGH: Final = 64
 # Which argument of a call says most about it, where its target does not.
 _TELLING: Final = ("command", "description", "pattern", "query", "url", "prompt")
+_ERROR: Final = re.compile(
+    r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
+)
 _RECORDS: Final = """
 SELECT position, length FROM messages WHERE session = ? AND message_id = ? AND kind = ? ORDER BY n, b LIMIT ?
 """
+_TURN: Final = "SELECT message_id FROM turns WHERE session = ? AND rail = ? AND turn_index = ?"
 _PLACE: Final = "SELECT min(msg_idx) FROM messages WHERE session = ? AND message_id = ? AND rail = ?"
 _PROMPT: Final = f"""
 SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx < ?3
@@ -57,9 +62,10 @@ class Quotes:
                 return self._call(reading, rail, cause.message_id, cause.call_id)
         return None
 
-    def error(self, rail: RailEntries, message_id: str, call_id: str) -> str | None:
-        """The first line of what a call that failed brought back."""
-        if self._recall is None or (place := self._place(rail, message_id)) is None:
+    def error(self, rail: RailEntries, turn_index: int, call_id: str) -> str | None:
+        """The first line of what a call that failed brought back; it was made in that turn."""
+        turns = self._view.rows(_TURN, (rail.session, rail.rail_id, turn_index)) if self._recall is not None else []
+        if self._recall is None or not turns or (place := self._place(rail, turns[0][0])) is None:
             return None
         with self._recall.opened(rail.session_id) as reading:
             for record in self._found(reading, _RESULTS, (rail.session, rail.rail_id, place)):
@@ -115,9 +121,9 @@ def _plain(value: Any) -> str:
 
 
 def _first_line(text: str) -> str | None:
-    """The first line that says something; that a command had an exit code is known."""
+    """The first line that looks like an error, else the first that says anything beyond an exit code."""
     lines = [line for line in text[:_READ_BYTES].splitlines() if line.strip()]
-    telling = [line for line in lines if not line.startswith("Exit code ")]
+    telling = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
     return _first_words(next(iter(telling or lines), ""))
 
 

@@ -13,7 +13,7 @@ from burnd.queries.selection import Groups, Selection
 from burnd.queries.view import View
 
 Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
-Key = Literal["place", "activity", "branch", "session", "subagent", "agent_type", "group", "time"]
+Key = Literal["place", "activity", "branch", "session", "subagent", "agent_type", "group", "time", "turn"]
 NOTHING = "NULL"
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from burnd.config import Settings
 from burnd.errors import IndexDamaged, NotNow
+from burnd.index.asking import DEADLINE_S
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
 from burnd.pipeline import Clock, Pipeline, wall_ms
@@ -135,12 +136,12 @@ class Service:
     def prices(self) -> Prices:
         return self._prices
 
-    async def ask(self, question: Callable[[View], T]) -> T:
+    async def ask(self, question: Callable[[View], T], within: float = DEADLINE_S) -> T:
         """Puts a question to one state of the index, in a worker thread; interrupted when nobody waits for it."""
         prices, now = self._prices.table, self.now()
         index = self.pipeline.index
         try:
-            return await index.ask(lambda db: question(View(db, prices, now)))
+            return await index.ask(lambda db: question(View(db, prices, now)), within)
         except IndexDamaged:
             if not index.closed:
                 self.damaged.set()

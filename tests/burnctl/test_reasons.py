@@ -53,6 +53,24 @@ def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
     assert sum(row["costUsd"] for row in answer["causes"]) == pytest.approx(answer["totals"]["costUsd"])
 
 
+def test_waste_is_found(desk: Desk) -> None:
+    """Each kind that the demo's sessions were made to have, with where, how much and what to do; twice the same."""
+    answer = desk.json("waste")
+    found = {one["kind"]: one for one in answer["findings"]}
+    assert {"reread", "rode-far", "retry-loop", "cache-miss", "delegation"} <= found.keys()
+    assert found["retry-loop"]["evidence"]["error"]
+    assert answer["totals"] == desk.json("summary")["totals"]
+    assert desk.json("waste") == answer
+    for columns in (80, 160):
+        shown = desk.run("waste", columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "src/checkout.ts was read 4 times again, unchanged" in " ".join(shown.split())
+    few = desk.json("waste", "--min-cost", "0.05")["findings"]
+    assert few
+    assert all(one["costUsd"] >= 0.05 for one in few)
+    assert desk.run("waste", "--session", desk.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -60,6 +78,8 @@ def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
         (("why",), 2, "SESSION"),
         (("why", "x", "--turn", "-1"), 2, "number"),
         (("why", "x", "--limit", "0"), 2, "number"),
+        (("waste", "--min-cost", "much"), 2, "dollars"),
+        (("waste", "--project", "nowhere"), 1, "nowhere"),
     ],
 )
 def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:

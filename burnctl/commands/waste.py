@@ -1,0 +1,48 @@
+"""`burnctl waste`: spending that could have been avoided, with evidence and what to do about it."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.starting import reach
+from burnctl.telling import Telling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "looks for spending that could have been avoided: files read again unchanged, large results carried along, calls "
+    "that failed again and again, edits taken back, caches missed, contexts compacted again and again, sessions that "
+    "began with too much, subagents that cost more than they saved. Each finding says where, how much, and what to do; "
+    "findings of different kinds may be about the same tokens, so they are not to be added up. The first time it looks "
+    "at everything; later only at what has changed"
+)
+EXAMPLES = ("burnctl waste", "burnctl waste --since 7d --min-cost 0.50", "burnctl waste --session 0f9c1d2e")
+_READABLE = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.filters(parser)
+    parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only what cost at least so much")
+    parser.add_argument("--limit", metavar="N", type=flags.count, help=f"at most so many findings ({_READABLE})")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    with Telling("looking") as heard:
+        answer = reach(options).waste(
+            min_cost=options.min_cost,
+            limit=options.limit or (None if options.json else _READABLE),
+            heard=heard,
+            **flags.filters_of(options),
+        )
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(answer)
+    from burnctl.render.screen import Screen
+    from burnctl.render.waste import shown
+
+    screen = Screen.of(options)
+    screen.show(shown(answer, screen))
+    return 0

@@ -1,0 +1,114 @@
+"""How findings of waste read: what, where, how much, and what to do about it."""
+
+from __future__ import annotations
+
+from burnctl.render.numbers import money, number, percent
+from burnctl.render.paragraphs import wrapped
+from burnctl.render.text import clean, cut, width_of
+from burnctl.render.turns import last_name, short_id
+from burnctl.render.why import MISSES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+_MARGIN = 11
+_STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
+_SHOWN_TURNS, _SHOWN_SESSIONS = 8, 4
+
+
+def shown(answer: Mapping[str, Any], screen: Screen) -> str:
+    """All of it, for a person."""
+    lines = []
+    for finding in answer["findings"]:
+        lines += [*_finding(finding, answer["totals"]["costUsd"], screen), ""]
+    lines += [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
+    return "\n".join(lines)
+
+
+def _finding(finding: Mapping[str, Any], whole: float | None, screen: Screen) -> Iterator[str]:
+    cost = finding["costUsd"]
+    style = _STYLES[finding["severity"]]
+    share = f" ({percent(cost / whole)} of the bill)" if whole and cost is not None else ""
+    room = max(screen.width - _MARGIN, 20)
+    head = wrapped(clean(f"{_what(finding)}{share}"), room)
+    yield f"{screen.paint(f'{money(cost):>{_MARGIN - 2}}', style)}  {screen.paint(head[0], 'bold')}"
+    for line in head[1:]:
+        yield f"{'':{_MARGIN}}{screen.paint(line, 'bold')}"
+    for text, how in ((_where(finding), "dim"), (_error(finding), "red"), (finding["advice"], "")):
+        for line in wrapped(clean(text), room) if text else ():
+            yield f"{'':{_MARGIN}}{screen.paint(line, how)}"
+
+
+def _what(finding: Mapping[str, Any]) -> str:
+    """One sentence of what happened."""
+    evidence, times = finding["evidence"], finding["times"]
+    thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
+    files = ", ".join(evidence["files"][:3])
+    entered = number(evidence["entered"])
+    said = {
+        "reread": f"{files} was read {_times(times)} again, unchanged",
+        "rode-far": f"{thing}: {entered} tokens rode along in {evidence['rides']:,} turns",
+        "oversized": f"{thing} brought in {entered} tokens at once",
+        "retry-loop": f"{thing} failed {_times(times)} in the same way",
+        "failure-run": f"{times:,} calls in a row failed",
+        "edit-revert": f"{files} was edited and the edits taken back, {_times(times)}",
+        "cache-miss": f"the cache was missed {_times(times)}: {MISSES.get(evidence['reason'] or '', 'not known why')}",
+        "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with up to {entered} tokens "
+        f"where {number(evidence['usual'])} are usual",
+        "compaction-churn": f"the context was compacted {_times(times)}",
+        "delegation": f"{thing}: {_agents(finding)}",
+    }
+    return said.get(finding["kind"]) or str(finding["kind"])
+
+
+def _agents(finding: Mapping[str, Any]) -> str:
+    failed = finding["evidence"]["reason"] == "failed"
+    return "the agent failed, and its work was for nothing" if failed else "cost more than the work itself would have"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _where(finding: Mapping[str, Any]) -> str:
+    """Which turns of which session, as they may be typed back in."""
+    evidence = finding["evidence"]
+    turns = _turns(evidence["turns"]) if evidence["turns"] else ""
+    of = ", started" if finding["kind"] == "delegation" else " of"
+    rail = f"{of} subagent {short_id(evidence['railId'])}" if evidence["railId"] not in (None, "main") else ""
+    first = " ".join(filter(None, (f"in {short_id(evidence['sessionId'])}", f"{turns}{rail}")))
+    others = [short_id(session) for session in finding["sessions"] if session != evidence["sessionId"]]
+    more = finding["sessionCount"] - 1
+    also = f"; also in {', '.join(others[:_SHOWN_SESSIONS])}" if others else ""
+    also += f" and {more - _SHOWN_SESSIONS:,} more" if more > _SHOWN_SESSIONS else ""
+    project = f" · {last_name(finding['project'])}" if finding["project"] else ""
+    return f"{finding['kind']}{project} · {first}{also}"
+
+
+def _turns(turns: Sequence[int]) -> str:
+    listed = ", ".join(str(turn) for turn in turns[:_SHOWN_TURNS])
+    named = "turn" if len(turns) == 1 else "turns"
+    return f"{named} {listed}" + (", ..." if len(turns) > _SHOWN_TURNS else "")
+
+
+def _error(finding: Mapping[str, Any]) -> str:
+    error = finding["evidence"].get("error")
+    return f"“{cut(error, 160)}”" if error and width_of(error) else ""
+
+
+def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
+    turns = answer["totals"]["turns"]
+    if not answer["findings"]:
+        yield f"Nothing to be found in {turns:,} turns." if turns else "No turns match."
+        return
+    if answer["moreFindings"]:
+        more = answer["moreFindings"]
+        yield f"{more:,} more {'finding is' if more == 1 else 'findings are'} not shown; see --limit and --min-cost."
+    yield (
+        f"{turns:,} turns for {money(answer['totals']['costUsd'])} at API prices were looked at. Findings of different "
+        "kinds may be about the same tokens: do not add them up."
+    )

@@ -1,0 +1,243 @@
+"""What is found in sessions: the same whether it was kept or looked for anew, and never of turns that are not meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from burnd.index.store import Change, FileChange, OpenTurn
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries import wasting
+from burnd.queries.filters import choose
+from burnd.queries.quotes import Quotes
+from burnd.queries.view import Refusal, View
+from burnd.queries.waste import WasteParams, answer
+from burnd.recall import Recall
+from burnd.records import Session, Subagent
+from tests.attribution.scenes import Scene, call, prompt, result, said
+from tests.attribution.strategies import rails
+from tests.conftest import Opened
+from tests.make import text, tool_result, tool_use
+from tests.queries.asking import NOW, PRICES, ask_summary
+from tests.queries.test_why import placed
+
+
+class Looked:
+    """Asks as the method does; counts the turns that had to be looked at."""
+
+    def __init__(self, pipeline: Pipeline, recall: Recall | None = None) -> None:
+        self._index, self._ledger, self._recall = pipeline.index, pipeline.home.ledger, recall
+        self.turns = 0
+
+    async def __call__(self, **params: Any) -> dict[str, Any]:
+        asked = msgspec.convert(params, WasteParams)
+        asked.check()
+        await self._index.transact(wasting.begin)
+        plan = await self._index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), asked)))
+        found = [family.kept for family in plan.families if family.kept is not None]
+        for some in plan.portions():
+            found += [kept for _, kept in await self.look(plan, some)]
+            self.turns += sum(family.turns for family in some)
+        told = [wasting.decoded(kept) for kept in found]
+        return await self._index.ask(
+            lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, plan.chosen, told)
+        )
+
+    async def look(self, plan: wasting.Plan, some: list[wasting.Family]) -> list[tuple[wasting.Family, bytes]]:
+        told = await self._index.ask(lambda db: wasting.look(_view(db), self._ledger, plan.chosen, some))
+        await self._index.transact(lambda db: wasting.keep(db, wasting.sizes_of(_view(db)), told))
+        return told
+
+
+def _view(db: Any) -> View:
+    return View(db, PRICES, NOW)
+
+
+def kinds(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["kind"]: one for one in found["findings"]}
+
+
+def wasteful() -> Scene:
+    """A file read three times, a command that fails four times, and all of it carried along."""
+    scene = Scene()
+    context = 20_000
+    scene.turn(context, 60, entered=(prompt(),), made=(said("call", 100, "r0"),), tool_calls=(read("r0"),))
+    for n in range(1, 3):
+        context += 3_060
+        made, calls = (said("call", 100, f"r{n}"),), (read(f"r{n}"),)
+        scene.turn(context, 60, entered=(result(12_000, f"r{n - 1}"),), made=made, tool_calls=calls)
+    before = "r2"
+    for n in range(4):
+        context += 3_060 if n == 0 else 160
+        failing = call("Bash", "npm test", f"b{n}", args_hash="same", is_error=True)
+        made = (said("call", 100, f"b{n}"),)
+        scene.turn(context, 60, entered=(result(400, before),), made=made, tool_calls=(failing,))
+        before = f"b{n}"
+    for _ in range(14):
+        context += 160
+        scene.turn(context, 60, entered=(prompt(),), made=(said(),))
+    return scene
+
+
+def elsewhere(scene: Scene, session_id: str) -> list[Any]:
+    """The same turns in another session."""
+    return [placed(entry, f"{session_id}-", session_id=session_id) for entry in scene.entries]
+
+
+def read(call_id: str) -> Any:
+    return call("Read", "/code/a/app.py", call_id, args_hash="whole", result_hash="h")
+
+
+async def test_waste_is_found_and_kept(opened: Opened) -> None:
+    """The second time nothing is looked at again, and the answer is the same; a changed session is looked at anew."""
+    pipeline = await opened()
+    scene = wasteful()
+    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(wasteful(), "s2")]))
+    looked = Looked(pipeline)
+    first = await looked()
+    found = kinds(first)
+    assert {"reread", "retry-loop", "rode-far"} <= found.keys()
+    assert found["reread"]["evidence"]["turns"] == [1, 2]
+    assert found["reread"]["sessionCount"] == 2
+    assert found["retry-loop"]["times"] == 8
+    assert found["reread"]["costUsd"] > 0
+    assert looked.turns == 42
+    assert await looked() == first
+    assert looked.turns == 42
+    late = msgspec.structs.replace(scene.turns[3], rev=2, tool_calls=(call("Bash", "npm test", "b0", args_hash="x"),))
+    await pipeline.commit(Batch(entries=[late]))
+    again = kinds(await looked())
+    assert looked.turns == 63
+    assert again["retry-loop"]["times"] == 7
+
+
+async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
+    """What was found in a state that is gone is not kept."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*wasteful().entries]))
+    looked = Looked(pipeline)
+    await pipeline.index.transact(wasting.begin)
+    plan = await pipeline.index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), WasteParams())))
+    scene = wasteful()
+    scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[scene.turns[-1]]))
+    await looked.look(plan, plan.families)
+    await looked()
+    assert looked.turns == 22
+
+
+async def test_turns_that_still_grow_count(opened: Opened) -> None:
+    """An open turn is a change like any other."""
+    pipeline = await opened()
+    scene = wasteful()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    looked = Looked(pipeline)
+    await looked()
+    grown = msgspec.structs.replace(scene.turns[-1], message_id="new", turn_index=99)
+    change = Change(open=[OpenTurn(grown, "claude-code", "/log")], files=[FileChange("claude-code", "/log", b"c")])
+    await pipeline._apply(change)
+    assert (await looked())["totals"]["turns"] == 22
+    assert looked.turns == 21 + 22
+
+
+async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
+    """Of a session that a filter cuts in two only the selected turns count; the others' waste is not told."""
+    pipeline = await opened()
+    scene = wasteful()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    looked = Looked(pipeline)
+    whole, cut_off = kinds(await looked()), kinds(await looked(since=scene.turns[10].ts))
+    assert 0 < cut_off["reread"]["costUsd"] < whole["reread"]["costUsd"]
+    assert kinds(await looked()) == whole
+    assert not (await looked(until=scene.turns[1].ts))["findings"]
+    assert kinds(await looked(minCost=whole["reread"]["costUsd"] + 1e-9)).keys() < whole.keys()
+    with pytest.raises(Refusal):
+        await looked(limit=0)
+    with pytest.raises(Refusal):
+        await looked(minCost=-1)
+
+
+async def test_children_are_looked_at_with_those_that_started_them(opened: Opened) -> None:
+    """A child session that failed is waste of the call that started it, wherever either of them changed."""
+    pipeline = await opened()
+    scene, child = Scene(), Scene()
+    task = call("task", "explore", "c1", is_error=True)
+    scene.turn(10_000, 50, entered=(prompt(),), made=(said("call", 40, "c1"),), tool_calls=(task,))
+    by = Subagent(agent_id="kid", type="explore", parent_tool_use_id="c1")
+    child.turn(9_000, 10, entered=(prompt(),), made=(said(),), subagent=by)
+    parent = Session(session_id="kid", source="claude-code", parent_session_id="s1")
+    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(child, "kid")]))
+    looked = Looked(pipeline)
+    assert "delegation" not in kinds(await looked())
+    await pipeline.commit(Batch(entries=[parent]))
+    found = kinds(await looked())["delegation"]
+    assert (found["sessions"], found["evidence"]["reason"]) == (["kid"], "failed")
+    assert looked.turns == 4
+    child.turn(9_500, 10, entered=(prompt(),), made=(said(),), subagent=by)
+    await pipeline.commit(Batch(entries=elsewhere(child, "kid")[-1:]))
+    assert kinds(await looked())["delegation"]["evidence"]["count"] == 2
+
+
+async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> None:
+    """One session of five began with twice as much as the others."""
+    pipeline = await opened()
+    for n in range(5):
+        scene = Scene()
+        for turn in range(2):
+            scene.turn(20_000 + 30_000 * (n == 3) + turn * 200, 50, entered=(prompt(),), made=(said(),))
+        turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
+        await pipeline.commit(Batch(entries=[*turns]))
+    found = kinds(await Looked(pipeline)())["prefix-bloat"]
+    assert (found["sessions"], found["evidence"]["target"], found["project"]) == (["s3"], "/code/a", "/code/a")
+    assert found["evidence"]["usual"] < found["evidence"]["entered"]
+
+
+async def test_the_error_is_quoted_where_it_is_kept(opened: Opened) -> None:
+    """The first line that looks like an error; without content the same finding without it."""
+    pipeline = await opened()
+    scene = wasteful()
+    kept = [text("u1", "go on", role="user"), tool_use("main-3", {"command": "npm test"}, n=1)]
+    result_of = tool_result("u2", "Exit code 1\nall is well so far\nTypeError: x is not a function\n", n=2)
+    assert result_of.tool_result is not None
+    failed = msgspec.structs.replace(result_of.tool_result, tool_use_id="b0")
+    kept.append(msgspec.structs.replace(result_of, tool_result=failed))
+    await pipeline.commit(Batch(entries=[*scene.entries], content=kept))
+    recall = Recall(pipeline.home.content)
+    found = kinds(await Looked(pipeline, recall)())["retry-loop"]
+    assert found["evidence"].pop("error") == "TypeError: x is not a function"
+    assert kinds(await Looked(pipeline)())["retry-loop"] == found
+    recall.close()
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.lists(rails(8), min_size=1, max_size=3), st.integers(0, 7))
+async def test_what_is_kept_is_what_would_be_found(
+    tmp_path_factory: pytest.TempPathFactory, sessions: list[list[Any]], cut: int
+) -> None:
+    """However sessions grew between questions, the answer is that of an index that was never asked before; and no
+    finding costs more than all that was spent."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    try:
+        told = [[placed(e, f"{n}-", session_id=f"s{n}") for e in entries] for n, entries in enumerate(sessions)]
+        looked = Looked(pipeline)
+        for entries in told:
+            await pipeline.commit(Batch(entries=[*entries[:cut]]))
+        await looked()
+        for entries in told:
+            await pipeline.commit(Batch(entries=[*entries[cut:]]))
+        after = await looked()
+        await pipeline.index.transact(lambda db: db.execute("DELETE FROM findings"))
+        assert after == await looked()
+        whole = (await ask_summary(pipeline.index))["totals"]
+        assert after["totals"] == whole
+        for finding in after["findings"]:
+            assert finding["tokens"] <= sum(whole["usage"].values())
+            assert (finding["costUsd"] or 0) <= (whole["costUsd"] or 0) * (1 + 1e-9)
+    finally:
+        await opener.close()
