@@ -333,7 +333,7 @@ KEYS = (
     ),
     Key(
         "content.inline_bytes",
-        1024,
+        512,
         _whole(0, 1 << 20),
         "Text of this many bytes or more is stored apart, once however many sessions share it.",
     ),

@@ -116,6 +116,7 @@ class Pipeline:
         self.beats = 0  # goes up with everything that was done: how others see that it gets on
         self.rebuilding: tuple[int, int] | None = None  # how far a rebuild has come, of how much
         self.listeners: list[Callable[[Change], None]] = []  # each is told what was just made visible
+        self.paces: list[Callable[[], Awaitable[None]]] = []  # each returns when what landed has been followed
         self._applier = Applier(index)
         self._projects = ProjectKeys()
         self._one_at_a_time = anyio.Lock()
@@ -131,6 +132,11 @@ class Pipeline:
         """
         async with self._writing():
             return await self._healed(partial(self._commit, batch))
+
+    async def followed(self) -> None:
+        """Returns when those who follow have little left to do: who brings a backlog need not be far ahead of them."""
+        for pace in self.paces:
+            await pace()
 
     async def prune_content(self, older_than_ms: int) -> Pruned:
         """Deletes the content of sessions whose newest record is older than that."""

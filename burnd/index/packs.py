@@ -25,7 +25,7 @@ def pack(rows: Iterable[Row]) -> bytes:
     latest = {(kind, key): value for kind, key, value in rows}
     if not latest:
         return b""
-    return zstandard.ZstdCompressor(level=1).compress(_encode([(*key, value) for key, value in latest.items()]))
+    return zstandard.ZstdCompressor(level=3).compress(_encode([(*key, value) for key, value in latest.items()]))
 
 
 def unpack(data: bytes) -> Rows:

@@ -13,7 +13,8 @@ from burnd.records.content import BlobRef, Content
 from burnd.records.times import to_ms
 from burnd.search.hearing import Heard, heard
 
-INLINE_BYTES = 1024
+INLINE_BYTES = 512  # below this a blob of its own would take more room than the text
+_INLINE_TITLE_BYTES = 1024
 
 
 class Shelved(NamedTuple):
@@ -75,7 +76,7 @@ def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
     if record.role == "system" and record.kind == "text":
         return True
     # A title is looked at in every list, so it stays at hand however little may be inline.
-    return len(data) >= (INLINE_BYTES if record.kind in ("title", "summary") else inline_bytes)
+    return len(data) >= (_INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes)
 
 
 def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes: int) -> msgspec.Raw:

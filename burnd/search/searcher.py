@@ -24,7 +24,7 @@ from burnd.pipeline import Batch, Pipeline
 from burnd.recall import Recall
 from burnd.records import Prune, Session
 from burnd.records.times import to_ms
-from burnd.search import progress
+from burnd.search import progress, warm
 from burnd.search.progress import CURRENT, STATES, Current
 from burnd.search.warm import Warm
 
@@ -41,6 +41,7 @@ SOON_S: Final = 0.3  # how long a message waits for others to be committed with 
 SHARE: Final = 10  # while a backlog is taken in, committing takes one part of so many of the time
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
+PATIENCE_S: Final = 5.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 
@@ -64,6 +65,7 @@ class Searcher:
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
         self._calm = anyio.Event()
+        self._took = anyio.Event()
         self._opened = anyio.Event()
         self._touched: dict[str, None] = {}
         self._warm = Warm()
@@ -98,6 +100,13 @@ class Searcher:
                 with anyio.CancelScope(shield=True):
                     await self._let_go()
             await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
+
+    async def kept_up(self) -> None:
+        """Waits a little while there is more to take in than should be held in memory."""
+        with anyio.move_on_after(PATIENCE_S):
+            while self._warm.size > warm.MUCH:
+                self._took = anyio.Event()
+                await self._took.wait()
 
     def landed(self, change: Change) -> None:
         """Called by the pipeline after every batch: which sessions to look at, and their text while it is at hand."""
@@ -199,8 +208,9 @@ class Searcher:
         plans, finished = await self._ask(
             lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls)
         )
-        warm = self._warm if shelf is self._serving else None
-        await self._in_thread(lambda: shelf.take_all(plans, self.recall, warm))
+        words = self._warm if shelf is self._serving else None
+        await self._in_thread(lambda: shelf.take_all(plans, self.recall, words))
+        self._took.set()
         del session_ids[:finished]
         if shelf is self._serving and shelf.moved and self._waiting_since is None:
             self._waiting_since = self._clock()

@@ -8,7 +8,8 @@ from typing import Final
 from burnd.ledger.content import Placed
 from burnd.search.hearing import Heard
 
-MOST: Final = 24 << 20  # characters
+MUCH: Final = 8 << 20  # characters: who brings more waits a little
+MOST: Final = 24 << 20
 
 
 class Warm:

@@ -91,6 +91,7 @@ class Service:
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
         self._searcher = Searcher(pipeline)
         pipeline.listeners += [self.feed.landed, self._searcher.landed]
+        pipeline.paces.append(self._searcher.kept_up)
         spool.on_roots = self.add_roots
 
     def opening(self, done: int, total: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import pickle
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from burnd.sources.transcripts import Piece, Transcripts
 _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _NOTE = "reading-apart"
+_OBJECTS_BEFORE_COLLECTING = 50_000  # what is read has no cycles
 _PATIENCE_S = 2.0
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
@@ -166,6 +168,8 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes:
 
 def main() -> None:
     """Answers until the input ends."""
+    gc.freeze()
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
     transcripts: Transcripts = transcripts_type(index_path, inline_bytes, note=_NOTE)

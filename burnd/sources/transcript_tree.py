@@ -229,6 +229,8 @@ class TranscriptTree:
                 if pieces and self._clock() >= self._settle_at:
                     await self._settle_quiet()
                 if pieces:
+                    if not self._queue.has_live:
+                        await self.pipeline.followed()
                     committed = anyio.Event()
                     tasks.start_soon(self._commit_then, pieces, committed.set)
                 elif not len(self._queue):

@@ -68,8 +68,8 @@ def test_json_that_looks_like_a_reference_is_not_one(store: ContentStore) -> Non
 
 
 def test_the_threshold_is_exact(store: ContentStore) -> None:
-    """1,023 bytes stay inline, 1,024 go to a blob; bytes count, not characters."""
-    store.append_content([text("a", "x" * 1023), text("b", "x" * 1024), text("c", "é" * 512)], NOW)
+    """511 bytes stay inline, 512 go to a blob; bytes count, not characters."""
+    store.append_content([text("a", "x" * 511), text("b", "x" * 512), text("c", "é" * 256)], NOW)
     stored = [placed.record.text for placed in store.stored("s1")]
     assert [isinstance(t, BlobRef) for t in stored] == [False, True, True]
 
