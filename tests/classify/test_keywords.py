@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given
@@ -51,29 +52,32 @@ WORDS = {
 EACH_WORD = [(name, word) for name, words in WORDS.items() for word in words]
 
 
-@pytest.mark.parametrize(("name", "word"), EACH_WORD)
-def test_each_word_matches_its_class_alone(name: str, word: str) -> None:
-    assert prompt_words(word) == (name,)
-    assert prompt_words(f"so ({word}), please") == (name,)
+def read_as(texts: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    return {text: prompt_words(text) for text in texts}
 
 
-@pytest.mark.parametrize(("name", "word"), EACH_WORD)
-def test_case_does_not_matter(name: str, word: str) -> None:
-    assert prompt_words(word.upper()) == (name,)
-    assert prompt_words(word.title()) == (name,)
+@pytest.mark.parametrize("form", ["{}", "so ({}), please"])
+def test_each_word_matches_its_class_alone(form: str) -> None:
+    assert read_as(form.format(word) for _, word in EACH_WORD) == {
+        form.format(word): (name,) for name, word in EACH_WORD
+    }
 
 
-@pytest.mark.parametrize(("name", "word"), [each for each in EACH_WORD if " " in each[1]])
+@pytest.mark.parametrize("spelled", [str.upper, str.title])
+def test_case_does_not_matter(spelled: Callable[[str], str]) -> None:
+    assert read_as(spelled(word) for _, word in EACH_WORD) == {spelled(word): (name,) for name, word in EACH_WORD}
+
+
 @pytest.mark.parametrize("gap", ["  ", "\t", "\n", "\r\n    ", "\u00a0"])
-def test_a_phrase_may_be_spread_over_any_white_space(name: str, word: str, gap: str) -> None:
-    assert name in prompt_words(word.replace(" ", gap))
+def test_a_phrase_may_be_spread_over_any_white_space(gap: str) -> None:
+    spread = {word.replace(" ", gap): name for name, word in EACH_WORD if " " in word}
+    assert [text for text, name in spread.items() if name not in prompt_words(text)] == []
 
 
-@pytest.mark.parametrize("word", [word for _, word in EACH_WORD if not word.endswith(" review")])
-def test_a_word_within_a_longer_word_does_not_match(word: str) -> None:
-    assert prompt_words(f"x{word}") == ()
-    assert prompt_words(f"{word}x") == ()
-    assert prompt_words(f"_{word}_") == ()
+@pytest.mark.parametrize("form", ["x{}", "{}x", "_{}_"])
+def test_a_word_within_a_longer_word_does_not_match(form: str) -> None:
+    longer = [form.format(word) for _, word in EACH_WORD if not word.endswith(" review")]
+    assert read_as(longer) == dict.fromkeys(longer, ())
 
 
 @pytest.mark.parametrize(
@@ -103,9 +107,9 @@ def test_only_the_head_of_a_huge_prompt_is_looked_at() -> None:
 @pytest.mark.parametrize("unit", ["clean" + " " * 997, "fix \n", "creat", "a ", "\t", "stack stack "])
 def test_a_hostile_prompt_takes_no_time(unit: str) -> None:
     text = unit * (1_000_000 // len(unit))
-    start = time.perf_counter()
+    start = time.process_time()
     prompt_words(text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @given(st.text())
