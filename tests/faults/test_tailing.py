@@ -1,0 +1,271 @@
+"""Part A: session files that are cut, replaced, damaged and hostile, under a running daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.readers.transcript import Transcript, text
+from tests.server.wire import noise, running
+
+
+def test_an_unfinished_line_is_not_read(watched: Watched) -> None:
+    """F01: nothing after the last newline counts; the line counts once it is whole."""
+    first, second = answers("f01", 0, 2)
+    watched.append("f01", first + b"\n" + second[:100])
+    assert watched.recorded("f01") == sum_of(0)
+    watched.append("f01", second[100:] + b"\n")
+    assert watched.recorded("f01") == sum_of(0, 1)
+    tally.faults()
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_character_cut_in_two_is_whole(watched: Watched, cut: int) -> None:
+    """F02: an emoji whose bytes come in two appends reads as it was written."""
+    session = f"f02-{cut}"
+    log = Transcript(session=session, prefix=f"{session}-u")
+    log.says(f"{session}-m", text("ship it \N{ROCKET} now"))
+    line = json.dumps(json.loads(log.lines[0]), ensure_ascii=False).encode() + b"\n"
+    at = line.index("\N{ROCKET}".encode()) + cut
+    watched.append(session, line[:at])
+    watched.flush()
+    watched.append(session, line[at:])
+    watched.flush()
+    assert watched.texts(session) == ["ship it \N{ROCKET} now"]
+
+
+def test_a_log_that_is_cut_is_read_again(watched: Watched) -> None:
+    """F03: ten lines, cut to three, two new ones: twelve answers, each once."""
+    lines = answers("f03", 0, 10)
+    path = watched.append("f03", whole(lines))
+    assert watched.recorded("f03") == sum_of(*range(10))
+    with path.open("r+b") as file:
+        file.truncate(len(whole(lines[:3])))
+    watched.append("f03", whole(answers("f03", 10, 2)))
+    assert watched.recorded("f03") == sum_of(*range(12))
+    assert "source.rewound" in watched.daemon.log.read_text()
+    tally.faults()
+
+
+def test_a_log_rewritten_between_two_looks_is_read_again(watched: Watched) -> None:
+    """F04: longer, with other content, while nobody looked: the bytes before the cursor tell."""
+    path = watched.append("f04", whole(answers("f04", 0, 3)))
+    assert watched.recorded("f04") == sum_of(0, 1, 2)
+    watched.daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        with path.open("r+b") as file:
+            file.truncate(0)
+            file.write(whole(answers("f04", 3, 9, words="quite another, and longer, answer")))
+    finally:
+        watched.daemon.process.send_signal(signal.SIGCONT)
+    assert watched.recorded("f04") == sum_of(*range(12))
+    tally.faults()
+
+
+def test_an_edit_in_place_changes_nothing_that_was_seen(watched: Watched) -> None:
+    """F05: within the bytes before the cursor the log is read again; far before it, what was seen stays."""
+    lines = answers("f05", 0, 8)
+    path = watched.append("f05", whole(lines))
+    assert watched.recorded("f05") == sum_of(*range(8))
+    data = bytearray(whole(lines))
+    for at in (data.rindex(b"answer"), data.index(b"answer")):
+        data[at : at + 6] = b"ANSWER"
+        with path.open("r+b") as file:
+            file.write(data)
+        assert watched.recorded("f05") == sum_of(*range(8))
+    tally.faults(2)
+
+
+def test_another_file_in_its_place_is_read_from_the_start(watched: Watched) -> None:
+    """F06: what both held is recorded, once."""
+    path = watched.append("f06", whole(answers("f06", 0, 3)))
+    assert watched.recorded("f06") == sum_of(0, 1, 2)
+    new = path.with_suffix(".tmp")
+    new.write_bytes(whole(answers("f06", 1, 6)))
+    os.replace(new, path)
+    assert watched.recorded("f06") == sum_of(*range(7))
+    tally.faults()
+
+
+def test_a_new_file_with_an_old_number_is_a_new_file(home: Home) -> None:
+    """F07: a log deleted and another made with its inode while the daemon was down is read from its start."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        old = watched.append("f07a", whole(answers("f07a", 0, 4)))
+        assert watched.recorded("f07a") == sum_of(0, 1, 2, 3)
+        daemon.terminate()
+    number = old.stat().st_ino
+    old.unlink()
+    new = watched.append("f07b", whole(answers("f07b", 0, 6)))
+    same = new.stat().st_ino == number
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        assert watched.recorded("f07b") == sum_of(*range(6)), f"same inode: {same}"
+        assert watched.outputs("f07a") == sum_of(0, 1, 2, 3)
+    tally.faults()
+
+
+def test_deleted_logs_take_nothing_with_them(watched: Watched) -> None:
+    """F08: what was readable is kept, and nothing alarming is said."""
+    path = watched.append("f08", whole(answers("f08", 0, 5)))
+    assert watched.recorded("f08") == sum_of(*range(5))
+    path.unlink()
+    watched.append("f08b", whole(answers("f08b", 0, 1))).unlink()
+    assert watched.recorded("f08") == sum_of(*range(5))
+    assert watched.call("status")["degraded"] == []
+    tally.faults()
+
+
+def test_the_last_line_of_a_dead_process_is_read_when_its_log_goes_on(watched: Watched) -> None:
+    """F10: a tail without a newline waits; the next writer's newline makes it a line."""
+    first, second = answers("f10", 0, 2)
+    watched.append("f10", first)
+    assert watched.recorded("f10") == 0
+    watched.append("f10", b"\n" + second + b"\n")
+    assert watched.recorded("f10") == sum_of(0, 1)
+
+
+def test_odd_bytes_hurt_only_their_own_line(watched: Watched) -> None:
+    """F11: a BOM, CRLF, NULs, invalid UTF-8 and U+2028: neighbours are read, and no line is split."""
+    lines = answers("f11", 0, 6, words="one\u2028two")
+    odd = (b"\xff\xfe garbage", b"\x00" * 100, b'{"type":"user","message":"\xc3\x28"}', b"")
+    data = b"\xef\xbb\xbf" + lines[0] + b"\r\n"
+    for line, bad in zip(lines[1:5], odd, strict=True):
+        data += bad + b"\n" + line + b"\n"
+    watched.append("f11", data + lines[5].replace(b"one", b"\xc3\x28") + b"\n")
+    assert watched.recorded("f11") == sum_of(*range(6))
+    assert any("one\u2028two 1" in words for words in watched.texts("f11"))
+    tally.bad_inputs(len(odd) + 2)
+
+
+def test_hostile_json_hurts_only_its_own_line(watched: Watched) -> None:
+    """F12: depth, huge numbers, what is no number, lone surrogates, doubled keys; a value is never wrong silently."""
+    lines = answers("f12", 0, 9)
+    usage = '{"type":"assistant","sessionId":"f12","message":{"id":"f12-x%d","usage":{"output_tokens":%s}}}'
+    hostile = [
+        b"[" * 1_000_000,
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        (usage % (0, "9" * 5000)).encode(),
+        (usage % (1, "NaN")).encode(),
+        (usage % (2, "1e999")).encode(),
+        (usage % (3, "-5")).encode(),
+        b'{"type":"user","sessionId":"f12","uuid":"x","message":{"role":"user","content":"\\ud800"}}',
+        b'{"type":"user","type":"assistant","sessionId":"f12","sessionId":"f12"}',
+    ]
+    data = b""
+    for line, bad in zip(lines, [*hostile, b"null"], strict=True):
+        data += bad + b"\n" + line + b"\n"
+    watched.append("f12", data)
+    assert watched.recorded("f12") == sum_of(*range(9))
+    tally.bad_inputs(len(hostile) + 1)
+
+
+def test_what_is_unknown_is_counted(watched: Watched) -> None:
+    """F13: a type and fields of a later release: counted by type, shown in status, and nothing else is hurt."""
+    line = json.loads(answers("f13", 0, 1)[0])
+    line = {"later": [1, {"x": None}], **dict(reversed(line.items())), "zz": "new"}
+    watched.append("f13", whole([b'{"type":"hologram","sessionId":"f13"}', json.dumps(line).encode()]))
+    assert watched.recorded("f13") == sum_of(0)
+    assert watched.counts()["unrecognised type=hologram"] == 1
+    tally.bad_inputs()
+
+
+def test_the_same_message_in_many_files_counts_once(watched: Watched) -> None:
+    """F14: streamed again, copied by a resume, shuffled: each answer is one turn in all."""
+    before = watched.call("summary")["totals"]
+    lines = answers("f14", 0, 4)
+    watched.append("f14", whole([lines[0], lines[0], *lines, lines[3]]))
+    copies = [line.replace(b'"sessionId": "f14"', b'"sessionId": "f14b"') for line in reversed(lines)]
+    watched.append("f14b", whole(copies))
+    watched.flush()
+    after = watched.call("summary")["totals"]
+    assert after["turns"] - before["turns"] == 4
+    assert after["usage"]["output"] - before["usage"]["output"] == sum_of(0, 1, 2, 3)
+    tally.faults()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../escape", "/etc/escape", "x" * 10_000, "con", "a\u0000b", "..", ".", "a/b/c", "sp ace\n"]
+)
+def test_a_session_id_names_no_path(watched: Watched, name: str) -> None:
+    """F15: whatever it says, content stays in its folder, under a short name."""
+    number = abs(hash(name)) % 10**8
+    line = json.loads(answers(f"f15-{number}", 0, 1)[0]) | {"sessionId": name}
+    watched.append(f"f15-{number}", whole([json.dumps(line).encode()]))
+    watched.flush()
+    content = watched.home.root / "content"
+    entries = list(content.rglob("*"))
+    assert entries
+    assert all(len(entry.name.encode()) <= 120 and entry.resolve().is_relative_to(content) for entry in entries)
+    assert not (watched.home.root.parent / "escape.jsonl").exists()
+    tally.bad_inputs()
+
+
+def test_what_is_no_plain_file_is_not_opened(watched: Watched, tmp_path: Path) -> None:
+    """F16: links, pipes, sockets, devices, loops: neither read nor waited for; what stands beside them is."""
+    secret = tmp_path / "secret.jsonl"
+    secret.write_bytes(whole(answers("f16-secret", 0, 1)))
+    folder = watched.path("f16").parent
+    (folder / "link.jsonl").symlink_to(secret)
+    (folder / "loop").symlink_to(folder)
+    os.mkfifo(folder / "pipe.jsonl")
+    (folder / "folder.jsonl").mkdir()
+    here = Path.cwd()
+    with socket.socket(socket.AF_UNIX) as listening:
+        os.chdir(folder)
+        try:
+            listening.bind("socket.jsonl")
+        finally:
+            os.chdir(here)
+        began = time.monotonic()
+        watched.append("f16", whole(answers("f16", 0, 2)))
+        assert watched.recorded("f16") == sum_of(0, 1)
+        assert time.monotonic() - began < 2 * noise() + 2
+    assert watched.outputs("f16-secret") == 0
+    tally.bad_inputs(5)
+
+
+def test_a_busy_log_starves_nobody(watched: Watched) -> None:
+    """F19: beside one that never ends, every quiet line is seen within two seconds."""
+    over = threading.Event()
+
+    def endless() -> None:
+        line = json.dumps({"type": "progress", "sessionId": "f19-hot", "data": "x" * 4000}).encode() + b"\n"
+        while not over.is_set():
+            watched.append("f19-hot", line * 500)
+            time.sleep(0.02)
+
+    writer = threading.Thread(target=endless)
+    writer.start()
+    try:
+        for n in range(10):
+            watched.append(f"f19-{n}", whole(answers(f"f19-{n}", 0, 1)))
+            watched.until_recorded(f"f19-{n}", sum_of(0), 2 * noise() + 2)
+    finally:
+        over.set()
+        writer.join()
+        watched.path("f19-hot").unlink()
+    tally.load(10)
+
+
+@pytest.mark.parametrize("moment", [0, 4_102_444_800])
+def test_file_times_decide_nothing(watched: Watched, moment: int) -> None:
+    """F20: a log that says it is from 1970, or 2100, is read like any other."""
+    session = f"f20-{moment}"
+    path = watched.append(session, whole(answers(session, 0, 2)))
+    os.utime(path, (moment, moment))
+    assert watched.recorded(session) == sum_of(0, 1)
+    watched.append(session, whole(answers(session, 2, 2)))
+    os.utime(path, (moment, moment))
+    assert watched.recorded(session) == sum_of(0, 1, 2, 3)
+    tally.faults()

@@ -1,0 +1,120 @@
+"""Part B: events that are lost, limits that are reached, folders that come and go, under a running daemon."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.server.wire import Daemon, environment, running, until
+
+
+@pytest.mark.slow
+def test_lost_events_lose_nothing(home: Home) -> None:
+    """F21: 20,000 files made while the daemon stood still, more than the kernel's queue holds: all are recorded."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        watched.append("f21", whole(answers("f21", 0, 1)))
+        assert watched.recorded("f21") == sum_of(0)
+        daemon.process.send_signal(signal.SIGSTOP)
+        for n in range(20_000):
+            watched.append(f"f21-{n}", whole(answers(f"f21-{n}", 0, 1)))
+        daemon.process.send_signal(signal.SIGCONT)
+        until(lambda: watched.call("summary")["totals"]["turns"] == 20_001, 300)
+        assert "source.scanned" in daemon.log.read_text() or watched.call("status")["degraded"] == []
+    tally.load(20_000)
+    tally.faults()
+
+
+@pytest.mark.parametrize(("limit", "value"), [("max_inotify_watches", 5), ("max_inotify_instances", 0)])
+def test_without_watches_it_polls_and_says_so(home: Home, limit: str, value: int) -> None:
+    """F22, F27: the kernel's limits are no reason to miss a line; status names the limit."""
+    _needs_namespaces()
+    folders = [home.root.parent / ".claude" / "projects" / f"-p{n}" for n in range(20)]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    shell = f'echo {value} > /proc/sys/user/{limit} && exec "$@"'
+    limited = ["unshare", "-Ur", "sh", "-c", shell, "sh", sys.executable, "-m", "burnd", "run"]
+    log = (home.root.parent / "daemon.log").open("wb")
+    process = subprocess.Popen(limited, env=environment(home), stderr=log, cwd=Path(__file__).parents[2])
+    try:
+        watched = Watched(home, _Started(home, process))
+        until(lambda: (home.root / "burnd.sock").exists() and _ready(watched), 60)
+        for n, folder in enumerate(folders):
+            (folder / f"f22-{n}.jsonl").write_bytes(whole(answers(f"f22-{n}", 0, 1)))
+        until(lambda: watched.call("summary")["totals"]["turns"] == len(folders), 60)
+        (source,) = [s for s in watched.call("status")["sources"] if s["name"] == "claude-code"]
+        assert source["detail"].startswith("polling: inotify"), source
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+    tally.faults()
+
+
+def test_a_root_that_comes_and_goes(watched: Watched) -> None:
+    """F24: the projects' folder is removed and made again three times; what is written later all arrives."""
+    for n in range(3):
+        shutil.rmtree(watched.root, ignore_errors=True)
+        time.sleep(0.05)
+        watched.append(f"f24-{n}", whole(answers(f"f24-{n}", 0, 2)))
+        watched.until_recorded(f"f24-{n}", sum_of(0, 1), 120)
+    tally.faults(3)
+
+
+def test_new_folders_are_looked_into(watched: Watched) -> None:
+    """F25: a file may be written before anybody can watch its folder: 300 of them, as fast as possible."""
+    before = watched.call("summary")["totals"]["turns"]
+    for n in range(300):
+        folder = watched.root / f"-new-{n}"
+        folder.mkdir(parents=True)
+        (folder / f"f25-{n}.jsonl").write_bytes(whole(answers(f"f25-{n}", 0, 1)))
+    until(lambda: watched.call("summary")["totals"]["turns"] == before + 300, 120)
+    tally.load(300)
+
+
+def test_its_own_reading_wakes_nobody(watched: Watched) -> None:
+    """F26: with hundreds of files and nothing to do, it does next to nothing."""
+    watched.flush()
+    time.sleep(1.5)  # what the flush settled is committed to search meanwhile
+    before, began = _cpu_s(watched.daemon), time.monotonic()
+    time.sleep(4)
+    share = (_cpu_s(watched.daemon) - before) / (time.monotonic() - began)
+    assert share < 0.03, share
+
+
+class _Started(Daemon):
+    """A daemon that somebody else started."""
+
+    def __init__(self, home: Home, process: subprocess.Popen[bytes]) -> None:
+        self.home = home
+        self.socket = home.root / "burnd.sock"
+        self.log = home.root.parent / "daemon.log"
+        self.process = process
+
+
+def _ready(watched: Watched) -> bool:
+    try:
+        return bool(watched.call("status")["daemon"]["state"] == "ready")
+    except OSError:
+        return False
+
+
+def _cpu_s(daemon: Daemon) -> float:
+    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _needs_namespaces() -> None:
+    probe = ["unshare", "-Ur", "sh", "-c", "echo 5 > /proc/sys/user/max_inotify_watches"]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("needs user namespaces in which the kernel's limits can be lowered")

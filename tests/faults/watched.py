@@ -1,0 +1,88 @@
+"""A running daemon and the logs it watches, as a harness writes them and a person asks about them.
+
+The n-th answer of a session has 2**n output tokens: a sum says which were recorded, and whether one was twice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from burnd.paths import Home
+from tests.readers.transcript import Transcript, text
+from tests.server.logs import projects
+from tests.server.wire import Daemon, until
+
+
+def answers(session: str, first: int, count: int, words: str = "answer") -> list[bytes]:
+    """Lines of a session from its `first` answer on."""
+    log = Transcript(session=session, prefix=f"{session}-{first}-u")
+    for n in range(first, first + count):
+        moment = f"2026-11-16T10:{n % 60:02d}:00.000Z"
+        log.says(f"{session}-m{n}", text(f"{words} {n} of {session}"), output=1 << n, ts=moment)
+    return log.lines
+
+
+def whole(lines: list[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def sum_of(*numbers: int) -> int:
+    return sum(1 << n for n in numbers)
+
+
+class Watched:
+    """What the tests of one file share; every test has sessions of its own."""
+
+    def __init__(self, home: Home, daemon: Daemon) -> None:
+        self.home = home
+        self.daemon = daemon
+
+    @property
+    def root(self) -> Path:
+        return projects(self.home)
+
+    def path(self, session: str) -> Path:
+        path = self.root / "-home-dev-app" / f"{session}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def append(self, session: str, data: bytes) -> Path:
+        path = self.path(session)
+        with path.open("ab") as file:
+            file.write(data)
+        return path
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        with self.daemon.wire(120) as wire:
+            return wire.call(method, **params)
+
+    def flush(self) -> None:
+        self.call("flush")
+
+    def outputs(self, session: str) -> int:
+        """What is recorded of a session, without asking for more to be read."""
+        try:
+            totals = self.call("summary", session=session)["totals"]
+        except AssertionError:  # the daemon has not heard of it yet
+            return 0
+        found: int = totals["usage"]["output"]
+        return found
+
+    def recorded(self, session: str) -> int:
+        self.flush()
+        return self.outputs(session)
+
+    def until_recorded(self, session: str, outputs: int, seconds: float = 60.0) -> None:
+        """By itself, without a flush."""
+        until(lambda: self.outputs(session) == outputs, seconds, lambda: f"{self.outputs(session)} is not {outputs}")
+
+    def texts(self, session: str) -> list[str]:
+        """What is kept of what was said."""
+        records = self.call("content.read", session=session, limit=200)["records"]
+        return [record["text"] for record in records if record.get("text") is not None]
+
+    def counts(self) -> dict[str, int]:
+        (source,) = [s for s in self.call("status")["sources"] if s["name"] == "claude-code"]
+        found: dict[str, int] = source["counts"]
+        return found
