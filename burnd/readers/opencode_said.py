@@ -80,6 +80,12 @@ class Said(msgspec.Struct, frozen=True, gc=False):
         """Whether opencode is done with it, so that only a late addition may still come."""
         return self.has_parts if self.answered is None else self.answered.completed is not None
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is an answer of which more may come, however late: its end, or what one of its calls brings."""
+        answer = self.answered
+        return answer is not None and (answer.completed is None or any(call.is_error is None for call in answer.calls))
+
 
 def said_of(row: MessageRow, opened: Opened, calls: Mapping[int, Call]) -> Said:
     data, parts = opened.data, opened.parts

@@ -18,14 +18,13 @@ from burnd.pipeline import Pipeline
 from burnd.projects import ProjectKeys
 from burnd.readers.opencode_session import SOURCE
 from burnd.sources.base import Progress, Source, State, Status
-from burnd.sources.opencode_attended import Attended, Backfill, Pace
+from burnd.sources.opencode_attended import Attended, Backfill, Pace, damage, trouble_of
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_follower import Follower
-from burnd.sources.opencode_piece import Piece
+from burnd.sources.opencode_following import Piece
 from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schema import Unsupported
-from burnd.sources.opencode_trouble import damage, trouble_of
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcripts import path_key
@@ -142,7 +141,7 @@ class OpenCode:
         )
         if worst is not None:
             path, trouble = worst
-            return trouble.state, f"{path}: {trouble.detail}", trouble.remedy
+            return trouble.state, f"{trouble.detail}: {path}", trouble.remedy
         return "polling", "polling " + ", ".join(one.follower.db.path for one in self._attended.values()), ""
 
     def _progress(self) -> Progress | None:

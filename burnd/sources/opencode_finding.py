@@ -70,11 +70,10 @@ class Finder:
     def scan(self, db: sqlite3.Connection, schema: Schema, shown_in: Iterable[str]) -> None:
         """Compares every session's row with what was seen; those `shown_in` hold turns that are still open.
 
-        Releases that keep no event log let a message change without a trace in its session's row: with these every
-        session is looked at deeply once, and those that are followed each time.
+        Where a session has no event log, as before 1.16 or after an import, a message may change without a trace in
+        its session's row: such a session is looked at deeply once, and as long as it is followed each time.
         """
         sequences = queries.sequences(db, schema)
-        doubtful = not schema.has_sequences and not self._verified
         there: set[str] = set()
         for found in queries.all_sessions(db, schema):
             session_id, known = found.row.id, self.seen.get(found.row.id)
@@ -82,6 +81,7 @@ class Finder:
                 continue
             there.add(session_id)
             seq = sequences.get(session_id, -1)
+            doubtful = seq < 0 and not self._verified
             if known is None or known.pending or doubtful or (known.row, known.seq) != (found.digest, seq):
                 self.mark(session_id, deep=True)
         for session_id in {*self.seen, *shown_in} - there:
@@ -92,14 +92,14 @@ class Finder:
     def _watch_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
         """An answer that was taken for dead may be finished after all."""
         watched = {
-            message_id: (session_id, updated)
+            message_id: (updated, digest, session_id)
             for session_id, seen in self.seen.items()
-            for message_id, updated in seen.unfinished
+            for message_id, updated, digest in seen.unfinished
         }
-        newest = dict(sorted(watched.items(), key=lambda item: item[1][1])[-_MOST_WATCHED:])
-        now = queries.updates_of(db, schema, list(newest))
-        for message_id, (session_id, updated) in newest.items():
-            if now.get(message_id) != updated:
+        newest = dict(sorted(watched.items(), key=lambda item: item[1])[-_MOST_WATCHED:])
+        now = queries.stamps_of(db, schema, list(newest))
+        for message_id, (_, digest, session_id) in newest.items():
+            if message_id not in now or now[message_id].digest != digest:
                 self.mark(session_id, deep=True)
 
     def remember(self, seen: dict[str, Seen | None], marker: Marker | None) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -19,8 +19,7 @@ from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
 from burnd.sources.opencode_db import Database, Disturbed, Version
 from burnd.sources.opencode_finding import Finder
-from burnd.sources.opencode_following import Following
-from burnd.sources.opencode_piece import Looked, Piece
+from burnd.sources.opencode_following import Following, Piece
 from burnd.sources.opencode_reading import Keys, Raw, Reader
 from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
 from burnd.sources.opencode_wanted import Wanted
@@ -34,6 +33,13 @@ _TOO_LARGE = "SQLITE_TOOBIG"
 
 T = TypeVar("T")
 log = structlog.get_logger()
+
+
+class Looked(NamedTuple):
+    """Whether anything is sure to have been written since the last look, and why rows are read again, if they are."""
+
+    changed: bool
+    rewound: str = ""
 
 
 class Follower:
@@ -92,8 +98,8 @@ class Follower:
                 return Looked(False)
             schema = self._probe(db)
             rewound = self._past_damage(lambda: self._finder.find_new(db, self.db.identity)) or ""
-            deep = scan and not schema.has_sequences
             for session_id, following in self._following.items():
+                deep = scan and not following.has_sequence
                 if deep or following.pending:
                     self._finder.mark(session_id, deep=deep)
             if scan or rewound:
@@ -255,15 +261,13 @@ class Follower:
 
     def _tell(self, following: Following, piece: Piece, now: float, *, flush: bool = False) -> None:
         name = following.place.session.id
-        news = following.news(now, flush=flush)
-        piece.steps += [*news.steps, *following.orphans(self.shown)]
-        piece.content += news.content
-        piece.sessions += news.sessions
-        piece.agents += news.agents
-        if news.due is None:
+        news, due = following.news(now, flush=flush)
+        piece.add(news)
+        piece.steps += following.orphans(self.shown)
+        if due is None:
             self._due.pop(name, None)
         else:
-            self._due[name] = news.due
+            self._due[name] = due
         pending = bool(following.pending) or following.partly_read or name in self._unreadable
         row, seq = following.read_as
         stamps = 0 if pending else following.stamps_digest
@@ -274,7 +278,7 @@ class Follower:
         following = self._following.get(session_id)
         if following is not None:
             following.take((), {}, now)
-            piece.content += following.news(now).content
+            piece.content += following.news(now)[0].content
         left = [turn for turn in self.shown.values() if turn.session_id == session_id]
         piece.steps += [Told(turn, True, self.key) for turn in left]
         piece.seen[session_id] = None

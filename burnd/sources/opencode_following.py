@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from burnd.index.store import AgentRow
 from burnd.readers.opencode_content import MAIN, title_of
 from burnd.readers.opencode_said import Said
 from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
 from burnd.records import Content, Session, Turn
-from burnd.sources.opencode_cursor import digest_of
+from burnd.sources.opencode_cursor import Marker, Seen, digest_of
 from burnd.sources.opencode_queries import Stamp
 from burnd.steps import Told
 
@@ -33,14 +35,23 @@ class Heard(NamedTuple):
     quiet_since: float
 
 
-class News(NamedTuple):
-    """What is to be recorded of a session now, and when to look again though nothing changes."""
+class Piece(msgspec.Struct):
+    """What is to be recorded together, and how far it brings the reading."""
 
-    steps: list[Told]
-    content: list[Content]
-    sessions: list[Session]
-    agents: list[AgentRow]
-    due: float | None
+    steps: list[Told] = []
+    content: list[Content] = []
+    sessions: list[Session] = []
+    agents: list[AgentRow] = []
+    seen: dict[str, Seen | None] = {}
+    marker: Marker | None = None
+    size: int = 0
+
+    def add(self, other: Piece) -> None:
+        self.steps += other.steps
+        self.content += other.content
+        self.sessions += other.sessions
+        self.agents += other.agents
+        self.seen |= other.seen
 
 
 class Message:
@@ -93,15 +104,20 @@ class Following:
         return message.said if message is not None and message.digest == digest else None
 
     @property
+    def has_sequence(self) -> bool:
+        """Whether its event log tells of every change."""
+        return self.read_as[1] >= 0
+
+    @property
     def pending(self) -> list[str]:
         """The messages that may still change, or were not given away yet because of one before them."""
         return [message.said.id for message in self.messages[self._tell_from :] if not message.settled]
 
     @property
-    def unfinished(self) -> tuple[tuple[str, int], ...]:
-        """The answers that opencode never finished, with when their rows were last written to."""
-        answers = [m for m in self.messages if m.said.answered is not None and not m.said.is_complete]
-        return tuple((message.said.id, message.stamp.updated) for message in answers)
+    def unfinished(self) -> tuple[tuple[str, int, int], ...]:
+        """The answers that opencode never finished, or whose calls it never answered, as they were last read."""
+        left = [message.stamp for message in self.messages if message.said.is_unfinished]
+        return tuple((stamp.id, stamp.updated, stamp.digest) for stamp in left)
 
     @property
     def stamps_digest(self) -> int:
@@ -132,8 +148,8 @@ class Following:
                 messages.append(message)
         self._settle_order(messages, changed)
 
-    def news(self, now: float, *, flush: bool = False) -> News:
-        """What has changed since the last time, with all that is quiet by now settled."""
+    def news(self, now: float, *, flush: bool = False) -> tuple[Piece, float | None]:
+        """What has changed since the last time, with all that is quiet by now settled; and when more settles."""
         self._walk()
         steps: list[Told] = []
         content, self._left = self._left, []
@@ -155,7 +171,8 @@ class Following:
                 message.content = None
         self._tell_from = first_open
         about, title = self._about()
-        return News(steps, title + content, about, self._agents(), min(due, default=None))
+        piece = Piece(steps=steps, content=title + content, sessions=about, agents=self._agents())
+        return piece, min(due, default=None)
 
     def orphans(self, shown: Mapping[str, Turn]) -> list[Told]:
         """Turns shown as open whose rows are gone: what was seen of them stands."""

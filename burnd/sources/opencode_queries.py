@@ -119,13 +119,13 @@ def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
     return frozenset(_text(row[0]) for row in db.execute("SELECT id FROM message WHERE session_id = ?", (session_id,)))
 
 
-def updates_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, int]:
-    """When each of these messages was last written to."""
-    found: dict[str, int] = {}
+def stamps_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, Stamp]:
+    """The stamps of these messages, with a look at their parts."""
+    found: list[Stamp] = []
     for some in _groups(ids, PAGE):
-        sql = f"SELECT id, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
-        found |= {_text(row[0]): _whole(row[1]) for row in db.execute(sql, some)}
-    return found
+        sql = f"SELECT id, time_created, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
+        found += _with_parts(db, schema, _stamped(db.execute(sql, some)))
+    return {stamp.id: stamp for stamp in found}
 
 
 def stamps(db: sqlite3.Connection, schema: Schema, session_id: str, *, with_parts: bool) -> list[Stamp]:
@@ -133,18 +133,24 @@ def stamps(db: sqlite3.Connection, schema: Schema, session_id: str, *, with_part
     sql = (
         f"SELECT id, time_created, {schema.message_updated} FROM message WHERE session_id = ? ORDER BY time_created, id"
     )
-    rows = [(_text(row[0]), _whole(row[1]), _whole(row[2])) for row in db.execute(sql, (session_id,))]
-    if not with_parts:
-        return [Stamp(*row) for row in rows]
+    found = _stamped(db.execute(sql, (session_id,)))
+    return _with_parts(db, schema, found) if with_parts else found
+
+
+def _stamped(rows: Iterable[Sequence[Any]]) -> list[Stamp]:
+    return [Stamp(_text(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
+
+
+def _with_parts(db: sqlite3.Connection, schema: Schema, found: Sequence[Stamp]) -> list[Stamp]:
     parts: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-    for some in _groups([row[0] for row in rows], PAGE):
+    for some in _groups([stamp.id for stamp in found], PAGE):
         sql = (
             f"SELECT message_id, id, {schema.part_updated} FROM part "
             f"WHERE message_id IN ({_marks(some)}) ORDER BY message_id, id"
         )
         for message, part, updated in db.execute(sql, some):
             parts[_text(message)].append((_text(part), _whole(updated)))
-    return [Stamp(*row, stamp_digest(*row, parts[row[0]])) for row in rows]
+    return [one._replace(digest=stamp_digest(*one[:3], parts[one.id])) for one in found]
 
 
 def stamp_of(row: MessageRow) -> Stamp:

@@ -15,7 +15,7 @@ from burnd.records import Turn
 from burnd.records.codec import decode
 from burnd.sources.opencode_cursor import Cursors, loaded, source_key
 from burnd.sources.opencode_follower import Follower
-from burnd.sources.opencode_piece import Piece
+from burnd.sources.opencode_following import Piece
 from burnd.steps import Told
 
 log = structlog.get_logger()

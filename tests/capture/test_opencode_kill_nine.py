@@ -15,6 +15,7 @@ import pytest
 
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.test_kill_nine import wait_until_ready
+from tests.capture.test_opencode_cases import Trace, prepared, traces
 from tests.capture.test_opencode_live_equals_batch import told
 from tests.readers.opencode_data import SCHEMAS, Statement, Writer
 
@@ -39,12 +40,17 @@ def grow(writer: Writer, statements: Sequence[Statement], rng: random.Random) ->
         time.sleep(rng.choice([0, 0.005, 0.02]))
 
 
-async def run_and_kill(tmp_path: Path, schema: str, rounds: int) -> None:
+async def tell_and_kill(tmp_path: Path, schema: str, rounds: int) -> None:
     statements = told(tmp_path / "whole", schema, born=time.time_ns() // 1_000_000)
+    writer = Writer(tmp_path / "data" / "opencode" / "opencode.db", schema)
+    await run_and_kill(tmp_path, writer, statements, rounds)
+
+
+async def run_and_kill(tmp_path: Path, writer: Writer, statements: Sequence[Statement], rounds: int) -> None:
+    """What the statements come to stands in `whole`; the daemon reads along while they are done again in `data`."""
     expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
     rng = random.Random(rounds)
     home, data = tmp_path / "home", tmp_path / "data"
-    writer = Writer(data / "opencode" / "opencode.db", schema)
     cuts = sorted(rng.sample(range(len(statements)), rounds - 1))
     caught_busy = 0
     for begin, end in zip([0, *cuts], [*cuts, len(statements)], strict=True):
@@ -81,11 +87,25 @@ async def finish(home: Path, data: Path) -> dict[str, Any]:
 
 async def test_kill_nine_while_a_database_grows(tmp_path: Path) -> None:
     """I1, I2: between two looks, in the middle of one, before or after a step settled: it makes no difference."""
-    await run_and_kill(tmp_path, "1.18.33", rounds=4)
+    await tell_and_kill(tmp_path, "1.18.33", rounds=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schema", sorted(SCHEMAS))
 async def test_kill_nine_many_times(tmp_path: Path, schema: str) -> None:
     """I1, I2: the same with many more kills, of both an old release's database and a new one's."""
-    await run_and_kill(tmp_path, schema, rounds=20)
+    await tell_and_kill(tmp_path, schema, rounds=20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+async def test_kill_nine_while_a_recording_is_played(tmp_path: Path, path: Path) -> None:
+    """I1, I2: rows as a real program changed them, with the daemon killed twice on the way."""
+    trace = Trace(path)
+    statements = [statement for _, statement in trace.steps]
+    whole = prepared(tmp_path / "whole", trace)
+    for sql, values in statements:
+        whole.db.execute(sql, values)
+    whole.close()
+    writer = prepared(tmp_path / "data" / "opencode", trace)
+    await run_and_kill(tmp_path, writer, statements, rounds=3)

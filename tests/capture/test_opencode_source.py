@@ -138,6 +138,27 @@ async def test_one_that_was_given_up_is_watched_across_restarts(
     assert rig.turns()["a"].quality == "final"
 
 
+@pytest.mark.parametrize("is_complete", [False, True])
+async def test_what_comes_late_is_heard_without_an_event_log(
+    rig: OpenCodeRig, writer: Writer, is_complete: bool
+) -> None:
+    """Settled long ago and seen by a daemon before: a call that is answered after all changes nothing but its part."""
+    writer.session(S)
+    writer.user("u", S)
+    writer.step("a", S, "u", done=is_complete)
+    part = writer.part("a", S, tool("c", "bash", {"command": "make"}, None))
+    await rig.settle()
+    assert rig.turns()["a"].tool_calls[0].is_error is None
+    writer.db.execute("DELETE FROM event_sequence")
+    await rig.settle()
+    await rig.restart()
+    await rig.settle()
+    answered = json.dumps(tool("c", "bash", {"command": "make"}, "failed", metadata={"exit": 2}))
+    writer.db.execute("UPDATE part SET data = ?, time_updated = ? WHERE id = ?", (answered, writer.tick(), part))
+    await rig.settle()
+    assert rig.turns()["a"].tool_calls[0].is_error is True
+
+
 async def test_a_session_that_is_taken_up_again_is_read_once(rig: OpenCodeRig, writer: Writer) -> None:
     """What was quiet when it was last seen is quiet: only what is new in it is read until it has settled."""
     conversation(writer, turns=30)

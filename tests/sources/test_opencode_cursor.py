@@ -56,7 +56,7 @@ def test_without_any_anchor_it_begins_anew() -> None:
 def test_what_is_stored_is_what_was_known() -> None:
     """What another release stored and this one cannot read counts as not seen."""
     marker = Marker(7, (Anchor(6, "msg_6"),), (1, 2))
-    seen = Seen(5, 6, 7, True, (("msg_6", 9),))
+    seen = Seen(5, 6, 7, True, (("msg_6", 9, 7),))
     changes = [marker_change("x", marker), seen_change("x", "ses_1", seen)]
     rows = [(change.key, change.value or b"") for change in changes]
     assert loaded(rows) == Cursors(marker, {"ses_1": seen})
