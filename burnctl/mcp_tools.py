@@ -18,6 +18,7 @@ from burnd import __version__
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
+MOST_CAUSES: Final = 40
 _LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
 OWN_SESSION: Final = ("RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID", "OPENCODE_SESSION_ID")
@@ -98,9 +99,18 @@ def session_cost(session: Session = None) -> str:
     return _answered(ask)
 
 
-def why(session: Session = None) -> str:
-    """What each dollar of a session went to: which results, files and prompts, and how far they rode along."""
-    return _asked("why", _own(session, "session"))
+def why(
+    session: Session = None,
+    turn: Annotated[
+        int | None, Field(description="Only this turn, by its turnIndex: what stood in its context.")
+    ] = None,
+    rail: Annotated[str | None, Field(description="Of a subagent's conversation instead of the main one.")] = None,
+) -> str:
+    """What each dollar of a session went to: which results, files and prompts, and how far they rode along.
+
+    The causes add up to the bill; those that cost least stand together as one.
+    """
+    return _asked("why", _own(session, "session"), turn=turn, rail=rail, limit=MOST_CAUSES)
 
 
 def summary(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
-_LOTS: Final = 3  # a lot is looked up in so many parts: mostly the first is enough
+_LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
 
 
 class Candidate(NamedTuple):
@@ -49,9 +49,10 @@ class Candidates:
     ) -> None:
         self._view, self._lookup = view, lookup
         self._wanted, self._only = wanted, only
-        self._lot, self._each, self._at_once = lot, each, max(lot // _LOTS, 1)
+        self._lot, self._each = lot, each
         self.spotter = Spotter(wanted.shown, wanted.phrases)
         self.check = Check(view, recall, self.spotter, wanted, only)
+        self._at_once = max(lot if self.check.is_needed else lot // _LOTS, 1)
 
     def hits(self) -> Iterator[Hit]:
         """Every hit there is, best first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ LAYOUT: Final = 3  # goes up when fields or words change: an index of another la
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
 HEAP: Final = 40_000_000
+_APART: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 _SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
 WORDS: Final = "words"
 
@@ -65,9 +66,8 @@ class Engine:
         made = tantivy.Document()
         for field, texts in document.texts.items():
             for spelled in texts:
-                for text in self._signed(spelled, SIGNS[field]) if SIGNS[field] else spelled:
-                    if text:
-                        made.add_text(WORDS, text)
+                for text in filter(None, spelled):
+                    made.add_text(WORDS, self._signed(text, SIGNS[field]) if SIGNS[field] else text)
         for role in document.roles:
             made.add_text("role", role)
         for tool in document.tools:
@@ -80,9 +80,10 @@ class Engine:
         with in_our_words():
             self._open_writer().add_document(made)
 
-    def _signed(self, texts: Iterable[str], sign: str) -> Iterator[str]:
-        for text in texts:
-            yield " ".join([sign + word for word in self.analyzer.analyze(text)])
+    def _signed(self, text: str, sign: str) -> str:
+        """Every word of the text behind the sign. Most texts are ASCII, and taken apart much faster so."""
+        words = text.translate(_APART).split() if text.isascii() else self.analyzer.analyze(text)
+        return sign + f" {sign}".join(words) if words else ""
 
     def remove(self, place: Place) -> None:
         with in_our_words():

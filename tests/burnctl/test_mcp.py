@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from burnctl.mcp_tools import MOST_BYTES, OWN_SESSION, bounded
+from burnctl.mcp_tools import MOST_BYTES, MOST_CAUSES, OWN_SESSION, bounded
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment
@@ -91,6 +91,10 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
             assert cost["costUsd"] > 0
             assert [row["key"] for row in cost["byModel"]] == ["claude-sonnet-4-5"]
             assert (await told(client, "summary", by="model"))["totals"]["turns"] == 1
+            spent = await told(client, "why", session="past")
+            assert sum(cause["costUsd"] for cause in spent["causes"]) == pytest.approx(cost["costUsd"])
+            assert (await told(client, "why", session="past", turn=0))["sessionId"] == "past"
+            assert "cells" in await told(client, "compare")
             assert "no session" in await complaint(client, "session_messages", session="nobody")
 
 
@@ -134,7 +138,7 @@ async def test_else_the_newest_session_of_the_folder(home: Home, folder: Path) -
             await told(client, "why")
             sessions.clear()
             assert "which session is yours" in await complaint(client, "why")
-    assert burnd.asked[1] == ("why", {"session": "newest"})
+    assert burnd.asked[1] == ("why", {"session": "newest", "limit": MOST_CAUSES})
 
 
 async def test_answers_are_bounded(home: Home) -> None:
