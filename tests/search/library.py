@@ -41,7 +41,7 @@ class Library:
         await self.calm()
 
     async def calm(self) -> None:
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             await self.searcher.calm()
 
     @property
