@@ -12,6 +12,7 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.pipeline import Batch, open_pipeline
+from burnd.records.times import to_iso
 from burnd.search.searcher import Searcher
 from tests.make import text
 
@@ -27,7 +28,8 @@ async def main() -> None:
         tasks.start_soon(searcher.run)
         for i in range(begin, begin + 100_000):
             words = f"apple n{i}" + " filler" * (i % 50)
-            await pipeline.commit(Batch(content=[text(f"m{i}", words, session_id=f"s{i % 7}")]))
+            said = text(f"m{i}", words, session_id=f"s{i % 7}", ts=to_iso(pipeline.now()))
+            await pipeline.commit(Batch(content=[said]))
             if i % 50 == 49:
                 await pipeline.forget([f"s{i % 7}"])
             print(i, flush=True)
