@@ -52,16 +52,17 @@ def _patience() -> Iterator[Callable[..., dict[str, Any]]]:
 def line(session: str, answer: Mapping[str, Any]) -> str:
     """`session 0f9c1d2e: 12 turns, 345k tokens, $1.23 at API prices`."""
     from burnctl.render.numbers import money, number
+    from burnctl.render.turns import short_id
 
     totals = answer["totals"]
     turns = totals["turns"]
     if not turns:
-        return f"session {session[:8]}: no turns"
+        return f"session {short_id(session)}: no turns"
     tokens = sum(totals["usage"].get(field, 0) for field in USAGE_FIELDS)
     cost = "no price known" if totals["costUsd"] is None else f"{money(totals['costUsd'])} at API prices"
     if totals["costUsd"] is not None and totals.get("unpricedTurns"):
         cost += f", {totals['unpricedTurns']} turns not priced"
-    return f"session {session[:8]}: {turns} {'turn' if turns == 1 else 'turns'}, {number(tokens)} tokens, {cost}"
+    return f"session {short_id(session)}: {turns} {'turn' if turns == 1 else 'turns'}, {number(tokens)} tokens, {cost}"
 
 
 def say(text: str) -> None:

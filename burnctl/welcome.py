@@ -40,9 +40,11 @@ def show(verb: str, arguments: list[str], *, heading: bool = True) -> None:
 
 
 def _say_what_to_ask_next(client: Client) -> None:
+    from burnctl.render.turns import short_id
+
     program = _program()
     rows = client.summary(by="session", limit=1)["rows"]
-    dearest = str(rows[0]["key"])[:8] if rows else "SESSION"
+    dearest = short_id(rows[0]["key"]) if rows else "SESSION"
     asks = (
         (f"{program} why {dearest}", "what each dollar of the dearest session went to"),
         (f"{program} waste", "where to save, with evidence"),

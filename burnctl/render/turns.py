@@ -94,6 +94,8 @@ def last_name(path: object) -> str:
 def short_id(session_id: object) -> str:
     """As much of the front of an id as tells sessions apart; what burnctl prints may be typed back in."""
     text = str(session_id or "")
+    if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
+        return text[:13]  # such an id begins with the time, of which eight digits are a minute
     return text[:12] if text.startswith("ses_") else text[:8]
 
 

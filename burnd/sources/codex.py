@@ -6,17 +6,23 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+import anyio.to_thread
+import msgspec
+
 from burnd.config import Settings
 from burnd.index.reading import FileRows
+from burnd.pipeline import Batch
 from burnd.readers.codex import CodexReader, place_of
 from burnd.readers.codex_state import SOURCE, Place, load_state
-from burnd.sources.base import Source
+from burnd.sources.base import Source, Status
+from burnd.sources.codex_names import ThreadNames
 from burnd.sources.roots import absolute
 from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcript_tree import TranscriptTree
 from burnd.sources.transcripts import Transcript, Transcripts
 
 _FOLDERS = ("sessions", "archived_sessions")
+_COMPRESSED = ".jsonl.zst"
 
 
 class CodexTranscripts(Transcripts):
@@ -35,6 +41,26 @@ class Codex(TranscriptTree):
     """Rollouts below the folders that Codex is told to keep its things in."""
 
     transcripts: ClassVar[type[Transcripts]] = CodexTranscripts
+    beside: ClassVar[tuple[str, ...]] = (_COMPRESSED,)
+    _names: ThreadNames
+
+    def transcript_of(self, path: str) -> str:
+        return path.removesuffix(".zst")
+
+    def status(self) -> Status:
+        """An experimental setting of Codex's has it compress logs that are a week old: these are not read, but said."""
+        status, compressed = super().status(), self.count(_COMPRESSED)
+        if not compressed:
+            return status
+        return msgspec.structs.replace(status, counts={**status.counts, "compressed logs, not read": compressed})
+
+    async def begin(self) -> None:
+        self._names = ThreadNames()
+
+    async def news_beside(self) -> Batch | None:
+        folders = dict.fromkeys(map(os.path.dirname, self.roots))
+        await anyio.to_thread.run_sync(self._names.look, folders)
+        return await self._names.batch(self.pipeline.index)
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
         return rollouts_below(folders)

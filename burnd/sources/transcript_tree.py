@@ -92,6 +92,15 @@ class TranscriptTree:
     def name(self) -> str:
         return self.transcripts.source
 
+    @property
+    def roots(self) -> list[str]:
+        """Every folder that is read, whether it is there or not."""
+        return list(self._named)
+
+    def count(self, suffix: str) -> int:
+        """How many files the last scan found whose names end so."""
+        return self._scanner.count(suffix)
+
     def transcript_of(self, path: str) -> str:
         """The transcript that a file beside it is about; any other path is its own."""
         return path
@@ -102,6 +111,10 @@ class TranscriptTree:
 
     async def begin(self) -> None:
         """Before anything is read, at the start and after the index was lost: learns what the index knows."""
+
+    async def news_beside(self) -> Batch | None:
+        """What is new in files that are about the whole tree; asked for whenever there is nothing to read."""
+        return None
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
         """Where transcripts are in folders as the harness itself is told them."""
@@ -181,7 +194,7 @@ class TranscriptTree:
         roots = await self._pieces.in_thread(lambda: [root.path for root in present(self._named)])
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
-        self.files = self._scanner.count(SUFFIX)
+        self.files = self.count(SUFFIX)
         self._found_since.clear()
         unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
         if self._scanned:
@@ -248,8 +261,13 @@ class TranscriptTree:
         elif self._flushes:
             await self._answer_flushes()
         else:
+            await self._take_news()
             await self._settle_quiet()
             await self._rest()
+
+    async def _take_news(self) -> None:
+        if (news := await self.news_beside()) is not None:
+            await self._commit_batch(news)
 
     async def _gather(self) -> list[Piece]:
         """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits.
@@ -400,6 +418,7 @@ class TranscriptTree:
                 settled += await self._pieces.settled(transcript, answered_only=False)
         if settled:
             await self._commit(settled)
+        await self._take_news()
         for _, done in flushes:
             done.set()
 

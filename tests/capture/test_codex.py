@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -207,3 +208,44 @@ async def test_a_family_of_forks_adds_up_in_reports(tmp_path: Path) -> None:
     turns = [entry for key, entry in outcome["ledger"]["latest"].items() if key[0] == "turn"]
     family = [turn for turn in turns if turn.session_id[-2:] in ("07", "08", "09")]
     assert sum((turn.usage for turn in family), Usage()).context == 1000 + 1100 + 1150 + 1200 + 1200
+
+
+async def test_a_thread_has_the_name_it_was_given_last(opened: Opened, tmp_path: Path) -> None:
+    """Names stand in one file beside all logs, before or after the thread's own; the newest is the session's title."""
+    folder = tmp_path / "codex"
+    folder.mkdir()
+    log = Rollout()
+    log.task()
+    log.item(says("hello"))
+    log.meter(100, 0, 10, 0)
+    names = folder / "session_index.jsonl"
+
+    def name(given: str, thread: str = log.thread) -> None:
+        line = {"id": thread, "thread_name": given, "updated_at": "2026-11-16T11:00:00Z"}
+        with names.open("a") as file:
+            file.write(json.dumps(line) + "\nnot json\n")
+
+    name("First")
+    name("Nobody's", "unknown")
+    async with watched(opened, folder) as here:
+        for given in ("First", "Second"):
+            here.write(log)
+            await here.source.flush()
+            titles = await here.pipeline.index.rows("SELECT session_id, harness_title FROM sessions")
+            assert titles == [(log.thread, given)]
+            name("Second")
+
+
+async def test_compressed_logs_are_not_read_but_said(opened: Opened, tmp_path: Path) -> None:
+    """A log that Codex has compressed is counted in status, and hurts nobody."""
+    log = Rollout()
+    log.task()
+    log.item(says("hello"))
+    log.meter(100, 0, 10, 0)
+    async with watched(opened, tmp_path / "codex") as here:
+        here.write(log)
+        (tmp_path / "codex" / "sessions" / "2026" / f"{Rollout(2).name}.zst").write_bytes(b"zstd")
+        await here.source.flush()
+        status = here.source.status()
+        assert (status.files, status.counts["compressed logs, not read"]) == (1, 1)
+        assert len(await here.turns()) == 1

@@ -1,0 +1,92 @@
+"""Names that Codex's threads were given: one file beside all rollouts, to which every new name is added."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from burnd.index.store import IndexStore, select_keyed
+from burnd.pipeline import Batch
+from burnd.readers.codex_state import MAIN
+from burnd.readers.log import NEVER, iso
+from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records import Content
+from burnd.sources.safe_open import small_file
+
+_FILE = "session_index.jsonl"
+_LARGEST = 16 << 20
+_BESIDE = 1 << 20  # the number of a title that is in no line of its rollout: behind all that are
+_KNOWN = "SELECT session_id FROM sessions WHERE session_id IN ({keys})"
+
+
+class Named(msgspec.Struct):
+    """A line of the file."""
+
+    id: str | None = None
+    thread_name: str | None = None
+    updated_at: str | None = None
+
+
+_lines = SafeDecoder(Named)
+
+
+class ThreadNames:
+    """Reads the file when it changed, and keeps names until their threads are known."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, tuple[int, int, int]] = {}
+        self._waiting: list[Content] = []
+
+    def look(self, folders: Iterable[str]) -> None:
+        """Reads what is new in these folders of Codex's. Blocks."""
+        for folder in map(os.path.realpath, folders):
+            path = os.path.join(folder, _FILE)
+            try:
+                found = os.stat(path, follow_symlinks=False)
+            except OSError:
+                continue
+            looks = (found.st_ino, found.st_size, found.st_mtime_ns)
+            if self._looks.get(path) != looks:
+                self._looks[path] = looks
+                # Names that were given already are known by their numbers, and are not kept twice.
+                self._waiting += titles_in(small_file(path, folder, _LARGEST) or b"")
+
+    async def batch(self, index: IndexStore) -> Batch | None:
+        """The names of threads that are known by now."""
+        if not self._waiting:
+            return None
+        ids = sorted({title.session_id for title in self._waiting})
+        known = {row[0] for row in await select_keyed(index.rows, _KNOWN, [(one,) for one in ids])}
+        ready = [title for title in self._waiting if title.session_id in known]
+        self._waiting = [title for title in self._waiting if title.session_id not in known]
+        return Batch(content=ready) if ready else None
+
+
+def titles_in(data: bytes) -> list[Content]:
+    """Each name as a title; the newest of a thread has the highest number."""
+    titles, numbers = [], Counter[str]()
+    for line in data.splitlines():
+        found = _lines.decode(line)
+        named = found.value if isinstance(found, Repaired) else found
+        if isinstance(named, Rejected) or not named.id or not (name := (named.thread_name or "").strip()):
+            continue
+        titles.append(_title(named.id, name, iso(named.updated_at) or NEVER, _BESIDE + numbers[named.id]))
+        numbers[named.id] += 1
+    return titles
+
+
+def _title(thread: str, name: str, ts: str, n: int) -> Content:
+    return Content(
+        session_id=thread,
+        rail_id=MAIN,
+        message_id="title:ai",
+        n=n,
+        b=0,
+        ts=ts,
+        role="system",
+        kind="title",
+        text=name,
+    )
