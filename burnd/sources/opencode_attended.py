@@ -90,7 +90,7 @@ class Attended:
 
     def rests(self, now: float, pace: Pace) -> float:
         """For how long it can be left alone: not long where something goes on, or where trouble may be over soon."""
-        if now - self.changed_at < pace.idle_after:
+        if now - self.changed_at < pace.idle_after or self.follower.due is not None:
             return pace.tick
         until = self.trouble.until - now if self.trouble is not None else pace.idle_tick
         return min(pace.idle_tick, max(pace.tick, until))

@@ -388,8 +388,8 @@ async def test_columns_may_come_and_go(rig: OpenCodeRig, writer: Writer) -> None
 
 
 async def test_one_looks_seldom_where_nothing_goes_on(rigs: Rigs, writers: Writers, tmp_path: Path) -> None:
-    """While rows come every 100 ms, after half a minute of quiet once a second, for a database every 5 s; looking
-    at everything in between, for it might be that the file system told of no change, is not a change."""
+    """While rows come, or one is open, every 100 ms, after half a minute of quiet once a second, for a database every
+    5 s; looking at everything in between, for the file system might have told of no change, is not a change."""
     rig = await rigs(pace=Pace())
     await rig.attend()
     assert 4.0 < rig.source._rests(rig.passed) <= 5.0
@@ -401,9 +401,11 @@ async def test_one_looks_seldom_where_nothing_goes_on(rigs: Rigs, writers: Write
         await rig.attend(1.0)
     assert 0.1 < rig.source._rests(rig.passed) <= 1.0
     for n in (7, 8):
-        exchange(writer, S, n)
+        exchange(writer, S, n, done=n == 7)
         await rig.attend(1.0)
         assert (f"{S}-a{n}" in await rig.open_turns(), rig.source._rests(rig.passed)) == (True, 0.1)
+    await rig.attend(300.0)
+    assert rig.source._rests(rig.passed) == 0.1, "an answer is waited for"
 
 
 async def test_a_lock_is_tried_again_in_time_though_nothing_goes_on(rigs: Rigs, writer: Writer) -> None:
