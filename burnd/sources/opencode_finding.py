@@ -25,6 +25,7 @@ class Finder:
         self.waiting: dict[str, bool] = {}  # session to whether it is to be looked at deeply
         self._lively: set[str] = set()  # those of them that changed after the first look
         self._wanted = wanted
+        self._rows: queries.Known = {}
         self._verified = False
 
     def mark(self, session_id: str, *, deep: bool) -> None:
@@ -75,7 +76,7 @@ class Finder:
         """
         sequences = queries.sequences(db, schema)
         there: set[str] = set()
-        for found in queries.all_sessions(db, schema):
+        for found in queries.all_sessions(db, schema, self._rows):
             session_id, known = found.row.id, self.seen.get(found.row.id)
             if not self._wanted.takes(found):
                 continue

@@ -78,7 +78,11 @@ def new_rows(db: sqlite3.Connection, marker: Marker) -> tuple[list[str], Marker]
     return list(dict.fromkeys(_text(row[2]) for row in page)), marker.after(page[-1][0], _text(page[-1][1]))
 
 
-def all_sessions(db: sqlite3.Connection, schema: Schema) -> Iterator[SessionFound]:
+Known = dict[Any, tuple[int, SessionFound]]  # by their ids: what sessions' rows hashed to, and what they say
+
+
+def all_sessions(db: sqlite3.Connection, schema: Schema, known: Known) -> Iterator[SessionFound]:
+    """Every session; what is `known` already is not made anew, and what was made is added to it."""
     at = -1
     while True:
         sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid > ? ORDER BY rowid LIMIT ?"
@@ -86,7 +90,11 @@ def all_sessions(db: sqlite3.Connection, schema: Schema) -> Iterator[SessionFoun
         if not page:
             return
         at = page[-1][0]
-        yield from (_session(row[1:]) for row in page)
+        for _, *row in page:
+            session_id, key = row[0], hash(tuple(row))
+            if session_id not in known or known[session_id][0] != key:
+                known[session_id] = (key, _session(row))
+            yield known[session_id][1]
 
 
 def one_session(db: sqlite3.Connection, schema: Schema, session_id: str) -> SessionFound | None:
