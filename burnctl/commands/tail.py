@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "shows turns as they happen, one line each, until Ctrl-C: when, where, which model, tokens in and out, how much of "
-    "the context came from the cache, cost at API prices, activity and tools (a failed one is marked with !). At a "
-    "terminal the turn that is still being made stands dimly in the last line. With --json there is one object a line, "
-    "for open turns too"
+    "the context came from the cache, cost at API prices, activity and tools (a failed one is marked with !); and a "
+    "budget that is crossed. At a terminal the turn that is still being made stands dimly in the last line. With "
+    "--json there is one object a line, for open turns too"
 )
 EXAMPLES = ("burnctl tail --project .", "burnctl tail --json | jq --unbuffered .costUsd")
 _LOOK_AGAIN_S = 0.5
@@ -52,15 +52,20 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render import Screen
 
     screen = Screen.of(options)
-    turns = (turn for turn in _turns(follow(), follow, screen) if options.model in (None, turn["turn"].get("model")))
+    landing = (landed for landed in _turns(follow(), follow, screen) if _is_wanted(landed, options.model))
     if not options.json:
-        _show(turns, screen)
+        _show(landing, screen)
         return 0
     from burnctl.output import json_line
 
-    for landed in turns:
+    for landed in landing:
         json_line(landed)
     return 0
+
+
+def _is_wanted(landed: dict[str, Any], model: str | None) -> bool:
+    """Turns of the model that was asked for, and every budget that is crossed: it is about all of them."""
+    return "turn" not in landed or model in (None, landed["turn"].get("model"))
 
 
 def _turns(following: Turns, follow: Callable[[], Turns], screen: Screen) -> Turns:
@@ -96,9 +101,15 @@ def _show(turns: Turns, screen: Screen) -> None:
     shown: dict[Any, str] = {}  # a turn that is revised is shown again when its line reads differently
     print(heading(screen), flush=True)
     for landed in turns:
-        turn = landed["turn"] | {"costUsd": landed.get("costUsd")}
         if landed.get("missed"):
             print(f"{wipe}... {landed['missed']} turns went by unseen", flush=True)
+        if "budget" in landed:
+            from burnctl.render.status import crossed
+
+            print(wipe + crossed(landed["budget"], screen), flush=True)
+        if "turn" not in landed:
+            continue
+        turn = landed["turn"] | {"costUsd": landed.get("costUsd")}
         if landed.get("open"):
             if wipe:
                 print(wipe + turn_line(turn, screen, dim=True), end="", flush=True)

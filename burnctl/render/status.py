@@ -144,9 +144,14 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
         yield "  " + screen.paint(cut(clean(line), screen.width - 2), "dim")
     for budget in answer.get("budget") or ():
         if budget.get("crossed"):
-            spent, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
-            said = f"the {budget.get('period')} budget is crossed: {spent} of {limit} at API prices"
-            yield _wrapped(screen.paint("!", "bold yellow"), said, screen)
+            yield crossed(budget, screen)
+
+
+def crossed(budget: Answer, screen: Screen) -> str:
+    """A budget that is crossed, with its mark."""
+    spent, limit = money(budget.get("spentUsd")), money(budget.get("limitUsd"))
+    said = f"the {budget.get('period')} budget is crossed: {spent} of {limit} at API prices"
+    return _wrapped(screen.paint("!", "bold yellow"), said, screen)
 
 
 def _damaged(answer: Answer) -> Iterator[str]:

@@ -103,6 +103,7 @@ TURNS = [
     landed(3, missed=40),
     landed(3, turn={"rev": 2}),
     landed(4, open=True),
+    {"version": 1, "missed": 0, "budget": {"period": "daily", "limitUsd": 20.0, "spentUsd": 20.4, "crossed": True}},
     landed(4, costUsd=1234.5),
 ]
 
