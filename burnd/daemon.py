@@ -93,6 +93,7 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
             tasks.start_soon(kept.run)
         tasks.start_soon(spool.keep_taking_in)
         tasks.start_soon(service.searcher.run)
+        tasks.start_soon(service.explainer.run)
         tasks.start_soon(Retaining(pipeline, service.settings, service.notices).run)
         tasks.start_soon(_mend_index, service)
         tasks.start_soon(watch, service)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -181,6 +182,15 @@ class Pipeline:
         """Makes the index anew from ledger and content, and swaps it in. May be cancelled until then."""
         async with self._one_at_a_time:
             await self._rebuild_index(report, keep_cursors=True)
+
+    async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Writes into the index what was worked out from its `generation`; nothing where it is another by now."""
+        async with self._writing():
+            if self.generation != generation or self.index.closed:
+                return None
+            done = await self.index.transact(work)
+            self.beats += 1
+            return done
 
     async def adopt_prices(self, prices: PriceTable) -> None:
         """Lets the index add up turns in such a way that these prices can be told from sums."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from burnd.causes.rolling import COUNTED as SPENT
 from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
 from burnd.ledger.fold import Folded
@@ -96,6 +97,28 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
             rows = [tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows]
         dump[name] = sorted(rows, key=repr)
     return dump
+
+
+_CAUSE = "k.kind, k.tool, k.target, k.agent"
+_SPENT = ", ".join(SPENT)
+_CAUSES = {
+    "cause_sums": f"""
+      SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, x.level, grain, bucket, {_CAUSE}, {_SPENT}
+      FROM cause_sums x {_JOINS} JOIN causes k ON k.id = x.cause LEFT JOIN names a ON a.id = x.activity""",
+    "session_causes": f"""
+      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, x.level, {_CAUSE}, {_SPENT}
+      FROM session_causes x {_JOINS} JOIN causes k ON k.id = x.cause JOIN sessions s ON s.id = x.session
+      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
+      LEFT JOIN names ut ON ut.id = u.type""",
+    "segments": """
+      SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
+      JOIN sessions s ON s.id = x.session""",
+}
+
+
+async def causes_dump(index: IndexStore) -> dict[str, list[Any]]:
+    """Every sum of causes, by what it says."""
+    return {name: sorted(await index.rows(sql), key=repr) for name, sql in _CAUSES.items()}
 
 
 def ledger_dump(journal: Journal) -> dict[str, Any]:

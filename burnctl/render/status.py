@@ -104,7 +104,11 @@ def _kept(answer: Answer, screen: Screen) -> str:
     kept = content.get("sidecars")
     sessions = f", {_counted(kept, 'session')} kept" if kept else ""
     rows.append(("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))))
-    rows.append(("index", str(index.get("state", "?")), size(index.get("bytes"))))
+    waiting = (answer.get("causes") or {}).get("pending")
+    behind = (
+        f", causes of {_count(waiting)} more {'rail' if waiting == 1 else 'rails'} to be counted" if waiting else ""
+    )
+    rows.append(("index", f"{index.get('state', '?')}{behind}", size(index.get("bytes"))))
     disk, prices = answer.get("disk") or {}, answer.get("prices") or {}
     if disk.get("free") is not None:
         rows.append(("disk", "free", size(disk["free"])))

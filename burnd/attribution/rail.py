@@ -287,7 +287,7 @@ def _has_summary(blocks: Sequence[Block]) -> bool:
 def in_order(turns: Iterable[Turn], copies: Iterable[Copy] = (), compactions: Iterable[Compaction] = ()) -> list[Entry]:
     """The entries of one rail as a `Rail` is fed with them. What turned out to be a copy is there as one already."""
     messages: list[Turn | Copy] = [*(turn for turn in turns if turn.copy_of is None), *copies]
-    messages.sort(key=lambda one: (one.turn_index, one.ts, one.message_id))
+    messages.sort(key=lambda one: (one.turn_index, one.ts, one.message_id, one.source))
     waiting = sorted(compactions, key=lambda one: (one.ts, one.id), reverse=True)
     ordered: list[Entry] = []
     for message in messages:

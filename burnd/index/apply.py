@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.index import packs, rows, unlogged
+from burnd.index import changed, packs, rows, unlogged
+from burnd.index.changed import Mark
 from burnd.index.rollup import Rollup
 from burnd.index.store import (
     AgentRow,
@@ -192,6 +193,8 @@ class Applier:
         _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         _many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
         _many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        told = [turn for turn, _ in newest.values()]
+        changed.mark(db, [Mark(self._sessions[t.session_id], t.rail_id, t.turn_index) for t in told])
 
     def _write_sessions(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
@@ -220,16 +223,27 @@ class Applier:
             rail = getattr(entry, "rail_id", None)
             place = (digest, item.position, item.length)
             name = self._name(entry.name) if isinstance(entry, Event) else None
-            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name))
+            turn_index = entry.turn_index if isinstance(entry, Copy) else None
+            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, turn_index))
         self._rollup.touch(_told_of(db, facts))
+        self._mark_rails(db, [item.entry for item, _ in entries])
         _many(
             db,
-            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name) "
-            "VALUES(?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
+            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name, turn_index) "
+            "VALUES(?,?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
             "rail = excluded.rail, ts = excluded.ts, digest = excluded.digest, position = excluded.position, "
-            "length = excluded.length, name = excluded.name",
+            "length = excluded.length, name = excluded.name, turn_index = excluded.turn_index",
             facts,
         )
+
+    def _mark_rails(self, db: sqlite3.Connection, entries: Sequence[Entry | Skipped]) -> None:
+        """Copies and compactions change what the turns after them stand on. To be called before they are written."""
+        copies = [entry for entry in entries if isinstance(entry, Copy)]
+        changed.mark(db, [Mark(self._sessions[c.session_id], c.rail_id, c.turn_index) for c in copies])
+        told = [entry for entry in entries if isinstance(entry, Compaction)]
+        if told:
+            places = [(self._sessions[c.session_id], c.rail_id, to_ms(c.ts)) for c in told]
+            changed.mark_compactions(db, places, [(fact_key(identity(c)),) for c in told])
 
     def _write_overheads(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         said = [item.entry for item, _ in entries if isinstance(item.entry, Overhead)]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import endings, unlogged
+from burnd.index import changed, endings, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, shipped_prices, tier_sizes
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
@@ -87,6 +87,7 @@ class Rollup:
         left = db.execute(_MOVE, (-1, numbers))
         if left.rowcount > 0:
             self._revised = True
+            changed.mark_turns(db, numbers)
             db.execute(_TOUCH_PROMPTS, (numbers,))
             holders = unlogged.holders(db, numbers)
             self._sessions |= holders
@@ -172,6 +173,7 @@ async def refine(store: IndexStore, report: Report) -> None:
         for (model, provider), sizes in coarse.items():
             _tell_apart(db, model, provider, sizes)
         Rollup(prices).anew(db, report)
+        changed.mark_all(db)
 
     await store.transact(renumber)
 

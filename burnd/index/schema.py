@@ -271,5 +271,45 @@ CREATE TRIGGER findings_of_other_fact AFTER UPDATE ON facts WHEN NEW.kind IN ('c
 END;
 """
 
-STEPS = (_TRUTH, _SUMS, _FINDINGS)
+_CAUSES = """
+ALTER TABLE facts ADD COLUMN turn_index INTEGER;    -- of a copy
+
+-- Rails on which something changed from this turn on, whose causes are to be counted again.
+CREATE TABLE changed(
+  id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, turn_index INTEGER NOT NULL,
+  times INTEGER NOT NULL DEFAULT 1, UNIQUE(session, rail));
+
+-- What tokens went to, by number; `agent` is the type of the agent on whose rail it was paid. `level` says for which
+-- question its targets are told apart; `whole` is all of its tool, `subject` what it was about; 0: that is itself.
+CREATE TABLE causes(
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool TEXT NOT NULL, target TEXT NOT NULL, agent TEXT NOT NULL,
+  level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
+
+-- A piece of a rail: what it added to the sums below, and the rail's state at its end where another piece follows.
+CREATE TABLE segments(
+  id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
+  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, UNIQUE(session, rail, n));
+
+-- Sums of causes by time. Place and activity 0 stand for all of them.
+CREATE TABLE cause_sums(
+  level INTEGER NOT NULL, grain INTEGER NOT NULL, activity INTEGER NOT NULL, place INTEGER NOT NULL,
+  bucket INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
+  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL, entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL,
+  PRIMARY KEY(level, grain, activity, place, bucket, cause, class)) WITHOUT ROWID;
+CREATE INDEX cause_sums_of_nothing ON cause_sums(n) WHERE n = 0;
+
+-- The same by session.
+CREATE TABLE session_causes(
+  level INTEGER NOT NULL, session INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
+  place INTEGER NOT NULL, branch INTEGER NOT NULL, subagent INTEGER NOT NULL,
+  n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL, entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL,
+  PRIMARY KEY(level, session, cause, class, place, branch, subagent)) WITHOUT ROWID;
+CREATE INDEX session_causes_of_nothing ON session_causes(n) WHERE n = 0;
+"""
+
+STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES)
 VERSION = len(STEPS)

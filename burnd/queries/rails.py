@@ -37,6 +37,17 @@ class RailEntries(NamedTuple):
         return [entry for entry in self.entries if isinstance(entry, Turn)]
 
 
+class Span(NamedTuple):
+    """A stretch of a rail: messages from this index on, up to but not including that one, and compactions after a time.
+
+    A compaction comes before the first message that is not older: those up to `after` came in earlier stretches.
+    """
+
+    begin: int
+    end: int
+    after: str = ""
+
+
 class _Found(msgspec.Struct):
     """What there is of one rail, in no order."""
 
@@ -69,8 +80,26 @@ def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: st
     return [RailEntries(session, names[session], name, found[session, name].in_order()) for session, name in order]
 
 
-def _turns(db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None) -> Iterator[tuple[Key, Turn]]:
-    rows = db.execute(_TURNS, (sessions, rail)).fetchall()
+def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, span: Span) -> list[Entry]:
+    """What happened on a stretch of a rail, in the order in which a `Rail` is fed: all stretches make the whole."""
+    some = msgspec.json.encode([session]).decode()
+    found: defaultdict[Key, _Found] = defaultdict(_Found)
+    one = found[session, rail]
+    one.turns += [turn for _, turn in _turns(db, ledger, some, rail, span)]
+    _add_facts(found, db, ledger, some, rail, span)
+    one.compactions = [compaction for compaction in one.compactions if compaction.ts > span.after]
+    return one.in_order()
+
+
+_WHOLE = Span(0, 1 << 62)
+
+
+def _turns(
+    db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None, span: Span = _WHOLE
+) -> Iterator[tuple[Key, Turn]]:
+    # Said apart, so that SQLite finds a rail by the table's key.
+    named = "" if rail is None else " AND t.rail = ?2"
+    rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     lost: list[int] = []
     for session, name, number, is_open, position, _, record in rows:
@@ -83,8 +112,15 @@ def _turns(db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None
     yield from _as_the_index_has_it(db, lost)
 
 
-def _add_facts(found: dict[Key, _Found], db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None) -> None:
-    rows = db.execute(_FACTS, (sessions, rail)).fetchall()
+def _add_facts(
+    found: dict[Key, _Found],
+    db: sqlite3.Connection,
+    ledger: Path,
+    sessions: str,
+    rail: str | None,
+    span: Span = _WHOLE,
+) -> None:
+    rows = db.execute(_FACTS, (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[2], row[3]) for row in rows])
     for session, name, position, _ in rows:
         entry = decode(lines.get(position, b""))
@@ -135,11 +171,13 @@ def _flag(value: int | None) -> bool | None:
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _TURNS = """
 SELECT t.session, t.rail, t.id, t.open, t.position, t.length, o.record FROM json_each(?1) w
-CROSS JOIN turns t ON t.session = w.value AND (?2 IS NULL OR t.rail = ?2) LEFT JOIN open_turns o ON o.turn = t.id
+CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
+LEFT JOIN open_turns o ON o.turn = t.id
 """
 _FACTS = """
 SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w
 CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') AND (?2 IS NULL OR f.rail = ?2)
+  AND (f.turn_index IS NULL OR (f.turn_index >= ?3 AND f.turn_index < ?4))
 """
 _BARE = """
 SELECT t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name, sp.name,

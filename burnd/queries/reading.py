@@ -7,7 +7,7 @@ belongs to a session whose tags change within it, is read from the turns themsel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from burnd.index.rollup import (
     BLOCK,
@@ -103,7 +103,7 @@ class Reader:
         for stretch in self._stretches(by):
             (begin, end), edges = _whole_buckets(stretch)
             if by.unit is None:
-                for grain, first, last in _grains(begin, end, (BLOCK, DAY, *self._short_grains(by))):
+                for grain, first, last in grains(begin, end, (BLOCK, DAY, *self._short_grains(by))):
                     rows += self._sums(by, grain, first, last)
             else:
                 rows += self._by_clock(by, begin, end, stretch.offset)
@@ -118,7 +118,7 @@ class Reader:
         elif offset % HOUR_MS and by.unit == "hour":
             short = (QUARTER,)
         rows: list[Row] = []
-        for grain, first, last in _grains(begin, end, short):
+        for grain, first, last in grains(begin, end, short):
             if grain == HOUR and offset % HOUR_MS:
                 # Midnight cuts one hour of each day: its quarters are taken instead.
                 cut = f"+ {offset // BUCKET_MS}) % {GRAINS[DAY]} > {GRAINS[DAY] - GRAINS[HOUR]}"
@@ -169,7 +169,7 @@ class Reader:
         if self._chosen.begin is None and self._chosen.end is None:
             return self._session_sums(by, WHOLE_SESSION)
         (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
-        found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
+        found = self._view.rows(TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
         inside = frozenset(session for session, is_inside in found if is_inside)
         across = frozenset(session for session, is_inside in found if not is_inside)
         rows = self._session_sums(by, WHOLE_SESSION, sessions=inside)
@@ -238,24 +238,26 @@ def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
     return (begin, end), [edge for edge in edges if edge.begin < edge.end]
 
 
-def _grains(begin: int, end: int, grains: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+def grains(
+    begin: int, end: int, fitting: tuple[int, ...], lengths: Mapping[int, int] = GRAINS
+) -> Iterator[tuple[int, int, int]]:
     """Buckets as (grain, from, to), in the longest of these grains that fit, which come longest first."""
     if begin >= end:
         return
-    grain, finer = grains[0], grains[1:]
-    length = GRAINS[grain]
+    grain, finer = fitting[0], fitting[1:]
+    length = lengths[grain]
     first, last = -(-begin // length), end // length
     if first < last:
         yield grain, first, last
-        yield from _grains(begin, first * length, finer)
-        yield from _grains(last * length, end, finer)
+        yield from grains(begin, first * length, finer, lengths)
+        yield from grains(last * length, end, finer, lengths)
     else:
-        yield from _grains(begin, end, finer)
+        yield from grains(begin, end, finer, lengths)
 
 
 _GROSS = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _BOUND = "SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = 0 ORDER BY bucket {order} LIMIT 1"
-_TOUCHING = (
+TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
 # Every activity there is, in a handful of steps through the index.

@@ -174,7 +174,7 @@ class Scan:
         return [
             *within(columns["class"], kinds),
             *within(columns["place"], chosen.places),
-            *within(columns["activity"], chosen.activities),
+            *(within(columns["activity"], chosen.activities) if "activity" in columns else ()),
             *within(columns["branch"], chosen.branches),
             *within(columns["session"], chosen.sessions),
         ]

@@ -81,14 +81,14 @@ def add_up(rows: Iterable[Row], chosen: Chosen, dimension: Dimension) -> Added:
     """Sums by the dimension's labels. What no turn accounts for is kept apart from what turns say."""
     width = len(dimension.by.keys)
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
-    unlogged = Tally()
+    beyond = Tally()
     unpriced, unlogged_models = set(), set()
     kinds, label = chosen.kinds, dimension.label
     for row in rows:
         kind = kinds[row[width]]
         tier, counts = row[width + 1], row[width + 2 :]
         if kind.is_unlogged:
-            unlogged.add(kind, tier, counts)
+            beyond.add(kind, tier, counts)
             unlogged_models.add(kind.model)
             continue
         by_key[label(row, kind)].add(kind, tier, counts)
@@ -96,7 +96,7 @@ def add_up(rows: Iterable[Row], chosen: Chosen, dimension: Dimension) -> Added:
             unpriced.add(kind.model)
     # What was revised away may leave a row with nothing in it.
     kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
-    return Added(Tally.over(kept.values()), unlogged, kept, sorted(unpriced), sorted(unlogged_models))
+    return Added(Tally.over(kept.values()), beyond, kept, sorted(unpriced), sorted(unlogged_models))
 
 
 def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:

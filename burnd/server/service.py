@@ -13,6 +13,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from burnd.causes.explainer import Explainer
 from burnd.config import Settings
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import DEADLINE_S
@@ -83,14 +84,15 @@ class Service:
         self._spool: Spool | None = None
         self._quotas: Quotas | None = None
         self._searcher: Searcher | None = None
+        self._explainer: Explainer | None = None
         self.appending = anyio.Lock()  # who adds messages to sessions, one after the other
         self._readers = anyio.CapacityLimiter(CONTENT_READERS)
 
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """From now on everything can be asked."""
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
-        self._searcher = Searcher(pipeline)
-        pipeline.listeners += [self.feed.landed, self._searcher.landed]
+        self._searcher, self._explainer = Searcher(pipeline), Explainer(pipeline)
+        pipeline.listeners += [self.feed.landed, self._searcher.landed, self._explainer.landed]
         pipeline.paces.append(self._searcher.kept_up)
         spool.on_roots = self.add_roots
 
@@ -132,6 +134,12 @@ class Service:
         if self._searcher is None:
             raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
         return self._searcher
+
+    @property
+    def explainer(self) -> Explainer:
+        if self._explainer is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._explainer
 
     @property
     def prices(self) -> Prices:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from burnd.causes.explainer import Explainer
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -15,7 +16,7 @@ from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.codex import CodexTranscripts
 from burnd.sources.leaf_titles import LeafTitles
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
-from tests.dump import index_dump, ledger_dump
+from tests.dump import causes_dump, index_dump, ledger_dump
 from tests.make import START_MS
 
 
@@ -76,7 +77,8 @@ class Rig:
         """What ledger, content and index say, in a form that two ways of reading can be compared by."""
         sessions = sorted(row[0] for row in await self.pipeline.index.rows("SELECT session_id FROM sessions"))
         content = {s: [encode_content(c) for c in self.pipeline.content.read_content(s)] for s in sessions}
-        index = await index_dump(self.pipeline.index, places=False)
+        await Explainer(self.pipeline).catch_up()
+        index = await index_dump(self.pipeline.index, places=False) | await causes_dump(self.pipeline.index)
         return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}
 
     def files(self) -> list[Path]:

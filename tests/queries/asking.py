@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 
 from burnd.index.store import IndexStore
+from burnd.pipeline import Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
+from burnd.queries.hotspots import HotspotsParams, hotspots
 from burnd.queries.summary import SummaryParams, summary
 from burnd.queries.view import View
 from tests.make import START_MS
@@ -26,6 +28,13 @@ async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int =
 async def ask_compare(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
     asked = msgspec.convert(params, CompareParams)
     return await index.ask(lambda db: compare(View(db, prices, now), asked))
+
+
+async def ask_hotspots(
+    pipeline: Pipeline, prices: PriceTable = PRICES, now: int = NOW, **params: Any
+) -> dict[str, Any]:
+    asked, ledger = msgspec.convert(params, HotspotsParams), pipeline.home.ledger
+    return await pipeline.index.ask(lambda db: hotspots(View(db, prices, now), ledger, asked))
 
 
 def by_key(answer: dict[str, Any]) -> dict[Any, dict[str, Any]]:

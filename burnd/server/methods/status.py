@@ -35,6 +35,7 @@ async def status(service: Service, _params: NoParams) -> Result:
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
         "search": _search(service),
+        "causes": _causes(service),
         "spool": _spool(service),
         "disk": _disk(service),
         "prices": _prices(service),
@@ -154,6 +155,11 @@ def _search(service: Service) -> dict[str, Any]:
         service.searcher.status()._asdict() if service.is_open else {"state": "starting", "pending": 0, "detail": ""}
     )
     return {**status, "bytes": _folder_size(str(service.home.search))}
+
+
+def _causes(service: Service) -> dict[str, Any]:
+    """How far counting what money was spent on has come: `pending` rails are still to be counted."""
+    return service.explainer.status()._asdict() if service.is_open else {"state": "starting", "pending": 0}
 
 
 def _folder_size(folder: str) -> int:

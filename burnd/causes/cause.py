@@ -1,0 +1,102 @@
+"""What sums of causes are told apart by: a cause, the level at which its targets matter, and where its turns belong."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from burnd.attribution.blocks import Group
+from burnd.attribution.misses import Reason
+from burnd.classify.tools import Kind as ToolKind
+from burnd.classify.tools import kind as tool_kind
+
+# At TOOL all targets of a tool are one. The others tell apart what only some questions ask for.
+TOOL, FILE, COMMAND, NAMED, MISS = range(5)
+MISSED: Final = "miss"  # the kind of what is no cause of its own, but paid again: in no sum with the others
+UNKNOWN_AGENT: Final = "subagent"
+
+_LEVELS: Final[dict[ToolKind, int]] = {
+    "edit": FILE,
+    "read": FILE,
+    "shell": COMMAND,
+    "delegate": NAMED,
+    "skill": NAMED,
+}
+_SUBJECTS: Final[dict[ToolKind, str]] = {
+    "edit": "file",
+    "read": "file",
+    "shell": "command",
+    "delegate": "agent",
+    "skill": "skill",
+}
+
+
+class CauseKey(NamedTuple):
+    """Causes that are summed up as one; `agent` is the type of the agent on whose rail they were paid, if any."""
+
+    kind: str
+    tool: str = ""
+    target: str = ""
+    agent: str = ""
+
+    @property
+    def level(self) -> int:
+        if self.kind == MISSED:
+            return MISS
+        return _LEVELS.get(tool_kind(self.tool), TOOL) if self.kind == "call" else TOOL
+
+    @property
+    def whole(self) -> CauseKey:
+        return self._replace(target="")
+
+    @property
+    def subject(self) -> CauseKey:
+        """What it was about, whichever tool and agent: the file, the command, the agent, the skill."""
+        if self.level in (TOOL, MISS):
+            return self
+        return CauseKey(_SUBJECTS[tool_kind(self.tool)], target=self.target)
+
+    def at(self, level: int) -> CauseKey | None:
+        """What it is summed up as at a level, where it is."""
+        if level == TOOL:
+            return self.whole if self.level != MISS else None
+        return self.subject if self.level == level else None
+
+
+class Numbered(NamedTuple):
+    """A cause's number, that of all its tool's targets together, that of its subject, and its level."""
+
+    id: int
+    whole: int
+    subject: int
+    level: int
+
+    def at(self, level: int) -> int | None:
+        """The number it is summed up under at a level, where it is."""
+        if level == TOOL:
+            return self.whole if self.level != MISS else None
+        return self.subject if self.level == level else None
+
+
+def numbered(number: int, level: int, whole: int, subject: int) -> Numbered:
+    """As a row of the index has it, where 0 stands for itself."""
+    return Numbered(number, whole or number, subject or number, level)
+
+
+class Dims(NamedTuple):
+    """Where a turn is counted, in the numbers of the index; `bucket` is a quarter of an hour."""
+
+    bucket: int
+    kind: int
+    place: int
+    branch: int
+    subagent: int
+    activity: int
+
+
+def key_of(group: Group, agent: str) -> CauseKey:
+    key = CauseKey(group.kind, group.tool or "", group.target or "", agent)
+    return key.whole if key.level == TOOL else key
+
+
+def miss_key(reason: Reason, agent: str) -> CauseKey:
+    return CauseKey(MISSED, reason, "", agent)

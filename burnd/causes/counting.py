@@ -1,0 +1,176 @@
+"""Counts the causes of one rail piece by piece, each from the rail's state at the end of the piece before.
+
+A piece is a fixed stretch of message numbers, so one more turn counts one piece again and never the whole rail, and it
+does not matter in which order the turns came to be known.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+import zstandard
+
+from burnd.attribution.blocks import Group
+from burnd.attribution.misses import Reason
+from burnd.attribution.rail import Entry, Rail
+from burnd.attribution.rates import spent_by
+from burnd.attribution.saving import restore, save
+from burnd.attribution.tally import Sums, Tally
+from burnd.causes.cause import Dims
+from burnd.index.rollup import NO_ACTIVITY, bucket_of
+from burnd.queries.rails import Span, load_span
+from burnd.records import Compaction, Turn
+
+LENGTH: Final = 256
+_LARGEST_STATE: Final = 1 << 28
+log = structlog.get_logger()
+
+MessageKey = tuple[str, str]
+Counts = dict[Dims, dict[Group, Sums]]
+Misses = dict[Dims, dict[Reason, Sums]]
+
+
+class Segment(NamedTuple):
+    """A piece of a rail that was counted; `newest` is when its newest message was, or one of an earlier piece."""
+
+    n: int
+    newest: str
+    state: bytes | None
+    sums: Counts
+    misses: Misses
+    turns: dict[Dims, int]
+    messages: int
+
+
+class Before(NamedTuple):
+    """What a piece stands on."""
+
+    state: bytes | None = None
+    newest: str = ""
+
+    def rail(self) -> Rail:
+        if self.state is None:
+            return Rail()
+        return restore(zstandard.ZstdDecompressor().decompress(self.state, max_output_size=_LARGEST_STATE))
+
+
+def segments(db: sqlite3.Connection, ledger: Path, session: int, rail: str, first: int) -> Iterator[Segment]:
+    """Counts a rail from the piece that holds message `first` on, or from an earlier one where no state is kept."""
+    begin, before = _standing(db, session, rail, first // LENGTH)
+    n = _next(db, session, rail, begin * LENGTH)
+    while n is not None:
+        following = _next(db, session, rail, (n + 1) * LENGTH)
+        entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, before.newest))
+        made = _counted(db, session, rail, n, before, entries, goes_on=following is not None)
+        yield made
+        before, n = Before(made.state, made.newest), following
+
+
+def begin_of(db: sqlite3.Connection, session: int, rail: str, first: int) -> int:
+    """The piece from which a change at message `first` is counted."""
+    return _standing(db, session, rail, first // LENGTH)[0]
+
+
+def before(db: sqlite3.Connection, session: int, rail: str, n: int) -> Before | None:
+    """What a piece that was counted stands on; None where the piece before it could not be explained."""
+    found = db.execute(_STATES, (session, rail, n)).fetchone()
+    if found is None:
+        return Before()
+    _, newest, state = found
+    return Before(bytes(state), newest) if state is not None else None
+
+
+def dims_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> dict[MessageKey, tuple[int, Dims]]:
+    """The numbers of a piece's turns, and where each is counted."""
+    rows = db.execute(_DIMS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
+    return {(source, name): (number, Dims(bucket_of(ts), *rest)) for source, name, number, ts, *rest in rows}
+
+
+def _counted(
+    db: sqlite3.Connection,
+    session: int,
+    name: str,
+    n: int,
+    before: Before,
+    entries: Sequence[Entry],
+    *,
+    goes_on: bool,
+) -> Segment:
+    places = {key: dims for key, (_, dims) in dims_of(db, session, name, n).items()}
+    newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
+    try:
+        rail = before.rail()
+        sums, misses = add_up(rail, entries, places)
+        state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
+    except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
+        log.error("causes.failed", session=session, error=type(error).__name__)
+        sums, misses, state = _unexplained(entries, places), {}, None
+    return Segment(n, max(newest, before.newest), state, sums, misses, Counter(places.values()), len(entries))
+
+
+def add_up(rail: Rail, entries: Sequence[Entry], places: Mapping[MessageKey, Dims]) -> tuple[Counts, Misses]:
+    """What the turns that have a place paid, by cause, and what cache misses made them pay again."""
+    tally: Tally[Dims | None] = Tally(rail)
+    times: dict[tuple[Dims, Reason], int] = {}
+    for entry in entries:
+        step = rail.feed(entry)
+        if step is None or not isinstance(entry, Turn):
+            continue
+        dims = places.get((entry.source, entry.message_id))
+        tally.add(dims, step)
+        if step.miss is not None and dims is not None:
+            times[dims, step.miss.reason] = times.get((dims, step.miss.reason), 0) + 1
+    taken = tally.take()
+    misses = {
+        dims: {reason: Sums(*spent, calls=times[dims, reason]) for reason, spent in found.items()}
+        for dims, found in taken.misses.items()
+        if dims is not None
+    }
+    return {dims: sums for dims, sums in taken.sums.items() if dims is not None}, misses
+
+
+def _unexplained(entries: Sequence[Entry], places: dict[MessageKey, Dims]) -> Counts:
+    """The whole bill as one cause, for a rail that no rule fits."""
+    found: Counts = {}
+    for entry in entries:
+        dims = places.get((entry.source, entry.message_id)) if isinstance(entry, Turn) else None
+        if isinstance(entry, Turn) and dims is not None:
+            groups = found.setdefault(dims, {})
+            known = groups.get(Group("unexplained"), Sums())
+            groups[Group("unexplained")] = Sums(*known.spent.plus(spent_by(entry)))
+    return found
+
+
+def _standing(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Before]:
+    """The last piece up to the n-th that can be counted without those before it, and what it stands on."""
+    at = n
+    for number, newest, state in db.execute(_STATES, (session, rail, n)):
+        if state is not None:
+            return at, Before(bytes(state), newest)
+        at = number
+    return 0, Before()
+
+
+def _next(db: sqlite3.Connection, session: int, rail: str, begin: int) -> int | None:
+    """The first piece from this message on that has any."""
+    ((index,),) = db.execute(_NEXT, (session, rail, begin)).fetchall()
+    return None if index is None else index // LENGTH
+
+
+_DIMS = f"""
+SELECT s.name, t.message_id, t.id, t.ts, t.class, t.place, coalesce(t.branch, 0), t.subagent,
+       coalesce(t.activity, {NO_ACTIVITY})
+FROM turns t JOIN names s ON s.id = t.source
+WHERE t.session = ? AND t.rail = ? AND t.turn_index >= ? AND t.turn_index < ?
+"""
+_STATES = "SELECT n, newest, state FROM segments WHERE session = ? AND rail = ? AND n < ? ORDER BY n DESC"
+_NEXT = """
+SELECT min(first) FROM (
+  SELECT min(turn_index) AS first FROM turns WHERE session = ?1 AND rail = ?2 AND turn_index >= ?3
+  UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND turn_index >= ?3)
+"""

@@ -1,0 +1,153 @@
+"""Keeps the sums of causes in step with the turns, in the background: the one task that counts what was marked.
+
+What is due is a mark in the index, made with the change itself: so a crash, a lost index and a rebuild all heal the
+same way. Being told that something landed only makes it quick. While old logs are read in, it holds back.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from burnd.causes import planning, writing
+from burnd.causes.cause import CauseKey, Numbered
+from burnd.errors import IndexDamaged, NotNow
+from burnd.index.asking import TookTooLong
+from burnd.index.store import Change
+from burnd.pipeline import Pipeline
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+AT_ONCE: Final = 2000  # messages between two looks at what else there is to do
+FEW: Final = 256  # of them while others are at work
+QUIET_S: Final = 0.1  # after this long without a change it is nobody's way
+LATEST_S: Final = 1.0  # so long it waits for that
+LOOK_S: Final = 5.0
+WITHIN_S: Final = 60.0
+FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
+_REMEMBERED: Final = 50_000  # causes looked up before; beyond this the memory starts afresh
+
+
+class CausesStatus(NamedTuple):
+    """How far counting has come: how many rails wait for it."""
+
+    state: str  # ready, catching-up
+    pending: int
+
+
+class Explainer:
+    """Runs beside the pipeline, which tells it when something landed."""
+
+    def __init__(self, pipeline: Pipeline, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+        self._thread = anyio.CapacityLimiter(1)
+        self._bell = anyio.Event()
+        self._calm = anyio.Event()
+        self._landed_at = 0.0
+        self._wanted = 0  # how many wait for an answer
+        self._pending = 0
+        self._numbers: dict[CauseKey, Numbered] = {}
+        self._generation = pipeline.generation
+
+    async def run(self) -> None:
+        """Works until cancelled. What goes wrong is tried again; the marks are still there."""
+        failures = 0
+        while True:
+            try:
+                await self._work()
+                failures = 0
+            except (IndexDamaged, NotNow, TookTooLong, OSError) as error:
+                failures += 1
+                log.warning("causes.postponed", error=type(error).__name__, failures=failures)
+                await anyio.sleep(min(FIRST_RETRY_S * 2 ** (failures - 1), LAST_RETRY_S))
+
+    def landed(self, change: Change) -> None:
+        """Called by the pipeline after every batch."""
+        if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
+            self._landed_at = self._clock()
+            self._disturb()
+
+    def status(self) -> CausesStatus:
+        return CausesStatus("ready" if self._calm.is_set() else "catching-up", self._pending)
+
+    async def settled(self, within: float) -> None:
+        """Returns when all that has landed is counted, or after so many seconds."""
+        self._wanted += 1
+        self._disturb()
+        try:
+            with anyio.move_on_after(within):
+                await self._calm.wait()
+        finally:
+            self._wanted -= 1
+
+    async def catch_up(self) -> None:
+        """Counts everything that is marked."""
+        while await self.step(AT_ONCE):
+            pass
+
+    async def step(self, most: int) -> bool:
+        """Counts about so many messages; False where nothing was left to count."""
+        generation = self._pipeline.generation
+        if generation != self._generation or len(self._numbers) > _REMEMBERED:
+            self._numbers.clear()
+            self._generation = generation
+        ledger = self._pipeline.home.ledger
+        planned = await self._ask(lambda db: planning.plan(db, ledger, most))
+        if not planned.recounts:
+            return False
+        numbers = await self._number(generation, planned.causes())
+        if numbers is not None:
+            made = await anyio.to_thread.run_sync(planning.written, planned, numbers, limiter=self._thread)
+            await self._pipeline.derive(generation, partial(writing.write, what=made))
+        return True
+
+    async def _number(self, generation: int, keys: set[CauseKey]) -> dict[CauseKey, Numbered] | None:
+        """The causes' numbers, given out in a transaction of their own: the rest is worked out while nobody waits."""
+        if missing := keys - self._numbers.keys():
+            found = await self._pipeline.derive(generation, partial(writing.number, keys=missing))
+            if found is None:
+                return None
+            self._numbers.update(found)
+        return {key: self._numbers[key] for key in keys}
+
+    async def _work(self) -> None:
+        """One piece of work; with nothing to do, rests."""
+        self._bell = anyio.Event()
+        is_quiet = await self._quiet()
+        if not await self.step(AT_ONCE if is_quiet else FEW):
+            self._pending = 0
+            if not self._bell.is_set():
+                self._calm.set()
+            with anyio.move_on_after(LOOK_S):
+                await self._bell.wait()
+            return
+        self._pending = await self._ask(planning.pending)
+
+    async def _quiet(self) -> bool:
+        """Waits until nobody else is at work, but not for ever; somebody who asks is not kept waiting."""
+        begun = self._clock()
+        while not self._wanted:
+            now = self._clock()
+            if now - self._landed_at >= QUIET_S:
+                return True
+            if now - begun >= LATEST_S:
+                return False
+            await anyio.sleep(QUIET_S / 4)
+        return True
+
+    def _disturb(self) -> None:
+        if self._calm.is_set():
+            self._calm = anyio.Event()
+        self._bell.set()
+
+    async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._pipeline.index.ask(question, within=WITHIN_S)

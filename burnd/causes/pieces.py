@@ -1,0 +1,131 @@
+"""Reads counted pieces of rails: what they hold of some of their turns, explained anew where it is not told apart."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.causes import counting
+from burnd.causes.cause import UNKNOWN_AGENT, CauseKey, Numbered, key_of, miss_key, numbered
+from burnd.causes.packs import Row, unpacked
+from burnd.index.rollup import bucket_of
+from burnd.queries.rails import Span, load_span
+
+_WIDTH = 5  # of the key of turns: bucket, class, place, branch, subagent
+
+
+class TurnRow(NamedTuple):
+    """A turn by its number, its class, and where it stands."""
+
+    id: int
+    kind: int
+    session: int
+    rail: str
+    turn_index: int
+    ts: int
+    place: int
+    branch: int
+    subagent: int
+
+    @property
+    def piece(self) -> tuple[int, str, int]:
+        return self.session, self.rail, self.turn_index // counting.LENGTH
+
+    @property
+    def key(self) -> Row:
+        return bucket_of(self.ts), self.kind, self.place, self.branch, self.subagent
+
+
+class Pieces:
+    """The pieces of rails in one state of the index; remembers which causes there are."""
+
+    def __init__(self, db: sqlite3.Connection, ledger: Path) -> None:
+        self._db = db
+        self._ledger = ledger
+        self._causes: dict[int, Numbered] = {}
+        self._keys: dict[CauseKey, int | None] = {}
+        self._agents: dict[int, str] = {0: ""}
+
+    def at_level(self, cause: int, level: int) -> int | None:
+        """The number under which a cause is summed up at a level; None where it is not."""
+        found = self._causes.get(cause)
+        if found is None:
+            (row,) = self._db.execute("SELECT id, level, whole, subject FROM causes WHERE id = ?", (cause,)).fetchall()
+            found = self._causes[cause] = numbered(*row)
+        return found.at(level)
+
+    def by_activity(self, activities: frozenset[int], sessions: frozenset[int] | None) -> Iterator[tuple[int, Row]]:
+        """The rows of all pieces, or of these sessions', that turns of these activities made, with their session."""
+        listed = None if sessions is None else msgspec.json.encode(sorted(sessions)).decode()
+        for session, data in self._db.execute(_OF_SESSIONS if listed else _OF_ALL, (listed,) if listed else ()):
+            pack = unpacked(data)
+            for activity in activities:
+                for row in pack.of_activity(activity):
+                    yield session, row
+
+    def of_turns(self, turns: Sequence[TurnRow], level: int, *, one_by_one: bool) -> Iterator[tuple[int, ...]]:
+        """(place, class, cause, ...) of these turns, which are all of one piece.
+
+        Where all turns that were counted together are wanted, they are told by what was counted; else, or where that
+        is asked for, the piece is explained anew.
+        """
+        session, rail, n = turns[0].piece
+        found = self._db.execute(_ONE, (session, rail, n)).fetchone()
+        if found is None:
+            return
+        wanted = Counter(turn.key for turn in turns)
+        pack = unpacked(found[0])
+        whole = set() if one_by_one else {tuple(k) for *k, count in pack.turns if wanted.get(tuple(k)) == count}
+        for row in pack.by_time:
+            if row[:_WIDTH] in whole and (number := self.at_level(row[_WIDTH], level)) is not None:
+                yield row[2], row[1], number, *row[_WIDTH + 1 :]
+        left = frozenset(turn.id for turn in turns if turn.key not in whole)
+        if left:
+            yield from self._explained(session, rail, n, left, level)
+
+    def _explained(
+        self, session: int, rail: str, n: int, turns: frozenset[int], level: int
+    ) -> Iterator[tuple[int, ...]]:
+        before = counting.before(self._db, session, rail, n)
+        if before is None:  # it was never counted, and says so by what is missing in the sum
+            return
+        span = Span(n * counting.LENGTH, (n + 1) * counting.LENGTH, before.newest)
+        entries = load_span(self._db, self._ledger, session, rail, span)
+        every = counting.dims_of(self._db, session, rail, n)
+        places = {key: dims for key, (number, dims) in every.items() if number in turns}
+        sums, misses = counting.add_up(before.rail(), entries, places)
+        for dims, groups in sums.items():
+            agent = self._agent(dims.subagent)
+            for group, paid in groups.items():
+                if (number := self._number(key_of(group, agent).at(level))) is not None:
+                    yield dims.place, dims.kind, number, *paid
+        for dims, reasons in misses.items():
+            for reason, paid in reasons.items():
+                if (number := self._number(miss_key(reason, self._agent(dims.subagent)).at(level))) is not None:
+                    yield dims.place, dims.kind, number, *paid
+
+    def _number(self, key: CauseKey | None) -> int | None:
+        if key is None:
+            return None
+        if key not in self._keys:
+            found = self._db.execute(_BY_KEY, key).fetchone()
+            self._keys[key] = found[0] if found else None
+        return self._keys[key]
+
+    def _agent(self, subagent: int) -> str:
+        if subagent not in self._agents:
+            found = self._db.execute(AGENT, (subagent,)).fetchone()
+            self._agents[subagent] = found[0] if found else UNKNOWN_AGENT
+        return self._agents[subagent]
+
+
+AGENT = "SELECT n.name FROM subagents s JOIN names n ON n.id = s.type WHERE s.id = ?"
+_BY_KEY = "SELECT id FROM causes WHERE kind = ? AND tool = ? AND target = ? AND agent = ?"
+_ONE = "SELECT counted FROM segments WHERE session = ? AND rail = ? AND n = ?"
+_OF_ALL = "SELECT session, counted FROM segments"
+_OF_SESSIONS = f"{_OF_ALL} WHERE session IN (SELECT value FROM json_each(?))"

@@ -1,0 +1,68 @@
+"""Marks the rails on which something changed, in the transaction that changes it: their causes are counted again later.
+
+Counting is kept out of the way of taking records in. A mark is all that a transaction leaves of it, so none is lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from burnd.index.store import keyed
+
+
+class Mark(NamedTuple):
+    """A rail that changed from this turn on."""
+
+    session: int
+    rail: str
+    turn_index: int
+
+
+def mark(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
+    earliest: dict[tuple[int, str], int] = {}
+    for session, rail, turn_index in marks:
+        before = earliest.get((session, rail))
+        if before is None or turn_index < before:
+            earliest[session, rail] = turn_index
+    if earliest:
+        db.executemany(_MARK, [(*rail, turn_index) for rail, turn_index in earliest.items()])
+
+
+def mark_turns(db: sqlite3.Connection, turns: str) -> None:
+    """Marks the rails on which these turns stand; `turns` is a JSON array of their numbers."""
+    db.execute(_MARK_TURNS, (turns,))
+
+
+def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]) -> None:
+    """Marks where compactions, told as (session, rail, time), begin to count, and where those with these keys stood."""
+    moved = keyed(db, _STOOD, keys)
+    mark(db, [Mark(session, rail, 0) for session, rail in moved])
+    if moved:
+        mark(db, [Mark(session, rail, 0) for session, rail, _ in told])
+    else:
+        db.executemany(_MARK_FROM, told)
+
+
+def mark_all(db: sqlite3.Connection) -> None:
+    """For when what all turns are counted by has changed."""
+    db.execute(f"INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 {_EVERY}")
+
+
+_AGAIN = "ON CONFLICT DO UPDATE SET turn_index = min(turn_index, excluded.turn_index), times = times + 1"
+_EVERY = f"FROM turns WHERE true {_AGAIN}"
+_MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_AGAIN}"
+_MARK_TURNS = f"""
+INSERT INTO changed(session, rail, turn_index)
+SELECT session, rail, min(turn_index) FROM turns WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1, 2 {_AGAIN}
+"""
+_STOOD = "SELECT session, rail FROM facts WHERE kind = 'compaction' AND session IS NOT NULL AND key IN ({keys})"
+# A compaction comes before the first message that is not older.
+_MARK_FROM = f"""
+INSERT INTO changed(session, rail, turn_index)
+SELECT ?1, ?2, min(first) FROM (
+  SELECT min(turn_index) AS first FROM turns WHERE session = ?1 AND rail = ?2 AND ts >= ?3
+  UNION ALL SELECT min(turn_index) FROM facts WHERE session = ?1 AND kind = 'copy' AND rail = ?2 AND ts >= ?3)
+HAVING min(first) IS NOT NULL {_AGAIN}
+"""

@@ -1,0 +1,188 @@
+"""Adds up causes of the selected turns, from the fewest rows that give it exactly.
+
+Ages, blocks of days and days come from `cause_sums`, whole sessions from `session_causes`. What lies across an edge of
+the selected time, or belongs to a session whose tags change within it, comes from the counted pieces of its rails; and
+where a quarter of an hour is cut in two, that piece of the rail is explained anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from burnd.causes.cause import MISS, TOOL
+from burnd.causes.pieces import Pieces, TurnRow
+from burnd.causes.rolling import AGE, BLOCKS_AN_AGE, COUNTED
+from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
+from burnd.queries.periods import Stretch
+from burnd.queries.reading import TOUCHING, Reader, grains
+from burnd.queries.scanning import By, Clause, Scan, Table, during, within
+from burnd.queries.selection import Selection
+from burnd.queries.view import View
+
+_SPENT = tuple(f"sum(x.{name})" for name in COUNTED)
+_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
+_SUMS = Table("cause_sums", _COLUMNS, _SPENT)
+_SESSIONS = Table("session_causes", {name: x for name, x in _COLUMNS.items() if name != "activity"}, _SPENT)
+_TURNS = Table(
+    "turns",
+    _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
+    ("x.session", "x.rail", "x.turn_index", "x.ts", "x.place", "coalesce(x.branch, 0)", "x.subagent"),
+)
+_LENGTHS = GRAINS | {AGE: GRAINS[BLOCK] * BLOCKS_AN_AGE}
+_EVERY_PLACE = "SELECT id FROM places"
+_TURN = By(("turn",))
+
+
+class Spent(NamedTuple):
+    """What turns of one class, in one place where places are asked for, paid for one cause."""
+
+    place: int
+    kind: int
+    cause: int
+    sums: tuple[int, ...]  # as `Sums` has them
+
+
+class CauseReader:
+    """Reads one selection. `reader` is the one that adds up its turns."""
+
+    def __init__(self, view: View, ledger: Path, selection: Selection, reader: Reader) -> None:
+        self._view = view
+        self._chosen = selection
+        self._scan = Scan(view, selection)
+        self._begin, self._end = reader.begin, reader.end
+        self._pieces = Pieces(view.db, ledger)
+
+    def read(self, level: int, *, by_place: bool = False) -> Iterator[Spent]:
+        """Sums by class and cause, several of them for the same where it was read from several places."""
+        if self._begin >= self._end:
+            return
+        by = By(("place",)) if by_place else By()
+        if self._chosen.activities is not None and (level not in (TOOL, MISS) or not self._chosen.is_by_sums):
+            yield from self._by_activity(level)
+        elif self._chosen.is_by_sums:
+            yield from self._from_sums(level, by)
+        else:
+            yield from self._from_sessions(level, by)
+        turns = self._scan.mixed(_TURNS, _TURN, self._terms(Stretch(self._begin, self._end)))
+        yield from self._of_turns(level, turns)
+
+    # Sums over all sessions
+
+    def _from_sums(self, level: int, by: By) -> Iterator[Spent]:
+        (begin, end), edges = whole_days(self._begin, self._end)
+        for grain, first, last in grains(begin, end, self._grains(level), _LENGTHS):
+            terms = [
+                Clause(f"x.level = {level} AND x.grain = {grain}"),
+                self._activity(),
+                self._place(level, grain, by),
+                Clause(f"x.bucket = {first}" if last == first + 1 else f"x.bucket >= {first} AND x.bucket < {last}"),
+                *within("x.class", self._chosen.kinds),
+            ]
+            yield from _spent(self._scan.plain(_SUMS, by, terms, beside="x.cause"), by)
+        for edge in edges:
+            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+
+    def _grains(self, level: int) -> tuple[int, ...]:
+        if self._chosen.activities is not None:
+            return (DAY,)
+        return (BLOCK, DAY) if level in (TOOL, MISS) else (AGE, BLOCK, DAY)
+
+    def _activity(self) -> Clause:
+        return (within("x.activity", self._chosen.activities) or [Clause("x.activity = 0")])[0]
+
+    def _place(self, level: int, grain: int, by: By) -> Clause:
+        """Days of targets, and of activities, are kept by place alone."""
+        if self._chosen.places is not None:
+            return within("x.place", self._chosen.places)[0]
+        told_apart = self._chosen.activities is not None or (grain == DAY and level not in (TOOL, MISS))
+        return Clause(f"x.place IN ({_EVERY_PLACE})" if told_apart or by.keys else "x.place = 0")
+
+    # Sums by session
+
+    def _from_sessions(self, level: int, by: By) -> Iterator[Spent]:
+        inside, across = self._sessions()
+        terms = [Clause(f"x.level = {level}"), *self._scan.terms(_SESSIONS, self._chosen.kinds)]
+        rows = self._scan.by_session(_SESSIONS, by, terms, beside="x.cause", sessions=inside)
+        yield from _spent(rows, by)
+        if across:
+            terms = [*self._terms(Stretch(self._begin, self._end)), *within("x.session", across)]
+            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, terms))
+
+    def _sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
+        """Those that lie within the selected time, None being all of them, and those across its edges."""
+        if self._chosen.begin is None and self._chosen.end is None:
+            return None, frozenset()
+        begin, end = -(-(self._begin + SHIFT_MS) // BUCKET_MS), bucket_of(self._end)
+        found = self._view.rows(TOUCHING, (begin, end, bucket_of(self._begin), bucket_of(self._end - 1)))
+        inside = frozenset(session for session, is_inside in found if is_inside)
+        return inside, frozenset(session for session, is_inside in found if not is_inside)
+
+    # Pieces of rails
+
+    def _by_activity(self, level: int) -> Iterator[Spent]:
+        """Whole days from what pieces counted by activity, the rest turn by turn."""
+        (begin, end), edges = whole_days(self._begin, self._end)
+        days = range(begin // _LENGTHS[DAY], end // _LENGTHS[DAY])
+        if days:
+            yield from self._of_days(level, days)
+        for edge in edges:
+            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+
+    def _of_days(self, level: int, days: range) -> Iterator[Spent]:
+        chosen = self._chosen
+        rows = self._pieces.by_activity(chosen.activities or frozenset(), chosen.sessions)
+        for session, (day, kind, place, branch, subagent, cause, *sums) in rows:
+            if (
+                day in days
+                and (chosen.kinds is None or kind in chosen.kinds)
+                and (chosen.places is None or place in chosen.places)
+                and (chosen.branches is None or branch in chosen.branches)
+                and self._is_theirs(session, subagent)
+                and (number := self._pieces.at_level(cause, level)) is not None
+            ):
+                yield Spent(place, kind, number, tuple(sums))
+
+    def _is_theirs(self, session: int, subagent: int) -> bool:
+        """Whether all turns of a session, or those of one of its agents, are among the chosen groups."""
+        chosen, groups = self._chosen, self._chosen.groups
+        if groups is None:
+            return True
+        group = groups.whole.get(session, groups.rest)
+        is_theirs = chosen.agent_groups is None or group in chosen.agent_groups or subagent in chosen.subagents
+        return group >= 0 and is_theirs and session not in groups.mixed
+
+    def _terms(self, stretch: Stretch) -> list[Clause]:
+        return [during(stretch), *self._scan.terms(_TURNS, self._chosen.kinds)]
+
+    def _of_turns(self, level: int, rows: Iterable[tuple[Any, ...]]) -> Iterator[Spent]:
+        """What these turns paid, as (number, class, nothing, ...) with where they stand."""
+        turns = [TurnRow(number, kind, *rest) for number, kind, _, *rest in rows]
+        by_activity = self._chosen.activities is not None
+        turns.sort(key=_piece)
+        for _, some in groupby(turns, key=_piece):
+            for row in self._pieces.of_turns(list(some), level, one_by_one=by_activity):
+                yield Spent(row[0], row[1], row[2], row[3:])
+
+
+def _piece(turn: TurnRow) -> tuple[int, str, int]:
+    return turn.piece
+
+
+def _spent(rows: Iterable[tuple[int, ...]], by: By) -> Iterator[Spent]:
+    width = len(by.keys)
+    for row in rows:
+        yield Spent(row[0] if width else 0, row[width], row[width + 1], row[width + 3 :])
+
+
+def whole_days(begin: int, end: int) -> tuple[tuple[int, int], list[Stretch]]:
+    """The whole UTC days of a time, in quarters of an hour, and what is left of it at its edges."""
+    day = GRAINS[DAY]
+    first, last = -(-(begin + SHIFT_MS) // (day * BUCKET_MS)), (end + SHIFT_MS) // (day * BUCKET_MS)
+    if first >= last:
+        return (0, 0), [Stretch(begin, end)]
+    inner, outer = begin_of(first * day), begin_of(last * day)
+    edges = (Stretch(begin, inner), Stretch(outer, end))
+    return (first * day, last * day), [edge for edge in edges if edge.begin < edge.end]

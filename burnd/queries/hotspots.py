@@ -1,0 +1,226 @@
+"""Where the money went: causes of all selected turns, rolled up by tool, file, command or whatever else is asked.
+
+The rows add up to the summary of the same filters, to the token and to the last digit of the cost: what is none of what
+was asked for is there as `other`, and so is what has not been counted yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+from burnd import protocol
+from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, TOOL, UNKNOWN_AGENT, CauseKey
+from burnd.classify.tools import kind as tool_kind
+from burnd.classify.tools import mcp_server
+from burnd.queries import dimensions
+from burnd.queries.cause_reading import CauseReader, Spent
+from burnd.queries.filters import Filters, choose
+from burnd.queries.heap import Heap
+from burnd.queries.kinds import Kinds
+from burnd.queries.reading import Reader
+from burnd.queries.summary import Added, add_up, unlogged
+from burnd.queries.tally import Tally
+from burnd.queries.view import Refusal, View
+
+MOST_ROWS: Final = 10_000
+OTHER: Final = "other"
+OTHER_TOOLS: Final = "other tools"
+NOT_COUNTED: Final = "not yet explained"
+NOT_MISSED: Final = "everything else"
+WAYS: Final = ("tool", "file", "command", "mcp", "skill", "subagent", "prefix", "cache-miss")
+By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prefix", "cache-miss"]
+Rank = Literal["cost", "tokens", "rides"]
+
+# The level at which subjects are read, and of which kind they must be.
+_SUBJECTS: Final[dict[str, tuple[int, str]]] = {
+    "file": (FILE, "file"),
+    "command": (COMMAND, "command"),
+    "skill": (NAMED, "skill"),
+    "subagent": (NAMED, "agent"),
+    "cache-miss": (MISS, "miss"),
+}
+_TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}
+
+
+class HotspotsParams(Filters, frozen=True, kw_only=True):
+    """What to roll up, by what, in which order; `limit` keeps the first so many rows and adds up the others."""
+
+    by: By = "tool"
+    rank: Rank = "cost"
+    limit: int = 1000
+
+
+class ByToolParams(Filters, frozen=True, kw_only=True):
+    """The same by tool."""
+
+    rank: Rank = "cost"
+    limit: int = 1000
+
+
+class Label(NamedTuple):
+    """What a row is about: its kind, which is `other` for what was not asked for, and its name."""
+
+    kind: str
+    key: str
+
+
+def by_tool(view: View, ledger: Path, params: ByToolParams) -> dict[str, Any]:
+    """The answer of the method `by_tool`."""
+    given = {name: getattr(params, name) for name in params.__struct_fields__}
+    return hotspots(view, ledger, HotspotsParams(**given))
+
+
+def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]:
+    """The answer of the method `hotspots`."""
+    if not 0 < params.limit <= MOST_ROWS:
+        raise Refusal(f"limit is from 1 to {MOST_ROWS}")
+    chosen = choose(view, params)
+    reader = Reader(view, chosen.selection, chosen.kinds)
+    by_model = dimensions.dimension(view, "model", chosen.selection)
+    added = add_up(reader.read(by_model.by), chosen, by_model)
+    causes = CauseReader(view, ledger, chosen.selection, reader)
+    rolled = _Rolled(view, params, chosen.kinds)
+    rolled.read(causes)
+    rows = rolled.rows(added.total)
+    return {
+        "version": protocol.VERSION,
+        "filters": chosen.said,
+        "by": params.by,
+        "rank": params.rank,
+        "totals": added.total.answer(),
+        "unpricedModels": added.unpriced,
+        "unlogged": unlogged(added),
+        "rows": [_answer(label, heap, added) for label, heap in rows],
+        "moreRows": rolled.left_out,
+    }
+
+
+def _answer(label: Label, heap: Heap, added: Added) -> dict[str, Any]:
+    whole = added.total.units
+    share = heap.units / whole if whole and heap.is_priced else None
+    return {"key": label.key, "kind": label.kind, **heap.answer(), "share": share}
+
+
+class _Rolled:
+    """Heaps by what was asked for. Subjects are known by number, since there may be very many, until they are shown."""
+
+    def __init__(self, view: View, params: HotspotsParams, kinds: Kinds) -> None:
+        self._view = view
+        self._by = params.by
+        self._rank = params.rank
+        self._limit = params.limit
+        self._kinds = kinds
+        self._subjects: dict[int, Heap] = {}
+        self._labelled: dict[Label, Heap] = {}
+        self._keys: dict[int, CauseKey] = {}
+        self._rest = Heap()
+        self.left_out = 0
+
+    def read(self, causes: CauseReader) -> None:
+        if self._by in _SUBJECTS:
+            level, kind = _SUBJECTS[self._by]
+            self._add_subjects(causes.read(level), kind)
+        if self._by != "cache-miss":
+            self._add_tools(causes.read(TOOL, by_place=self._by == "prefix"))
+
+    def _add_subjects(self, found: Iterable[Spent], kind: str) -> None:
+        heaps, kinds = self._subjects, self._kinds
+        for _, number, cause, sums in found:
+            heap = heaps.get(cause)
+            if heap is None:
+                heap = heaps[cause] = Heap()
+            heap.add(kinds[number], sums)
+        if self._by in _TOOLS_OF:  # agents and skills are at one level
+            self._learn(heaps)
+            self._subjects = {cause: heap for cause, heap in heaps.items() if self._keys[cause].kind == kind}
+
+    def _add_tools(self, found: Iterable[Spent]) -> None:
+        rows = list(found)
+        self._learn(row.cause for row in rows)
+        places = self._places() if self._by == "prefix" else {}
+        for place, number, cause, sums in rows:
+            label = self._label(self._keys[cause], places.get(place))
+            if label is not None:
+                self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
+
+    def _label(self, key: CauseKey, project: str | None) -> Label | None:
+        """Which row a cause belongs to; None where its subjects are told apart."""
+        by, is_call = self._by, key.kind == "call"
+        level, _ = _SUBJECTS.get(by, (TOOL, ""))
+        if is_call and level != TOOL and key.level == level and _TOOLS_OF.get(by) in (None, tool_kind(key.tool)):
+            return None
+        if by == "subagent" and key.agent:
+            return Label(by, key.agent)
+        if by == "prefix" and key.kind == "prefix":
+            return Label(by, project or "(no project)")
+        if not is_call:
+            return Label(OTHER, key.kind)
+        if by == "tool":
+            return Label(by, key.tool or "(unknown tool)")
+        server = mcp_server(key.tool) if by == "mcp" else None
+        return Label(by, server) if server is not None else Label(OTHER, OTHER_TOOLS)
+
+    def _learn(self, causes: Iterable[int]) -> None:
+        missing = sorted(set(causes) - self._keys.keys())
+        sql = "SELECT id, kind, tool, target, agent FROM causes WHERE id IN ({keys})"
+        for number, *key in self._view.keyed(sql, [(number,) for number in missing]):
+            self._keys[number] = CauseKey(*key)
+
+    def _places(self) -> dict[int, str]:
+        return dict(self._view.rows(_PLACES))
+
+    def rows(self, total: Tally) -> list[tuple[Label, Heap]]:
+        """The heaviest first, what was not asked for last, and then what is missing to the total."""
+        self._take_in_subjects()
+        asked = [(label, heap) for label, heap in self._labelled.items() if label.kind != OTHER]
+        asked.sort(key=self._order)
+        asked, beyond = asked[: self._limit], asked[self._limit :]
+        others = sorted(
+            ((label, heap) for label, heap in self._labelled.items() if label.kind == OTHER), key=self._order
+        )
+        self.left_out += len(beyond)
+        rest = _merged(heap for _, heap in beyond)
+        rest.merge(self._rest)
+        if self.left_out:
+            others.insert(0, (Label(OTHER, f"{self.left_out:,} more"), rest))
+        missing = Heap.of(total)
+        for _, heap in (*asked, *others):
+            missing.take_off(heap)
+        if missing:
+            others.append((Label(OTHER, NOT_MISSED if self._by == "cache-miss" else NOT_COUNTED), missing))
+        return [*asked, *others]
+
+    def _take_in_subjects(self) -> None:
+        """Gives the heaviest subjects their names; there may be an agent of the same name as one of their calls."""
+        weighed = sorted(self._subjects, key=lambda cause: (-self._subjects[cause].weight(self._rank), cause))
+        shown = weighed if self._by == "subagent" else weighed[: self._limit]
+        self._learn(shown)
+        for cause in shown:
+            label = self._named(self._keys[cause])
+            self._labelled.setdefault(label, Heap()).merge(self._subjects[cause])
+        beyond = weighed[len(shown) :]
+        self.left_out, self._rest = len(beyond), _merged(self._subjects[cause] for cause in beyond)
+
+    def _named(self, key: CauseKey) -> Label:
+        if self._by == "cache-miss":
+            return Label(self._by, key.tool)
+        missing = UNKNOWN_AGENT if self._by == "subagent" else f"(no {self._by})"
+        return Label(self._by, key.target or missing)
+
+    def _order(self, row: tuple[Label, Heap]) -> tuple[int, str]:
+        return -row[1].weight(self._rank), row[0].key
+
+
+def _merged(heaps: Iterable[Heap] | Iterator[Heap]) -> Heap:
+    whole = Heap()
+    for heap in heaps:
+        whole.merge(heap)
+    return whole
+
+
+_PLACES = """
+SELECT p.id, coalesce(k.name, d.name) FROM places p LEFT JOIN names k ON k.id = p.project_key
+LEFT JOIN names d ON d.id = p.project WHERE k.name IS NOT NULL OR d.name IS NOT NULL
+"""

@@ -1,0 +1,85 @@
+"""Hotspots under any filters add up to the summary of the same filters, to the token and to the last digit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnd.causes import counting
+from burnd.causes.explainer import Explainer
+from burnd.index.store import FileChange
+from burnd.ledger.fold import Folded
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.hotspots import NOT_COUNTED, WAYS
+from tests.causes import worlds
+from tests.conftest import Opened
+from tests.queries.asking import PRICES, ask_hotspots, ask_summary
+from tests.queries.naive import Naive
+from tests.queries.test_summary_exact import _can_be_asked, filters
+from tests.queries.worlds import live
+
+RANKS = ("cost", "tokens", "rides")
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counting, "LENGTH", 3)
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> list[dict[str, Any]]:
+    asked = []
+    for by in WAYS:
+        names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=3, unique=True))
+        chosen = {name: draw(filters[name]) for name in names}
+        asked.append(chosen | {"by": by, "rank": draw(st.sampled_from(RANKS)), "limit": draw(st.integers(1, 5))})
+    return asked
+
+
+@settings(worlds.ON_DISK, max_examples=15)
+@given(worlds.deeds, worlds.deeds, st.booleans(), questions())
+async def test_rows_add_up_to_the_summary(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[Any],
+    later: list[Any],
+    counted: bool,
+    asked: list[dict[str, Any]],
+) -> None:
+    """After any history, under any filters: also while a part of it is not counted yet, which then is a row."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    try:
+        await pipeline.commit(Batch(files=[FileChange("claude-code", "/log", b"here")]))
+        await live(pipeline, history)
+        await Explainer(pipeline).catch_up()
+        await live(pipeline, later)
+        if counted:
+            await Explainer(pipeline).catch_up()
+        naive = Naive(Folded(pipeline.journal.read()), (), PRICES)
+        for params in asked:
+            wanted = {name: value for name, value in params.items() if name in filters}
+            if _can_be_asked(naive, wanted):
+                await _adds_up(pipeline, params, wanted, whole=counted)
+    finally:
+        await opener.close()
+
+
+async def _adds_up(pipeline: Pipeline, params: dict[str, Any], wanted: dict[str, Any], *, whole: bool) -> None:
+    answer = await ask_hotspots(pipeline, **params)
+    summary = await ask_summary(pipeline.index, **wanted)
+    assert answer["totals"] == summary["totals"], params
+    assert answer["unlogged"] == summary["unlogged"]
+    for name, tokens in summary["totals"]["usage"].items():
+        assert sum(row["usage"][name] for row in answer["rows"]) == tokens, (params, name)
+    costs = [Fraction(str(row["costUsd"])) for row in answer["rows"] if row["costUsd"] is not None]
+    digits = float(sum(map(abs, costs))) * 1e-15  # an answer's number has no more
+    assert float(sum(costs)) == pytest.approx(summary["totals"]["costUsd"] or 0, rel=1e-15, abs=digits * len(costs))
+    missing = [row for row in answer["rows"] if row["key"] == NOT_COUNTED]
+    if whole:
+        assert not missing, (params, missing)
+        assert all(row["rideTokens"] >= 0 and row["entered"] >= 0 for row in answer["rows"])

@@ -1,0 +1,90 @@
+"""Causes are kept in step with turns: whatever happened, and whenever it was counted, the sums are the same."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from burnd.causes import counting
+from burnd.causes.explainer import Explainer
+from burnd.index.changed import mark_all
+from burnd.index.store import FileChange, IndexStore
+from burnd.paths import Home
+from burnd.pipeline import Batch
+from tests.causes import worlds
+from tests.conftest import Opened
+from tests.dump import causes_dump
+from tests.queries.worlds import live
+
+TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
+MEANWHILE = st.sampled_from(("nothing", "nothing", "a little", "everything", "restart", "rebuild", "lost index"))
+
+
+@pytest.fixture(autouse=True)
+def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of three messages, so that small histories have several."""
+    monkeypatch.setattr(counting, "LENGTH", 3)
+
+
+@settings(worlds.ON_DISK, max_examples=20)
+@given(st.lists(st.tuples(worlds.deeds, MEANWHILE), min_size=1, max_size=4))
+async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
+    """Counted bit by bit, with restarts, rebuilds and lost indexes in between, or all at once at the end."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    await pipeline.commit(Batch(files=[FileChange("claude-code", "/log", b"here")]))
+    try:
+        for deeds, meanwhile in history:
+            await live(pipeline, deeds)
+            if meanwhile == "a little":
+                await Explainer(pipeline).step(2)
+            elif meanwhile == "everything":
+                await Explainer(pipeline).catch_up()
+            elif meanwhile == "rebuild":
+                await Explainer(pipeline).step(2)
+                await pipeline.rebuild_index()
+            elif meanwhile in ("restart", "lost index"):
+                await opener.close()
+                if meanwhile == "lost index":
+                    opener.home.index_db.unlink()
+                pipeline = await opener()
+        await Explainer(pipeline).catch_up()
+        await _sums_are_the_turns(pipeline.index)
+        found = await causes_dump(pipeline.index)
+        await pipeline.index.transact(_forget)
+        await Explainer(pipeline).catch_up()
+        again = await causes_dump(pipeline.index)
+        assert {name: set(rows) ^ set(again[name]) for name, rows in found.items()} == {name: set() for name in found}
+    finally:
+        await opener.close()
+
+
+def _forget(db: sqlite3.Connection) -> None:
+    """As if nothing had ever been counted."""
+    for table in ("segments", "cause_sums", "session_causes", "causes"):
+        db.execute(f"DELETE FROM {table}")
+    mark_all(db)
+
+
+async def _sums_are_the_turns(index: IndexStore) -> None:
+    """Every way in which sums are kept has every token of every turn once."""
+    columns = ",".join(f"coalesce(sum({name}), 0)" for name in TOKENS)
+    ((*turns,),) = await index.rows(f"SELECT {columns} FROM turns")
+    for kept in (
+        "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place = 0",
+        "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place > 0",
+        "cause_sums WHERE level = 0 AND grain = 2 AND activity <> 0 AND place > 0",
+        "cause_sums WHERE level = 0 AND grain = 3 AND place = 0",
+        "cause_sums WHERE level = 0 AND grain = 3 AND place > 0",
+        "session_causes WHERE level = 0",
+    ):
+        ((*sums,),) = await index.rows(f"SELECT {columns} FROM {kept}")
+        assert sums == turns, kept
+    ((behind,),) = await index.rows(
+        "SELECT count(*) FROM cause_sums WHERE entered > input + cache_read + cache_create_5m + cache_create_1h"
+    )
+    assert behind == 0
