@@ -44,7 +44,13 @@ def stamps(client: Client, stamps: Sequence[Mapping[str, Any]], timeout: float =
         problem = _ask(client, "stamp", {"stamps": wire_form}, timeout)
         if problem is not None:
             rest = stamps[recorded:]
-            spool.put(home(), rest)
+            try:
+                spool.put(home(), rest)
+            except spool.NotSpooled as error:
+                if not recorded:
+                    raise
+                hint = f"the first {recorded:,} of {len(stamps):,} were recorded, the others were not"
+                raise spool.NotSpooled(error.message, hint) from None
             return Delivered(recorded, len(rest), problem.message)
         recorded += len(batch)
     return Delivered(recorded, 0)

@@ -71,11 +71,14 @@ def write_jsonl(turns: Turns, output: str | None) -> None:
 
 
 def write_csv(turns: Turns, output: str | None) -> None:
-    """With a line of names; what is not known is empty, tags are an object of JSON."""
+    """With a line of names; what is not known is empty, tags are JSON. A terminal gets no control characters."""
     import csv
     import json
 
+    from burnctl.render import clean
+
     with _opened(output) as file:
+        at_terminal = file.isatty()
         rows = csv.DictWriter(file, [name for name, _, _ in COLUMNS], lineterminator="\n")
         rows.writeheader()
         for turn in turns:
@@ -85,6 +88,8 @@ def write_csv(turns: Turns, output: str | None) -> None:
                 row["cost_usd"] = _plain(row["cost_usd"])
             for name in ("open", "has_edits"):
                 row[name] = None if row[name] is None else str(row[name]).lower()
+            if at_terminal:
+                row = {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
             rows.writerow(row)
 
 

@@ -17,7 +17,7 @@ from burnctl.exporting import COLUMNS
 from burnd.paths import Home
 from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.fake import Refused, Talk, fake
-from tests.burnctl.person import environment, run
+from tests.burnctl.person import environment, run, seen
 
 NAMES = [name for name, _, _ in COLUMNS]
 
@@ -234,3 +234,14 @@ def test_the_machine_is_called_by_its_host_name(home: Home) -> None:
     with fake(home.root / "burnd.sock", export=pages()):
         first = run(home, "export").stdout.splitlines()[0]
     assert json.loads(first)["machine"] == os.uname().nodename
+
+
+def test_a_terminal_gets_no_escape_sequences(home: Home) -> None:
+    """F74: as CSV at a terminal without them; in a pipe as they are, since programs want what is there."""
+    odd = turn(0, project="/p/\x1b]52;c;aGk=\x07x", gitBranch="\u202eniam")
+    with fake(home.root / "burnd.sock", export={"turns": [odd], "next": None}):
+        shown = seen(home, "export", "--format", "csv").text
+        piped = run(home, "export", "--format", "csv").stdout
+    assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+    assert "/p/x" in shown
+    assert "\x1b]52;c;aGk=\x07" in piped

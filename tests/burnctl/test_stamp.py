@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import time
@@ -255,7 +256,7 @@ def test_many_are_split_into_requests_that_fit(home: Path) -> None:
 
 
 def test_a_daemon_that_goes_midway_gets_the_rest_by_spool(home: Path) -> None:
-    """What it has answered for is recorded, the rest is spooled, and together they are all."""
+    """What it has answered for is recorded, the rest is spooled, and together they are all; or it says how many."""
     recorded: list[str] = []
 
     def once(params: dict[str, Any], talk: Talk) -> dict[str, Any] | None:
@@ -265,11 +266,19 @@ def test_a_daemon_that_goes_midway_gets_the_rest_by_spool(home: Path) -> None:
         recorded.extend(stamp["selector"]["sessionId"] for stamp in params["stamps"])
         return {}
 
-    lines = [json.dumps({"sessionId": f"s{n}", "note": "x" * 1000}) for n in range(1200)]
+    lines = [json.dumps({"sessionId": f"s{n}", "note": "x" * 150_000}) for n in range(10)]
     with daemon(home, once):
         done = burnctl(home, "stamp", "--stdin", "--json", input="\n".join(lines))
-    assert json.loads(done.stdout)["stamps"] == 1200
-    assert recorded + [record["selector"]["sessionId"] for record in spooled(home)] == [f"s{n}" for n in range(1200)]
+    assert json.loads(done.stdout)["stamps"] == 10
+    assert len(recorded) == 3
+    assert recorded + [record["selector"]["sessionId"] for record in spooled(home)] == [f"s{n}" for n in range(10)]
+    shutil.rmtree(home / "spool")
+    (home / "spool").write_text("in the way")
+    recorded.clear()
+    with daemon(home, once):
+        done = burnctl(home, "stamp", "--stdin", input="\n".join(lines))
+    assert done.returncode == 1
+    assert "the first 3 of 10 were recorded, the others were not" in done.stderr
 
 
 @pytest.mark.parametrize(
