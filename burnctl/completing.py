@@ -78,11 +78,21 @@ def _values(action: argparse.Action) -> list[Candidate]:
         return [(choice.dest, _line(choice.help)) for choice in action._choices_actions]
     if action.choices is not None:
         return [(str(choice), "") for choice in action.choices]
+    if action.dest in ("by", "source"):
+        return _listed(action)
     ask = {"session": _sessions, "model": _models}.get(action.dest)
     try:
         return ask() if ask is not None else []
     except BurnctlError:
         return []
+
+
+def _listed(action: argparse.Action) -> list[Candidate]:
+    """The words that its help lists, as in `what the rows are: model, day, or tag:KEY (model)`."""
+    import re
+
+    words = re.split(",? or |, ", (action.help or "").partition(": ")[2].partition(" (")[0])
+    return [(word.removesuffix("KEY"), "") for word in words if word]
 
 
 def _sessions() -> list[Candidate]:

@@ -39,6 +39,8 @@ def test_verbs_flags_and_choices(home: Home) -> None:
     assert words(home, "config", "") == ["init", "show", "set", "path"]
     assert words(home, "config", "show", "--") == ["--help", "--json", "--no-color"]
     assert words(home, "completions", "") == ["bash", "zsh", "fish"]
+    assert words(home, "compare", "--by", "") == ["model", "source", "tag:"]
+    assert words(home, "tail", "--source", "o") == ["opencode"]
     assert "--session" in words(home, "tail", "--")
     assert "--json" not in words(home, "tail", "--json", "--j")
     assert words(home, "no-such-verb", "") == []
