@@ -167,13 +167,17 @@ class Pipeline:
                 self.journal.write_beside, change, lambda done: report(min(done, total), 2 * total)
             )
             if changed:
-                await self._take_rewritten(lambda done, of: report(total + total * done // max(of, 1), 2 * total))
+                await self._take_rewritten(
+                    change, lambda done, of: report(total + total * done // max(of, 1), 2 * total)
+                )
             return changed
 
-    async def _take_rewritten(self, report: build.Progress) -> None:
+    async def _take_rewritten(self, change: Callable[[Entry], Entry], report: build.Progress) -> None:
         new = Journal(files.beside(self.home.ledger), self.now())
         try:
-            await self._rebuild_index(report, keep_cursors=True, rewritten=new)
+            carried = await build.carried_over(self.index)
+            carried.open = await self._in_thread(build.changed_open, carried.open, change)
+            await self._rebuild_index(report, carried, rewritten=new)
         finally:
             new.close()
             files.clear_replacement(self.home.ledger)
@@ -181,7 +185,7 @@ class Pipeline:
     async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
         """Makes the index anew from ledger and content, and swaps it in. May be cancelled until then."""
         async with self._one_at_a_time:
-            await self._rebuild_index(report, keep_cursors=True)
+            await self._rebuild_index(report, await build.carried_over(self.index))
 
     async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
         """Writes into the index what was worked out from its `generation`; nothing where it is another by now."""
@@ -233,11 +237,10 @@ class Pipeline:
                 yield
 
     async def _rebuild_index(
-        self, report: build.Progress, *, keep_cursors: bool, rewritten: Journal | None = None
+        self, report: build.Progress, carried: Change, *, rewritten: Journal | None = None
     ) -> None:
         """Builds beside the index in use, which answers until the new one takes its place."""
         self._behind = True
-        carried = await build.carried_over(self.index) if keep_cursors else Change()
         async with self._told(report) as told:
             journal, prices = rewritten or self.journal, self.index.prices
             await build.build_beside(self.home.index_db, journal, self.content, told, prices, carried)
@@ -269,7 +272,7 @@ class Pipeline:
             return await work()
         except IndexDamaged as error:
             log.error("index.damaged", reason=error.what)
-            await self._rebuild_index(build.no_progress, keep_cursors=False)
+            await self._rebuild_index(build.no_progress, Change())
         except FileReplaced as error:
             log.error("ledger.replaced", reason=error.what)
             await self._reopen_ledger()
@@ -393,7 +396,7 @@ class Pipeline:
                 await self.index.swap(lambda: None)
             await build.catch_up(self.index, self.journal, self.content)
         except IndexDamaged:
-            await self._rebuild_index(build.no_progress, keep_cursors=False)
+            await self._rebuild_index(build.no_progress, Change())
         self._applier = Applier(self.index)
         self._behind = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from burnd.ledger.content import ContentStore, Placed
 from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
 from burnd.records import Turn
-from burnd.records.codec import Skipped, decode, digest
+from burnd.records.codec import Entry, Skipped, decode, digest
 from burnd.records.times import to_ms
 
 BATCH = 2000
@@ -109,6 +109,12 @@ async def carried_over(index: IndexStore) -> Change:
     ]
     open_turns = [OpenTurn(turn, source, path) for turn, source, path in grows if isinstance(turn, Turn)]
     return Change(cursors=cursors, files=changes, open=open_turns)
+
+
+def changed_open(turns: Sequence[OpenTurn], change: Callable[[Entry], Entry]) -> list[OpenTurn]:
+    """Turns that may still grow, changed as the ledger's are."""
+    pairs = ((item, change(item.turn)) for item in turns)
+    return [item._replace(turn=turn) for item, turn in pairs if isinstance(turn, Turn)]
 
 
 _OPEN_TURNS = "SELECT o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file"

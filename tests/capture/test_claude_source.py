@@ -323,6 +323,9 @@ async def test_what_is_open_stays_in_sight_when_the_index_is_made_anew(
         else:
             await watched.pipeline.rebuild_index()
         assert await watched.turns() == before
+        if rewritten:
+            labels = "SELECT DISTINCT name FROM turns JOIN names n ON n.id = activity"
+            assert await watched.pipeline.index.rows(labels) == [("docs",)]
         await watched.source.flush()
         assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 5, "m2": 7}
 

@@ -234,7 +234,7 @@ def test_sigterm_while_starting_ends_it(home: Home) -> None:
         daemon.terminate()
     shutil.rmtree(home.index)
     with running(home, ready=False) as daemon:
-        until(daemon.socket.exists)
+        until(lambda: daemon.state() != "not listening")
         with daemon.wire() as wire:
             until(lambda: wire.call("status")["index"]["state"].startswith("rebuilding"), 10)
         assert daemon.terminate() == 0
