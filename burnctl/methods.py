@@ -164,6 +164,19 @@ class Methods:
         params = _sent({"min_cost": min_cost, "limit": limit, **filters})
         return self.call("waste", params, timeout=LONG_S, heard=heard)
 
+    def overhead(
+        self, *, heard: Callable[[dict[str, Any]], None] | None = None, **filters: Unpack[Filters]
+    ) -> dict[str, Any]:
+        """What sessions began with, and what a token of that came to.
+
+        `heard` is called with how far it has come: `{"done": ..., "total": ...}`.
+        """
+        return self.call("overhead", _sent(filters), timeout=LONG_S, heard=heard)
+
+    def flow(self, session: str, *, limit: int | None = None) -> dict[str, Any]:
+        """How a session went: its rails as lanes of steps, with what each called, started and cost."""
+        return self._ask("flow", session=session, limit=limit)
+
     def limits(self, *, source: str | None = None, history: int | None = None) -> dict[str, Any]:
         """What the running windows of a plan and the budgets have used, and the windows before."""
         return self._ask("limits", source=source, history=history)

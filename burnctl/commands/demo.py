@@ -28,6 +28,7 @@ _FINDABLE_S = 1.0  # what is recorded can be searched a moment later
 _TOUR = (
     ("summary", "--by", "project"),
     ("compare",),
+    ("waste", "--limit", "5"),
     ("sessions",),
     ("search", "cron", "refactor"),
 )

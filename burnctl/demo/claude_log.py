@@ -32,6 +32,10 @@ class ClaudeLog:
         self._entered = 0
         os.makedirs(folder, exist_ok=True)
 
+    def begin_with(self, more: int) -> None:
+        """So many tokens more than usual stand before the first word: tool lists, for instance."""
+        self._meter = Meter(_PREFIX + more)
+
     def play(self, acts: Iterable[Act], title: str = "") -> None:
         """Everything that happens, one after the other."""
         for act in acts:

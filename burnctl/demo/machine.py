@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from burnctl.demo import claude_log, opencode_db
+from burnctl.demo.instructions import instructions
 from burnctl.demo.stories import Story, stories
 
 _ELSEWHERE = ("OPENCODE_DB", "CODEX_HOME", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
@@ -32,7 +33,8 @@ class Machine:
             os.environ.pop(name, None)
 
     def write_logs(self, now: float) -> dict[str, Story]:
-        """The sessions of the last days, by their ids."""
+        """The sessions of the last days, by their ids, and the instructions they began with."""
+        self._write_instructions()
         written = {}
         for story in stories():
             begun = now - story.ago_h * 3600
@@ -41,6 +43,7 @@ class Machine:
                 session_id = opencode_db.write(path, story, self._cwd(story.project), begun)
             else:
                 log = self.transcript(story.project, story.branch, story.model, begun, story.title)
+                log.begin_with(story.more_prefix)
                 log.play(story.acts, story.title)
                 session_id = log.session_id
             written[session_id] = story
@@ -51,6 +54,13 @@ class Machine:
         cwd = self._cwd(project)
         folder = os.path.join(self.claude, "projects", claude_log.slug(cwd))
         return claude_log.ClaudeLog(folder, cwd, branch, model, clock, seed)
+
+    def _write_instructions(self) -> None:
+        for place, text in instructions().items():
+            path = os.path.join(self.folder, place)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
 
     def _cwd(self, project: str) -> str:
         return os.path.join(self.folder, "you", project)

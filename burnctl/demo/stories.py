@@ -9,7 +9,10 @@ from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Say, Wait
 
 
 class Story(NamedTuple):
-    """A session: it began `ago_h` hours ago; `tags` are what a spawner stamped on it."""
+    """A session: it began `ago_h` hours ago; `tags` are what a spawner stamped on it.
+
+    `more_prefix` is how many tokens more than usual it began with.
+    """
 
     title: str
     harness: str
@@ -19,6 +22,7 @@ class Story(NamedTuple):
     ago_h: float
     acts: list[Act]
     tags: tuple[tuple[str, str], ...] = ()
+    more_prefix: int = 0
 
 
 OPUS, SONNET, HAIKU, GPT = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5"
@@ -38,6 +42,8 @@ def stories() -> list[Story]:
             (("workflow", "nightly"), ("persona", "senior")),
         ),
         Story("Why does the checkout test flake?", "claude", "shop-api", "main", SONNET, 190, _flaky()),
+        Story("Name the stock fields alike", "claude", "shop-api", "main", HAIKU, 165, _names()),
+        Story("The migration hangs in staging", "claude", "shop-api", "migrate", SONNET, 150, _migration(), (), 14_800),
         Story("How is the cart priced?", "claude", "webapp", "main", SONNET, 141, _survey()),
         Story("Explain the deploy script", "claude", "infra", "main", HAIKU, 96, _question()),
         Story(
@@ -168,6 +174,39 @@ def _flaky() -> list[Act]:
         Say("It read the clock twice; now once."),
     ]
     return acts
+
+
+def _names() -> list[Act]:
+    acts: list[Act] = [Ask("The stock fields are called three different things. Pick one.")]
+    for name in ("model", "view", "feed"):
+        acts += [Say("", (_read(f"src/stock/{name}.ts", 60),)), Say("", (_edit(f"src/stock/{name}.ts"),))]
+    return [*acts, Say("They are all `quantity` now.")]
+
+
+def _migration() -> list[Act]:
+    """Too many tools at hand, a whole log read at once, everything failing in turn, edits taken back, no room left."""
+    path = "migrations/0042_orders.sql"
+    commands = ("psql -h staging", "pg_isready -h staging", "psql -h db", "kubectl logs db-0", "ssh db-0 uptime")
+    failing = [
+        Say("", (Call("Bash", {"command": command}, f"error: could not connect to {command.split()[-1]}", True),))
+        for command in commands
+    ]
+    return [
+        Ask("The migration hangs in staging. Find out why."),
+        Say("", (Call("Bash", {"command": "cat /var/log/postgres.log"}, prose.log("postgres", 760)),)),
+        *failing,
+        Say("Not reachable from here; the lock is in the file itself.", (_read(path, 90),)),
+        Say("Without the lock.", (_edit(path),)),
+        Say("In smaller steps.", (_edit(path + " "),)),
+        Compact("The lock in 0042_orders.sql is the reason. Tried: without it, in steps."),
+        Say("", (_read(path, 90),)),
+        Say("Without the lock after all.", (_edit(path),)),
+        Say("", (Call("Bash", {"command": "make migrate"}, prose.log("migrate", 160)),)),
+        Compact("0042_orders.sql runs without the lock. To do: a test."),
+        Say("", (_read(path, 90), _write("migrations/test_0042.py"))),
+        Say("", (_test("pytest migrations -q", fails=False),)),
+        Say("It waited for a lock that it held itself; now it takes none, and a test says so."),
+    ]
 
 
 def _survey() -> list[Act]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnd.queries.filters import Chosen
 from burnd.queries.kinds import kinds_of
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
@@ -34,6 +35,15 @@ class Spending:
         for kind, tier, *counts in Reader(self._view, selection, self._every).read(By()):
             tally.add(self._every[kind], tier, counts)
         return tally
+
+
+def spent_in(view: View, chosen: Chosen) -> Tally:
+    """What the turns came to that filters select."""
+    tally = Tally()
+    for kind, tier, *counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
+        if not chosen.kinds[kind].is_unlogged:
+            tally.add(chosen.kinds[kind], tier, counts)
+    return tally
 
 
 _FAMILY = """

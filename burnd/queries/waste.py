@@ -16,9 +16,7 @@ from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Chosen, Filters
 from burnd.queries.quotes import Quotes
 from burnd.queries.rails import RailEntries
-from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
-from burnd.queries.tally import Tally
+from burnd.queries.spent import spent_in
 from burnd.queries.view import Refusal, View
 from burnd.queries.wording import within
 
@@ -73,7 +71,7 @@ def answer(
     return {
         "version": protocol.VERSION,
         "filters": chosen.said,
-        "totals": _totals(view, chosen),
+        "totals": spent_in(view, chosen).answer(),
         "families": len(every),
         "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
         "moreFindings": max(0, len(dear) - params.limit),
@@ -173,14 +171,6 @@ def _error(finding: Finding, where: About, quotes: Quotes) -> str | None:
     if not evidence.calls or not evidence.turns:
         return None
     return quotes.error(rail, evidence.turns[0], evidence.calls[0])
-
-
-def _totals(view: View, chosen: Chosen) -> dict[str, Any]:
-    tally = Tally()
-    for kind, tier, *counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
-        if not chosen.kinds[kind].is_unlogged:
-            tally.add(chosen.kinds[kind], tier, counts)
-    return tally.answer()
 
 
 _SESSIONS = """

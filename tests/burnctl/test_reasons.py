@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +59,10 @@ def test_waste_is_found(desk: Desk) -> None:
     """Each kind that the demo's sessions were made to have, with where, how much and what to do; twice the same."""
     answer = desk.json("waste")
     found = {one["kind"]: one for one in answer["findings"]}
-    assert {"reread", "rode-far", "retry-loop", "cache-miss", "delegation"} <= found.keys()
+    assert found.keys() == {
+        "reread", "rode-far", "oversized", "retry-loop", "failure-run", "edit-revert", "cache-miss", "prefix-bloat",
+        "compaction-churn", "delegation",
+    }  # fmt: skip
     assert found["retry-loop"]["evidence"]["error"]
     assert answer["totals"] == desk.json("summary")["totals"]
     assert desk.json("waste") == answer
@@ -69,6 +74,42 @@ def test_waste_is_found(desk: Desk) -> None:
     assert few
     assert all(one["costUsd"] >= 0.05 for one in few)
     assert desk.run("waste", "--session", desk.sessions["Explain the deploy script"]).stdout.startswith("Nothing")
+
+
+def test_instructions_are_told_by_file_and_section(desk: Desk) -> None:
+    """What files cost and the rest is what prefixes cost; it is said that files are as they are today."""
+    folder = os.path.join(desk.machine.folder, "you", "shop-api")
+    answer = desk.json("overhead", "--project", folder)
+    claude = next(source for source in answer["sources"] if source["source"] == "claude-code")
+    assert [(os.path.basename(file["path"]), file["how"]) for file in claude["files"]] == [
+        ("CLAUDE.md", "global"),
+        ("CLAUDE.md", "project"),
+        ("style.md", "import"),
+        ("CLAUDE.md", "nested"),
+    ]
+    told = sum(file["costUsd"] or 0 for file in claude["files"]) + claude["rest"]["costUsd"]
+    assert told == pytest.approx(claude["costUsd"])
+    assert answer["neverCalled"] == ["designs", "tickets"]
+    for columns in (80, 160):
+        shown = desk.run("overhead", "--project", folder, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert "as they are today" in " ".join(shown.split())
+        assert "History" in shown
+
+
+def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
+    """In the terminal, as a file of its own, as a diagram; all say the same cost."""
+    session = desk.sessions["How is the cart priced?"]
+    cost = f"${desk.json('summary', '--session', session)['totals']['costUsd']:.2f}"
+    for columns in (80, 160):
+        shown = desk.run("flow", session, columns=columns).stdout
+        assert all(width_of(line) <= columns for line in shown.splitlines())
+        assert cost in shown
+    picture = tmp_path / "flow.svg"
+    assert desk.run("flow", session, "--svg", str(picture)).returncode == 0
+    assert cost in picture.read_text()
+    assert cost in desk.run("flow", session, "--mermaid").stdout
+    assert desk.run("flow", session, "--svg", str(tmp_path / "no" / "where.svg")).returncode == 1
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnd.server.method import AnyMethod
-from burnd.server.methods import content, daemon, limits, reports, sessions, stamps, status, tail
+from burnd.server.methods import content, daemon, limits, reasons, reports, sessions, stamps, status, tail
 
 METHODS: dict[str, AnyMethod] = {
     **status.METHODS,
@@ -13,5 +13,6 @@ METHODS: dict[str, AnyMethod] = {
     **content.METHODS,
     **sessions.METHODS,
     **reports.METHODS,
+    **reasons.METHODS,
     **limits.METHODS,
 }

@@ -1,0 +1,50 @@
+"""`burnctl overhead`: what standing instructions cost, by file and section."""
+
+from __future__ import annotations
+
+from burnctl import flags
+from burnctl.starting import reach
+from burnctl.telling import Telling
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+HELP = (
+    "tells what the standing instructions of a project cost: every session begins with them, and pays for them again "
+    "in every turn. CLAUDE.md (yours, the project's, what they import) and AGENTS.md, by file and section, as a share "
+    "of what the prefixes of the project's sessions cost; files in folders below, which are only read when needed, are "
+    "listed without. Files are sized as they are today. Also says which MCP servers were never called"
+)
+EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 30d")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--project", metavar="PROJECT", default=".", help="the project's folder (this one)")
+    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
+    parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
+    flags.reading(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    import os
+
+    from burnctl.memory_files import find, servers
+    from burnctl.overhead import priced
+
+    folder = flags.project(options.project)
+    zone = flags.time_zone() if options.since or options.until else None
+    with Telling("looking") as heard:
+        answer = reach(options).overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
+    files, known = (find(folder, os.environ), servers(folder, os.environ)) if os.path.isdir(folder) else ([], [])
+    told = priced(answer, files, known)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(told)
+    from burnctl.render.overhead import shown
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options)
+    screen.show(shown(told, folder, screen))
+    return 0

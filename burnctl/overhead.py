@@ -1,0 +1,61 @@
+"""Puts what the daemon knows of prefixes together with the files that are in them: what each file and section cost."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from burnctl.memory_files import MemoryFile
+
+_BYTES_PER_TOKEN = 4
+
+
+def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:
+    """The daemon's answer, with `files` for each harness and what is left of the prefix beside them."""
+    called = {one["server"] for one in answer["servers"]}
+    sources = [_source(one, [file for file in files if file.source == one["source"]]) for one in answer["sources"]]
+    unused = [name for name in servers if _as_tools_have_it(name) not in called and name not in called]
+    return {**answer, "sources": sources, "neverCalled": unused}
+
+
+def _source(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> dict[str, Any]:
+    """Files take a share of the prefix by their tokens. Where they are larger than it today, they share all of it."""
+    rate, whole = source["usdPerToken"], source["costUsd"]
+    in_prefix = sum(_tokens(file.size) for file in files if file.in_prefix)
+    median = source["prefix"]["median"]
+    fits = min(1.0, median / in_prefix) if in_prefix else 1.0
+    rows = [_file(file, rate * fits if rate is not None else None) for file in files]
+    told = sum(row["costUsd"] or 0 for row in rows)
+    rest = {
+        "tokens": max(0, median - in_prefix),
+        "costUsd": max(0.0, whole - told) if whole is not None else None,
+    }
+    return {**source, "files": rows, "rest": rest}
+
+
+def _file(file: MemoryFile, rate: float | None) -> dict[str, Any]:
+    own = rate if file.in_prefix else None
+    tokens = _tokens(file.size)
+    return {
+        "path": file.path,
+        "how": file.how,
+        "bytes": file.size,
+        "tokens": tokens,
+        "costUsd": own * tokens if own is not None else None,
+        "sections": [
+            {"heading": heading, "tokens": size / _BYTES_PER_TOKEN,
+             "costUsd": own * size / _BYTES_PER_TOKEN if own is not None else None}
+            for heading, size in file.sections
+        ],
+    }  # fmt: skip
+
+
+def _tokens(size: int) -> float:
+    return size / _BYTES_PER_TOKEN
+
+
+def _as_tools_have_it(server: str) -> str:
+    """A server's name in the names of its tools: `mcp__my_server__search`."""
+    return "".join(char if char.isalnum() or char in "_-" else "_" for char in server)

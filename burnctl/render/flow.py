@@ -1,0 +1,98 @@
+"""How a session went, in a terminal: a line for each turn, with its cost, its context and its calls."""
+
+from __future__ import annotations
+
+from burnctl.render.chart import bar
+from burnctl.render.numbers import money, number
+from burnctl.render.text import clean, cut
+from burnctl.render.turns import short_id, short_model
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+_BAR = 10
+_SHOWN_CALLS = 4
+
+
+def drawn(answer: Mapping[str, Any], screen: Screen) -> str:
+    """All of it, for a person."""
+    return "\n".join(_Drawing(answer, screen).lines())
+
+
+class _Drawing:
+    def __init__(self, answer: Mapping[str, Any], screen: Screen) -> None:
+        self._answer, self._screen = answer, screen
+        steps = [step for lane in answer["lanes"] for step in lane["steps"]]
+        self._dearest = max((step["costUsd"] or 0 for step in steps), default=0)
+        self._largest = max((step["context"] for step in steps), default=0)
+        self._below: dict[tuple[int, int], list[int]] = {}
+        self._roots = []
+        for n, lane in enumerate(answer["lanes"]):
+            by = lane["startedBy"]
+            if by is None or by["lane"] >= n:
+                self._roots.append(n)
+            else:
+                self._below.setdefault((by["lane"], by["turnIndex"]), []).append(n)
+
+    def lines(self) -> Iterator[str]:
+        answer, screen = self._answer, self._screen
+        totals = answer["totals"]
+        yield screen.paint(cut(clean(answer["title"] or answer["sessionId"]), screen.width), "bold")
+        said = f"{short_id(answer['sessionId'])} · {totals['turns']:,} turns · {money(totals['costUsd'])} at API prices"
+        yield screen.paint(cut(clean(said), screen.width), "dim")
+        yield ""
+        yield screen.paint(cut(f"{'turn':>6} {'cost':>8}  {'':{_BAR}} context", screen.width), "bold")
+        for n in self._roots:
+            yield from self._lane(n, "", named=n > 0)
+        if answer["moreLanes"]:
+            more = answer["moreLanes"]
+            yield screen.paint(f"and {more['count']:,} more subagents for {money(more['costUsd'])}", "dim")
+
+    def _lane(self, n: int, indent: str, *, named: bool) -> Iterator[str]:
+        lane = self._answer["lanes"][n]
+        if named:
+            kind = clean(lane["type"] or "subagent")
+            who = clean(short_id(lane["railId"] if lane["railId"] != "main" else lane["sessionId"]))
+            told = f"{indent}└ {kind} {who}: {lane['turns']:,} turns, {money(lane['costUsd'])}"
+            yield self._screen.paint(cut(told, self._screen.width), "cyan")
+        for step in lane["steps"]:
+            yield from self._step(step, indent + ("  " if named else ""))
+            for turn in range(step["turnIndex"], step["turnIndex"] + max(step["turns"], 1)):
+                for below in self._below.get((n, turn), ()):
+                    yield from self._lane(below, indent + "      ", named=True)
+
+    def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
+        if step["began"]:
+            yield self._screen.paint(f"{indent}{'':>7}── the context began anew ──", "magenta")
+        first = step["turnIndex"]
+        turns = f"{first}" if step["turns"] == 1 else f"{first}-{first + step['turns'] - 1}"
+        share = bar(step["costUsd"] or 0, self._dearest, _BAR)
+        left = f"{indent}{turns:>6} {money(step['costUsd']):>8}  "
+        context = f" {number(step['context']):>6}  "
+        room = max(self._screen.width - len(left) - _BAR - len(context), 8)
+        told = cut(clean(_calls(step)), room)
+        style = "red" if any(call["isError"] for call in step["calls"]) else ""
+        paid = "yellow" if step["miss"] else "cyan"
+        yield (left + self._screen.paint(share, paid) + context + self._screen.paint(told, style)).rstrip()
+
+
+def _calls(step: Mapping[str, Any]) -> str:
+    said = ["prompt"] if step["asked"] else []
+    said += [called(call) for call in step["calls"][:_SHOWN_CALLS]]
+    if len(step["calls"]) > _SHOWN_CALLS:
+        said.append(f"{len(step['calls']) - _SHOWN_CALLS} more")
+    if step["miss"]:
+        said.append(f"cache missed ({step['miss']})")
+    return ", ".join(said) or short_model(step["model"]) + " answers"
+
+
+def called(call: Mapping[str, Any]) -> str:
+    """`Read src/app.py`, `Bash npm test (3 times, failed)`."""
+    about = [f"{call['times']:,} times"] if call["times"] > 1 else []
+    about += ["failed"] if call["isError"] else []
+    named = f"{call['tool']} {call['target'] or ''}".strip()
+    return f"{named} ({', '.join(about)})" if about else named

@@ -1,0 +1,145 @@
+"""A session as a picture would show it: lanes of turns, what each called, started and cost, in bounded size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from burnd import protocol
+from burnd.attribution.rates import rate_of, spent_by
+from burnd.pricing import usd
+from burnd.queries import naming, sessions
+from burnd.queries.bills import Bill, Explaining
+from burnd.queries.costing import Cost, Costing, total
+from burnd.queries.view import Params, Refusal, View
+from burnd.queries.wording import within
+from burnd.records import ToolCall, Turn
+from burnd.records.times import to_ms
+
+USUAL_STEPS, MOST_STEPS = 200, 2000
+MOST_LANES: Final = 60
+_MOST_CALLS: Final = 12
+
+
+class FlowParams(Params, frozen=True, kw_only=True):
+    """A session by its id or the beginning of it, and in how many steps a lane is told at most."""
+
+    session: str
+    limit: int = USUAL_STEPS
+
+
+def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
+    """The answer of the method `flow`."""
+    if not 0 < params.limit <= MOST_STEPS:
+        raise Refusal(f"limit is from 1 to {MOST_STEPS}")
+    known = sessions.find(view, params.session)
+    explaining = Explaining(view, ledger)
+    rails = explaining.rails(naming.sessions(view, known.session_id), known.row)
+    bills = explaining.bills(rails)
+    every = [bill for root in bills for bill in root.every()]
+    lanes = _shown(every)
+    drawing = _Lanes(explaining.costing, known.facts["project"], lanes, params.limit)
+    left_out = [bill.own for bill in every if bill not in lanes]
+    return {
+        "version": protocol.VERSION,
+        "sessionId": known.session_id,
+        "source": known.facts["source"],
+        "project": known.facts["project"],
+        "title": known.facts["title"],
+        "totals": {"turns": sum(len(bill.rail.turns) for bill in every), **total([b.own for b in every]).answer()},
+        "lanes": [drawing.lane(bill) for bill in lanes],
+        "moreLanes": {"count": len(left_out), **total(left_out).answer()} if left_out else None,
+    }
+
+
+def _shown(bills: Sequence[Bill]) -> list[Bill]:
+    """The first rail, and of the others the dearest with all above them."""
+    if len(bills) <= MOST_LANES:
+        return list(bills)
+    dearest = sorted(bills[1:], key=lambda bill: -bill.whole.units)[: MOST_LANES - 1]
+    chosen = {id(bill) for bill in (bills[0], *dearest)}
+    return [bill for bill in bills if id(bill) in chosen]
+
+
+class _Lanes:
+    """Rails as lanes. Long ones are told in steps of several turns each, so that a picture stays one."""
+
+    def __init__(self, costing: Costing, project: str | None, lanes: Sequence[Bill], limit: int) -> None:
+        self._costing = costing
+        self._project = project
+        self._limit = limit
+        self._calls = {
+            call.id: (n, turn.turn_index)
+            for n, bill in enumerate(lanes)
+            for turn in bill.rail.turns
+            for call in turn.tool_calls
+        }
+        turns = {(turn.model, turn.provider) for bill in lanes for turn in bill.rail.turns}
+        self._thresholds = costing.thresholds(turns)
+
+    def lane(self, bill: Bill) -> dict[str, Any]:
+        turns = bill.rail.turns
+        agent = bill.explained.agent
+        by = self._calls.get(bill.explained.started_by or "")
+        size = -(-len(turns) // self._limit)
+        begins, misses = set(bill.explained.begins), {one.turn_index: one.miss.reason for one in bill.explained.misses}
+        groups = [turns[n : n + size] for n in range(0, len(turns), size)]
+        return {
+            "sessionId": bill.rail.session_id,
+            "railId": bill.rail.rail_id,
+            "type": agent.type if agent is not None else None,
+            "startedBy": {"lane": by[0], "turnIndex": by[1]} if by is not None else None,
+            "turns": len(turns),
+            **bill.own.answer(),
+            "steps": [self._step(group, begins, misses) for group in groups],
+        }
+
+    def _step(self, turns: Sequence[Turn], begins: set[int], misses: dict[int, Any]) -> dict[str, Any]:
+        costs = [self._cost(turn) for turn in turns]
+        missed = [misses[turn.turn_index] for turn in turns if turn.turn_index in misses]
+        return {
+            "turnIndex": turns[0].turn_index,
+            "turns": len(turns),
+            "ts": turns[0].ts,
+            "at": to_ms(turns[0].ts),
+            "model": turns[0].model,
+            "context": max(turn.usage.context for turn in turns),
+            **total(costs).answer(),
+            "parts": self._parts(turns),
+            "asked": any(block.kind == "prompt" for turn in turns for block in turn.entered),
+            "began": any(turn.turn_index in begins and turn.turn_index > 0 for turn in turns),
+            "miss": missed[0] if missed else None,
+            "calls": self._called([call for turn in turns for call in turn.tool_calls]),
+        }
+
+    def _cost(self, turn: Turn) -> Cost:
+        return self._costing.of({rate_of(turn, self._thresholds): spent_by(turn)})
+
+    def _parts(self, turns: Iterable[Turn]) -> dict[str, float]:
+        """Dollars by what they were paid as; nothing for what has no price."""
+        paid = dict.fromkeys(("fresh", "write", "read", "output"), 0)
+        for turn in turns:
+            rates = self._costing.units(rate_of(turn, self._thresholds))
+            if rates is None:
+                continue
+            fresh, output, reasoning, read, five, hour, searches = map(int.__mul__, spent_by(turn), rates)
+            paid["fresh"] += fresh
+            paid["write"] += five + hour
+            paid["read"] += read
+            paid["output"] += output + reasoning + searches
+        return {name: float(usd(units)) for name, units in paid.items()}
+
+    def _called(self, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+        alike = Counter((call.name, call.target) for call in calls)
+        failed = {(call.name, call.target) for call in calls if call.is_error}
+        return [
+            {
+                "tool": tool,
+                "target": within(target, self._project) if target is not None else None,
+                "times": times,
+                "isError": (tool, target) in failed,
+            }
+            for (tool, target), times in alike.most_common(_MOST_CALLS)
+        ]

@@ -1,0 +1,82 @@
+"""What sessions began with, before anybody had said a word: what prefixes cost, for whoever knows what is in them.
+
+The daemon reads no file that a log names: it says what a token of the prefix came to, and who asks has the files.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from statistics import median_low
+from typing import Any
+
+from burnd import protocol
+from burnd.pricing import usd
+from burnd.queries import wasting
+from burnd.queries.costing import Costing, total
+from burnd.queries.filters import Chosen, Filters
+from burnd.queries.reading import Reader
+from burnd.queries.scanning import By
+from burnd.queries.spent import spent_in
+from burnd.queries.view import View
+
+
+class OverheadParams(Filters, frozen=True, kw_only=True):
+    """Which sessions, by the filters of all reports."""
+
+
+def answer(view: View, chosen: Chosen, found: Iterable[wasting.Found]) -> dict[str, Any]:
+    """The answer of the method `overhead`."""
+    prefixes = [one.prefix for one in found if one.prefix is not None]
+    sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
+    by_source: defaultdict[str, list[wasting.Prefix]] = defaultdict(list)
+    for prefix in prefixes:
+        by_source[sources.get(prefix.session_id) or ""].append(prefix)
+    costing = Costing(view.prices)
+    return {
+        "version": protocol.VERSION,
+        "filters": chosen.said,
+        "totals": spent_in(view, chosen).answer(),
+        "sources": [_source(name, some, costing) for name, some in sorted(by_source.items())],
+        "servers": _servers(view, chosen),
+    }
+
+
+def _source(name: str, prefixes: list[wasting.Prefix], costing: Costing) -> dict[str, Any]:
+    """`usdPerToken` is what one token more in every one of these prefixes would have cost."""
+    costs = [(prefix.tokens, costing.of(dict(prefix.spent))) for prefix in prefixes]
+    sizes = [tokens for tokens, _ in costs]
+    per_token = sum(cost.units / tokens for tokens, cost in costs)
+    whole = total([cost for _, cost in costs])
+    return {
+        "source": name,
+        "sessions": len(prefixes),
+        "prefix": {"median": median_low(sizes), "smallest": min(sizes), "largest": max(sizes)},
+        "rides": _rides(prefixes),
+        **whole.answer(),
+        "usdPerToken": float(usd(round(per_token))) if whole.is_priced else None,
+    }
+
+
+def _rides(prefixes: Iterable[wasting.Prefix]) -> int:
+    """In how many requests prefixes were paid for, in full or from the cache."""
+    return sum(sum(spent.context for _, spent in prefix.spent) // prefix.tokens for prefix in prefixes)
+
+
+def _servers(view: View, chosen: Chosen) -> list[dict[str, Any]]:
+    """The MCP servers that were called in these sessions, the busiest first."""
+    sessions = {row[0] for row in Reader(view, chosen.selection, chosen.kinds).read(By(("session",)))}
+    calls: defaultdict[str, int] = defaultdict(int)
+    for name, times in view.keyed(_CALLED, [(session,) for session in sessions]):
+        calls[name.split("__")[1]] += times
+    return [{"server": name, "calls": calls[name]} for name in sorted(calls, key=lambda name: (-calls[name], name))]
+
+
+_SOURCES = """
+SELECT s.session_id, n.name FROM sessions s JOIN names n ON n.id = s.source WHERE s.session_id IN ({keys})
+"""
+_CALLED = """
+WITH w(session) AS ({keys}) SELECT n.name, count(*) FROM w CROSS JOIN turns t ON t.session = w.session
+CROSS JOIN tool_calls c ON c.turn = t.id CROSS JOIN names n ON n.id = c.name AND n.name GLOB 'mcp__?*__*'
+GROUP BY n.name
+"""

@@ -1,0 +1,76 @@
+"""Why money was spent, over the socket: causes, waste, what sessions began with, and how one went."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from burnd.queries import overhead, waste, wasting
+from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.flow import FlowParams, flow
+from burnd.queries.overhead import OverheadParams
+from burnd.queries.quotes import Quotes
+from burnd.queries.view import View
+from burnd.queries.waste import WasteParams
+from burnd.queries.why import WhyParams, why
+from burnd.server.method import AnyMethod, Caller, Method, Result, Telling
+from burnd.server.service import Service
+
+_PORTION_S: Final = 60.0  # one session may be very long
+
+
+async def explain(service: Service, params: WhyParams) -> Result:
+    """May read what was said, for the rows it shows."""
+    ledger, recall = service.home.ledger, service.searcher.recall
+    return await service.ask(lambda view: why(view, ledger, recall, params))
+
+
+async def look_for_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
+    params.check()
+    found = await _found(service, params, caller)
+    recall = service.searcher.recall
+    return await service.ask(lambda view: waste.answer(view, Quotes(view, recall), params, *found))
+
+
+async def weigh_prefixes(service: Service, params: OverheadParams, caller: Caller) -> Result:
+    found = await _found(service, params, caller)
+    return await service.ask(lambda view: overhead.answer(view, *found))
+
+
+async def draw(service: Service, params: FlowParams) -> Result:
+    ledger = service.home.ledger
+    return await service.ask(lambda view: flow(view, ledger, params))
+
+
+async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[wasting.Found]]:
+    """Looks at what has changed since somebody last asked, portion by portion, and keeps what it finds."""
+    index, ledger = service.pipeline.index, service.home.ledger
+    await index.transact(wasting.begin)
+    plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)))
+    found = [family.kept for family in plan.families if family.kept is not None]
+    done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
+    for some in plan.portions():
+        told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
+        await index.transact(partial(wasting.keep, told=told.families, sizes=told.sizes))
+        found += [kept for _, kept in told.families]
+        done += sum(family.turns for family in some)
+        await caller.progress(done, total)
+    return plan.chosen, [wasting.decoded(kept) for kept in found]
+
+
+class _Told(NamedTuple):
+    families: list[tuple[wasting.Family, bytes]]
+    sizes: str
+
+
+def _look(ledger: Path, plan: wasting.Plan, some: list[wasting.Family], view: View) -> _Told:
+    return _Told(wasting.look(view, ledger, plan.chosen, some), wasting.sizes_of(view))
+
+
+METHODS: dict[str, AnyMethod] = {
+    "why": Method(WhyParams, explain),
+    "waste": Telling(WasteParams, look_for_waste),
+    "overhead": Telling(OverheadParams, weigh_prefixes),
+    "flow": Method(FlowParams, draw),
+}

@@ -1,0 +1,72 @@
+"""Pictures of sessions hold whatever a log holds as text, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from burnctl.render import flow, flow_mermaid, flow_svg
+from burnctl.render.screen import Screen
+from burnctl.render.text import width_of
+
+EVIL = '</title><script>alert(1)</script>"; click s "javascript:x" \x1b]52;c;x\x07 `|#&\ud800\x00'
+
+
+def step(n: int, **more: Any) -> dict[str, Any]:
+    parts = {"fresh": 0.001, "write": 0.02, "read": 0.01, "output": 0.005}
+    facts = {"turnIndex": n, "turns": 1, "ts": "2026-11-16T00:00:00.000Z", "at": n, "model": "claude-sonnet-4-5",
+             "context": 1000 * n, "costUsd": 0.036, "parts": parts, "asked": n == 0, "began": False, "miss": None,
+             "calls": [{"tool": "Read", "target": "src/a.ts", "times": 1, "isError": False}]}  # fmt: skip
+    return facts | more
+
+
+def session(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    lane = {"sessionId": "s1", "railId": "main", "type": None, "startedBy": None, "turns": len(steps), "costUsd": 0.1,
+            "steps": list(steps)}  # fmt: skip
+    agent = lane | {"railId": "a1", "type": "Explore", "startedBy": {"lane": 0, "turnIndex": 1}}
+    facts = {"sessionId": "s1", "source": "claude-code", "project": "/code/a", "title": "A title", "moreLanes": None}
+    totals = {"turns": 2 * len(steps), "costUsd": 0.2}
+    return {**facts, "totals": totals, "lanes": [lane, agent], **more}
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_a_terminal_shows_turns_and_subagents(width: int) -> None:
+    shown = flow.drawn(session(step(0), step(1, began=True), step(2, miss="pause", turns=3)), Screen(width))
+    assert all(width_of(line) <= width for line in shown.splitlines())
+    for words in ("Read src/a.ts", "the context began anew", "cache missed (pause)", "└ Explore a1", "2-4"):
+        assert words in shown
+
+
+def test_evil_words_are_only_words() -> None:
+    """In a terminal no escape, in XML no element, in a diagram no syntax comes out of a log."""
+    call = {"tool": EVIL, "target": EVIL, "times": 2, "isError": True}
+    said = session(step(0, calls=[call], model=EVIL), title=EVIL, project=EVIL)
+    said["lanes"][1] |= {"type": EVIL, "railId": EVIL}
+    assert "\x1b" not in flow.drawn(said, Screen(100))
+    picture = ElementTree.fromstring(flow_svg.drawn(said))
+    assert {node.tag.rpartition("}")[2] for node in picture.iter()} <= {
+        "svg", "style", "rect", "text", "line", "circle", "polygon", "path", "g", "title",
+    }  # fmt: skip
+    diagram = flow_mermaid.drawn(said)
+    assert "<script" not in diagram
+    assert "click s" not in diagram.replace("#quot;#59; click s", "")
+    for line in diagram.splitlines():
+        assert line.count('"') in (0, 2)
+
+
+def test_large_sessions_stay_pictures() -> None:
+    """Hundreds of steps keep within the width of the picture and within what Mermaid draws."""
+    many = session(*(step(n, asked=True) for n in range(300)))
+    picture = ElementTree.fromstring(flow_svg.drawn(many))
+    edges = [float(node.get("x", 0)) + float(node.get("width", 0)) for node in picture.iter() if node.get("width")]
+    assert max(edge for edge in edges[1:]) <= 1200
+    assert flow_mermaid.drawn(many).count("\n") < 300
+
+
+def test_a_session_without_turns() -> None:
+    nothing = session()
+    assert "0 turns" in flow.drawn(nothing, Screen(80))
+    ElementTree.fromstring(flow_svg.drawn(nothing))
+    assert flow_mermaid.drawn(nothing).startswith("flowchart TD")

@@ -1,0 +1,71 @@
+"""A session's picture shows all of its turns, however many: lanes and steps add up to what it cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from burnd.paths import Home
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.flow import FlowParams, flow
+from burnd.queries.view import Missing, Refusal, View
+from burnd.records import Subagent
+from tests.attribution.strategies import rails
+from tests.conftest import Opened
+from tests.queries.asking import NOW, PRICES, ask_summary
+from tests.queries.test_waste import wasteful
+from tests.queries.test_why import adds_up, placed
+
+
+async def ask_flow(pipeline: Pipeline, session: str, **params: Any) -> dict[str, Any]:
+    asked = msgspec.convert({"session": session, **params}, FlowParams)
+    return await pipeline.index.ask(lambda db: flow(View(db, PRICES, NOW), pipeline.home.ledger, asked))
+
+
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(rails(10), rails(6))
+async def test_lanes_and_steps_add_up(
+    tmp_path_factory: pytest.TempPathFactory, main: list[Any], agent: list[Any]
+) -> None:
+    """To the token, in as few steps as one likes."""
+    opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
+    pipeline = await opener()
+    by = Subagent(agent_id="a1", type="Explore", parent_tool_use_id="c1")
+    try:
+        told = [*main, *(placed(entry, "a", rail_id="a1", subagent=by) for entry in agent)]
+        await pipeline.commit(Batch(entries=told))
+        if not await pipeline.index.rows("SELECT 1 FROM turns"):
+            return
+        whole = (await ask_summary(pipeline.index))["totals"]
+        for limit in (2, 200):
+            answer = await ask_flow(pipeline, "s1", limit=limit)
+            adds_up([answer["totals"]], whole)
+            adds_up(answer["lanes"], whole)
+            for lane in answer["lanes"]:
+                assert len(lane["steps"]) <= limit
+                assert sum(step["turns"] for step in lane["steps"]) == lane["turns"]
+                adds_up(lane["steps"], lane)
+                parts = sum(sum(step["parts"].values()) for step in lane["steps"])
+                assert parts == pytest.approx(lane["costUsd"] or 0)
+    finally:
+        await opener.close()
+
+
+async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
+    """What was called, how often, and whether it failed; mistakes are said."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*wasteful().entries]))
+    (lane,) = (await ask_flow(pipeline, "s1"))["lanes"]
+    assert [step["turnIndex"] for step in lane["steps"]] == list(range(21))
+    assert lane["steps"][0]["calls"] == [{"tool": "Read", "target": "/code/a/app.py", "times": 1, "isError": False}]
+    assert lane["steps"][3]["calls"][0]["isError"]
+    assert lane["steps"][0]["asked"]
+    (lane,) = (await ask_flow(pipeline, "s1", limit=1))["lanes"]
+    assert {(call["tool"], call["times"]) for call in lane["steps"][0]["calls"]} == {("Read", 3), ("Bash", 4)}
+    with pytest.raises(Missing):
+        await ask_flow(pipeline, "nobody")
+    with pytest.raises(Refusal):
+        await ask_flow(pipeline, "s1", limit=0)
