@@ -20,6 +20,7 @@ from burnd.readers.weights import size
 from burnd.records import Block, Compaction, Session, Subagent
 from burnd.records.times import to_ms
 
+_BEGINNINGS: Final = frozenset({"response_item", "turn_context", "compacted"})
 _PASSED_OVER: Final = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot", "state"})
 
 
@@ -52,6 +53,8 @@ class CodexReader:
             return
         kind, payload = _unwrapped(found, line)
         read = self._read.get(kind)
+        state = self._memory.state
+        state.begun = state.begun or kind in _BEGINNINGS
         if read is not None:
             spot = Spot(self._memory.stamp(found.timestamp), f"{self._memory.session_id}:{offset}")
             read(spot, payload)
@@ -76,8 +79,9 @@ class CodexReader:
     def _read_meta(self, spot: Spot, payload: bytes) -> None:
         meta = opened(codex_lines.metas, payload)
         about = self._memory.state.about
-        if meta is None or meta.id is None:
+        if meta is None or (meta.id or meta.session_id) is None:
             return
+        meta.id = meta.id or meta.session_id
         if about.created_ms is None:
             _begin_session(self._memory, spot, meta)
         elif meta.id != about.session_id and self._memory.state.next_index == 0:
@@ -160,12 +164,13 @@ def _begin_session(memory: Memory, spot: Spot, meta: Meta) -> None:
     born = born_at(meta.id)
     about.created_ms = to_ms(created) if born is None else min(born, to_ms(created))
     memory.state.stamp = memory.state.stamp or created
-    about.root = meta.forked_from_id
+    memory.state.model = meta.model or ""
     about.project = meta.cwd
     if meta.git is not None:
         about.git_branch = meta.git.branch
         about.project_key = canonical_remote(meta.git.repository_url or "")
     parent = _learn_agent(memory, meta)
+    about.root = meta.forked_from_id or parent
     memory.out.sessions.append(
         Session(
             session_id=memory.session_id,

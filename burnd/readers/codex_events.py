@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from burnd.readers.codex_lines import Happening, RateLimits, Window
+from burnd.readers.codex_lines import Happening, RateLimits, ThreadSettings, Window
 from burnd.readers.codex_memory import Memory, Spot
 from burnd.readers.codex_responses import begin_task, end_task, meter
 from burnd.readers.codex_state import MAIN, SOURCE
@@ -17,12 +17,13 @@ _WINDOWS: Final[dict[int, WindowName]] = {300: "5h", 10080: "7d"}
 _ROUNDED_MIN: Final = 5  # some releases told a window's length a minute short
 _SAME_RESET_MS: Final = 120_000
 _PLAN: Final = "codex"
+_FAST: Final = ("priority", "fast")
 _ERRORS: Final = {"error": "api_error", "stream_error": "retry"}
 
 
 def read_event(memory: Memory, spot: Spot, event: Happening) -> bool:
     """Whether it was one to be heeded; most repeat what items say."""
-    state, kind = memory.state, event.type
+    kind = event.type
     if kind == "token_count":
         _read_meter(memory, spot, event)
     elif kind in ("task_started", "turn_started"):
@@ -36,7 +37,7 @@ def read_event(memory: Memory, spot: Spot, event: Happening) -> bool:
     elif kind == "thread_name_updated":
         _name(memory, spot, event.thread_name)
     elif kind == "thread_settings_applied":
-        state.model = (event.thread_settings.model if event.thread_settings else None) or state.model
+        _apply(memory, event.thread_settings or ThreadSettings())
     elif kind in _ERRORS:
         memory.note(spot, _ERRORS[kind])
     else:
@@ -47,10 +48,15 @@ def read_event(memory: Memory, spot: Spot, event: Happening) -> bool:
 def _read_meter(memory: Memory, spot: Spot, event: Happening) -> None:
     info = event.info
     if info is not None:
-        memory.state.model = memory.state.model or info.model or ""
+        memory.state.model = info.model or memory.state.model
         meter(memory, spot, totals_of(info.total_token_usage), totals_of(info.last_token_usage))
     if event.rate_limits is not None and not memory.repeats(spot.ts):
         _read_limits(memory, spot, event.rate_limits)
+
+
+def _apply(memory: Memory, settings: ThreadSettings) -> None:
+    memory.state.model = settings.model or memory.state.model
+    memory.state.speed = "fast" if settings.service_tier in _FAST else None
 
 
 def _read_limits(memory: Memory, spot: Spot, limits: RateLimits) -> None:

@@ -30,7 +30,7 @@ ITEMS: Final = MADE | ANSWERS | {"message", "agent_message", "ghost_snapshot", "
 class Line(msgspec.Struct, gc=False):
     """A line's envelope. Early releases had none: the line is the item itself, or what is known of the session."""
 
-    timestamp: str | None = None
+    timestamp: str | float | None = None
     type: str | None = None
     payload: msgspec.Raw = NOTHING
     record_type: str | None = None
@@ -47,6 +47,8 @@ class Meta(msgspec.Struct):
     """What is known of a session when it begins; a fork's log repeats its parent's after its own."""
 
     id: str | None = None
+    session_id: str | None = None
+    model: str | None = None
     timestamp: str | None = None
     cwd: str | None = None
     cli_version: str | None = None
@@ -75,6 +77,7 @@ class Tokens(msgspec.Struct):
     cache_write_input_tokens: int | None = None
     output_tokens: int | None = None
     reasoning_output_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 class Info(msgspec.Struct):
@@ -106,6 +109,7 @@ class ThreadSettings(msgspec.Struct):
     """What the next tasks will be done with."""
 
     model: str | None = None
+    service_tier: str | None = None
 
 
 class Happening(msgspec.Struct):

@@ -12,9 +12,10 @@ from burnd.readers.holding import Holding
 from burnd.readers.log import NEVER, Reading, iso
 from burnd.records import Block, Content, Event, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
-from burnd.records.times import to_ms
+from burnd.records.times import to_iso, to_ms
 
 _UUID7: Final = 36, "7"
+_AGES_S: Final = 10_000_000_000
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
@@ -53,9 +54,9 @@ class Memory:
     def prompt(self) -> Prompt | None:
         return self.state.prompts[-1] if self.state.prompts else None
 
-    def stamp(self, text: str | None) -> str:
+    def stamp(self, when: str | float | None) -> str:
         """A line's own time in canonical form, or the last one seen where it has none that can be read."""
-        ts = iso(text)
+        ts = iso(when) if when is None or isinstance(when, str) else to_iso(_milliseconds(when))
         if ts is None:
             return self.state.stamp or NEVER
         self.state.stamp = ts
@@ -152,6 +153,11 @@ class Memory:
         out.state = dump_state(self.state)
         self.out, self.touched = Reading(), {}
         return out
+
+
+def _milliseconds(number: float) -> int:
+    """A time as a number: of seconds, or of milliseconds where that many seconds are ages away."""
+    return int(number if number > _AGES_S else number * 1000)
 
 
 def born_at(thread_or_task: str | None) -> int | None:

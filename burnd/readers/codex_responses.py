@@ -31,6 +31,7 @@ def begin_task(memory: Memory, task: str | None) -> None:
     if task is None or task == state.task:
         return
     end_task(memory)
+    state.begun = True
     state.task = task
     state.tasks[task] = state.tasks.pop(task, 0)
     if len(state.tasks) > KEPT_TASKS:
@@ -53,18 +54,19 @@ def end_response(memory: Memory) -> None:
 def meter(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None) -> None:
     """A reading of the meter: where it says something new, a response was paid for."""
     state = memory.state
-    if total is not None and total in state.sums:
+    if total is not None and total != NONE and total in state.sums:
         return  # said again, as with every news of rate limits
-    used = spent(state.sum, total, last)
+    used = spent(state.sums, total, last)
     if total is not None:
-        state.sum = total
         state.sums = [*state.sums, total][-KEPT_SUMS:]
-    if used == NONE:
-        return
+    is_inherited = not state.begun and state.about.root is not None and total == last
+    state.begun = True
+    if used.is_nothing or is_inherited:
+        return  # an agent's log may begin with what its parent had used
     holding = memory.current
     items_first = holding is not None and not holding.final and not state.closed
     if holding is None or not items_first:
-        holding = _begin(memory, spot, repr(total or used))
+        holding = _begin(memory, spot, f"{total}" if total else f"{state.next_index} {used}")
     state.closed = items_first
     _bill(memory, spot, holding, used)
 
@@ -74,6 +76,7 @@ def _bill(memory: Memory, spot: Spot, holding: Holding, used: Totals) -> None:
     holding.usage = usage_of(used)
     holding.final = True
     holding.model = state.model or holding.model
+    holding.speed = state.speed
     # What a fork repeats is told by the original in all that the two may differ in.
     told_at = "" if holding.rank & FORKED else spot.ts
     holding.best = LineKey(used.output, False, told_at, "")
@@ -87,7 +90,7 @@ def add_made(memory: Memory, spot: Spot, item: Item) -> None:
     state = memory.state
     holding = memory.current
     if holding is None or state.closed:
-        holding = _begin(memory, spot, _mark_of(item))
+        holding = _begin(memory, spot, f"{state.next_index} {_mark_of(item)}")
     if len(holding.lines) < MOST_BLOCKS:
         n = len(holding.lines)
         holding.lines += (spot.name,)
@@ -115,7 +118,7 @@ def _begin(memory: Memory, spot: Spot, began_with: str) -> Holding:
     if state.task is not None:
         message_id = f"{state.task}:{state.tasks.get(state.task, 0)}"
     else:
-        message_id = f"{memory.root}:{state.next_index}:{short_hash(began_with.encode())}"
+        message_id = f"{memory.root}:{short_hash(began_with.encode())}"
     holding = Holding(
         message_id=message_id,
         session_id=memory.session_id,

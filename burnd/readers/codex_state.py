@@ -52,6 +52,7 @@ class About(msgspec.Struct, omit_defaults=True):
 class State(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to go on at the next line.
 
+    `sums` are those the meter told lately. `begun` says that more was read than what is known of the session.
     `current` is the response that what comes may still be a part of, unless it is `closed`: then it only waits for
     its results. `entering` are the blocks that the next response will be given. A task is one
     request of a person and all that follows; `tasks` counts how often the meter was read in the newest ones.
@@ -61,10 +62,11 @@ class State(msgspec.Struct, omit_defaults=True):
     stamp: str | None = None
     about: About = msgspec.field(default_factory=About)
     model: str = ""
+    speed: str | None = None
     task: str | None = None
     tasks: dict[str, int] = {}
-    sum: Totals | None = None
     sums: list[Totals] = []
+    begun: bool = False
     holdings: dict[str, Holding] = {}
     current: str | None = None
     closed: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from burnd.readers.codex_lines import Tokens
@@ -11,16 +12,28 @@ _MOST: Final = 1 << 40
 
 
 class Totals(NamedTuple):
-    """Tokens as Codex counts them: `cached` and `written` are parts of `input`, `reasoning` of `output`."""
+    """Tokens as Codex counts them: `cached` and `written` are parts of `input`, `reasoning` of `output`.
+
+    `all` is what it says they come to, by which a sum that was said before is known where the parts are not told.
+    """
 
     input: int = 0
     cached: int = 0
     written: int = 0
     output: int = 0
     reasoning: int = 0
+    all: int = 0
+
+    @property
+    def is_nothing(self) -> bool:
+        return not self.input and not self.output
 
     def since(self, before: Totals) -> Totals:
         return Totals(*(max(0, now - then) for now, then in zip(self, before, strict=True)))
+
+    def continues(self, before: Totals, last: Totals) -> bool:
+        """Whether this is that sum and what one response used, part by part."""
+        return all(now == then + more for now, then, more in zip(self[:-1], before, last, strict=False))
 
 
 NONE: Final = Totals()
@@ -36,19 +49,23 @@ def totals_of(tokens: Tokens | None) -> Totals | None:
         _count(tokens.cache_write_input_tokens),
         _count(tokens.output_tokens),
         _count(tokens.reasoning_output_tokens),
+        _count(tokens.total_tokens),
     )
 
 
-def spent(before: Totals | None, total: Totals | None, last: Totals | None) -> Totals:
-    """What was used between two sums; `last` is what Codex says the newest response used.
+def spent(sums: Sequence[Totals], total: Totals | None, last: Totals | None) -> Totals:
+    """What was used since the newest of the sums; `last` is what Codex says the newest response used.
 
-    Where nothing is known from before (a fork goes on with its parent's sum), and where the sum fell (it begins anew
-    when a context has run over), only `last` can tell. Otherwise the growth of the sum does, which `last` agrees with
-    unless lines are missing.
+    Where the sum goes on from one that was said lately, or nothing is known from before (a fork goes on with its
+    parent's sum), or the sum fell (it begins anew when a context has run over), `last` tells. Otherwise lines are
+    missing, or `last` is, and the growth of the sum tells.
     """
-    if total is None:
+    if total is None or total.is_nothing:
         return last or NONE
-    if before is None or total.input < before.input or total.output < before.output:
+    if last is not None and any(total.continues(before, last) for before in sums):
+        return last
+    before = sums[-1] if sums else NONE
+    if before.is_nothing or total.input < before.input or total.output < before.output:
         return total if last is None else last
     return total.since(before)
 

@@ -90,7 +90,8 @@ def told(readings: list[Reading]) -> dict[str, Any]:
 def shown(turn: Turn, number: dict[str, int]) -> str:
     usage = turn.usage
     counts = (usage.input, usage.cache_read, usage.output, usage.reasoning)
-    words = [turn.session_id[-2:], turn.model or "?", "+".join(map(str, counts)), turn.quality, turn.activity or ""]
+    words = [turn.session_id[-2:], turn.model or "?", "+".join(map(str, counts)), turn.quality, turn.speed or ""]
+    words += [turn.activity or ""]
     words += [named(call) for call in turn.tool_calls]
     words += [f"after {number[turn.parent]}" if turn.parent in number else "first"]
     return " ".join(filter(None, words))
