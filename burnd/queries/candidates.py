@@ -81,7 +81,9 @@ class Candidates:
             matches += islice(self._find(self._only._replace(sessions=frozenset(titled))), self._lot)
         worth = [_with_title(match, titles) for match in matches]
         if not self._only.is_by_somebody:
-            spoken_for = set() if self._each else {match.session for match in matches}
+            # Messages that are looked into may turn out to be none: then the title still speaks.
+            sure = not self._each and not self.check.is_needed
+            spoken_for = {match.session for match in matches} if sure else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         yield from (_with_title(match, titles) for match in found)

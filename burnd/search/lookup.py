@@ -50,7 +50,8 @@ class Lookup:
                 corrected |= {word: [term.word for term in better]} if better else {}
                 for other in better:
                     terms.setdefault(other.word, other)
-        musts = tuple(dict.fromkeys(word for phrase in typed.phrases for word in self.words(phrase)))
+        in_phrases = dict.fromkeys(word for phrase in typed.phrases for word in self.words(phrase))
+        musts = tuple(islice(in_phrases, MOST_WORDS))  # the rest of a long phrase is seen in the text
         chosen = self._chosen(list(terms.values()), musts)
         shown = tuple(_as_typed(term.word) for term in chosen)
         return Wanted(chosen, musts, shown, typed.phrases, corrected)

@@ -123,7 +123,7 @@ class Corpus:
     def sessions(self) -> int:
         return max(self.messages // PER_SESSION, 1)
 
-    def batches(self, size: int = 1000) -> Iterator[list[Content]]:
+    def batches(self, size: int = 5000) -> Iterator[list[Content]]:
         """Every message as content, session by session, so many at a time."""
         batch: list[Content] = []
         for number in range(self.sessions):

@@ -321,6 +321,26 @@ async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
         assert await lib.found('"connection refused" "=>"') == [("s1", 1)]
 
 
+async def test_a_phrase_in_a_title_is_found(opened: Opened) -> None:
+    """Also where messages of the session have its words, but not in a row; and it is one hit."""
+    async with library(opened) as lib:
+        await lib.add(
+            text("m0", "refused the connection"),
+            entries=[Session(session_id="s1", source="x", title="Connection refused")],
+        )
+        assert await lib.found('"connection refused"') == [("s1", 0)]
+        await lib.add(text("m1", "connection refused"))
+        assert await lib.found('"connection refused"') == [("s1", 1)]
+
+
+async def test_a_long_phrase_is_one_too(opened: Opened) -> None:
+    """A pasted line in quotation marks is found where it stands, and not where its last word is another."""
+    line = " ".join(f"word{n}" for n in range(200))
+    async with library(opened) as lib:
+        await lib.add(text("m0", f"{line} and"), text("m1", f"{line}x so"))
+        assert await lib.found(f'"{line}"', all=True) == [("s1", 0)]
+
+
 async def test_a_code_is_not_corrected(opened: Opened) -> None:
     """An error code or a number that is nowhere is not another one that is near."""
     async with library(opened) as lib:
