@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # One more than there are cores: many tests wait for something, and another can run meanwhile.
 JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
 
-.PHONY: run test test-slow check format bench lock clean
+.PHONY: run test test-slow test-faults check format bench lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,9 @@ test: $(READY)  ## the default tests
 
 test-slow: $(READY)  ## the long ones: kill loops, large inputs
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
+	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow' tests/faults
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -1,0 +1,378 @@
+"""Parts D and E: ledger, content and index that are torn, full, edited, lost and damaged, and the daemon over them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.server.wire import Daemon, Wire, environment, running, until
+
+EVERYTHING = sum_of(*range(12))
+SESSIONS = ("a", "b", "c")
+
+
+def _slow(*values: Any) -> list[Any]:
+    """Cases like their neighbours, left to the long run."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+@contextmanager
+def started(home: Home, **more: Any) -> Iterator[Watched]:
+    with running(home, **more) as daemon:
+        yield Watched(home, daemon)
+
+
+@pytest.fixture
+def known(home: Home) -> dict[str, Any]:
+    """A home with three sessions of twelve answers and a stamp, its daemon stopped; what its answers were."""
+    with started(home) as watched:
+        for session in SESSIONS:
+            watched.append(session, whole(answers(session, 0, 12)))
+        watched.flush()
+        watched.call("stamp", selector={"sessionId": "a"}, enrichment={"step": "plan"})
+        said = _answers(watched)
+        assert watched.daemon.terminate() == 0
+    assert said["totals"]["usage"]["output"] == 3 * EVERYTHING
+    return said
+
+
+def _answers(watched: Watched) -> dict[str, Any]:
+    rows = {by: watched.call("summary", by=by)["rows"] for by in ("session", "model", "tag:step", "activity")}
+    return {"totals": watched.call("summary")["totals"], **rows}
+
+
+def _lines(home: Home) -> list[bytes]:
+    return (home.root / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+
+
+def test_kill_nine_costs_nothing(home: Home) -> None:
+    """F40, P3: killed again and again while it records: every line whole, every answer once."""
+    _kill_loop(home, 6)
+
+
+@pytest.mark.slow
+def test_kill_nine_two_hundred_times(home: Home) -> None:
+    """F40: the same, two hundred times."""
+    _kill_loop(home, 200)
+
+
+def _kill_loop(home: Home, times: int) -> None:
+    chance = random.Random(times)
+    for n in range(times):
+        with started(home) as watched:
+            watched.append(f"k{n}", whole(answers(f"k{n}", 0, 12)))
+            watched.daemon.process.poll()
+            threading.Event().wait(chance.uniform(0.0, 0.06))
+            watched.daemon.kill()
+    with started(home) as watched:
+        watched.flush()
+        totals = watched.call("summary")["totals"]
+        assert (totals["turns"], totals["usage"]["output"]) == (12 * times, EVERYTHING * times)
+        assert watched.call("status")["ledger"]["skipped"]["count"] == 0
+    tally.faults(times)
+
+
+@pytest.mark.parametrize("tail", [b"\x00" * 5000, *_slow(b'{"v":1,"kind":"turn","rec', b"\xff" * 40)])
+def test_a_torn_tail_is_put_aside(home: Home, known: dict[str, Any], tail: bytes) -> None:
+    """F40, F43, P3: what power loss leaves behind the last line is kept aside, and nothing else is touched."""
+    before = (home.root / "ledger.jsonl").read_bytes()
+    with (home.root / "ledger.jsonl").open("ab") as ledger:
+        ledger.write(tail)
+    with started(home) as watched:
+        watched.flush()
+        assert _answers(watched) == known
+    assert (home.root / "ledger.jsonl").read_bytes().startswith(before)
+    assert [path.read_bytes() for path in home.root.glob("ledger.torn-*")] == [tail]
+    tally.faults()
+
+
+def test_a_full_disk_heals(home: Home) -> None:
+    """F41: on a file system of 32 MB that is filled, whole lines only; with room again, everything arrives."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs the program unshare")
+    script = Path(__file__).with_name("on_small_disk.sh")
+    command = ["unshare", "-Urm", "sh", str(script), str(home.root), sys.executable]
+    log = (home.root.parent / "daemon.log").open("wb")
+    home.root.mkdir(parents=True)
+    process = subprocess.Popen(
+        command, env=environment(home), stderr=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline() != b"mounted\n":
+            pytest.skip("needs user namespaces in which a tmpfs can be mounted")
+        socket = home.root.parent / "s"
+        until(socket.exists, 60)
+        watched = Watched(home, _elsewhere(home, socket))
+        watched.append("full", whole(answers("full", 0, 3)))
+        watched.until_recorded("full", sum_of(0, 1, 2))
+        _say(process, b"fill\n", b"full\n")
+        watched.append("full", whole(answers("full", 3, 9)))
+        until(lambda: "blocked" in str(watched.call("status")), 60)
+        assert watched.outputs("full") == sum_of(0, 1, 2)
+        _say(process, b"free\n", b"free\n")
+        watched.until_recorded("full", EVERYTHING, 90)
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(60)
+        log.close()
+    tally.faults()
+
+
+def _elsewhere(home: Home, socket: Path) -> Daemon:
+    daemon = Daemon.__new__(Daemon)
+    daemon.home, daemon.socket, daemon.log = home, socket, home.root.parent / "daemon.log"
+    return daemon
+
+
+def _say(process: subprocess.Popen[bytes], word: bytes, answer: bytes) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(word)
+    process.stdin.flush()
+    assert process.stdout.readline() == answer
+
+
+def test_lost_content_is_said(home: Home, known: dict[str, Any]) -> None:
+    """F45: without a sidecar the usage is all there; of the words it is said that they are gone."""
+    for path in (home.root / "content").glob("*a*.jsonl"):
+        path.unlink()
+    (home.root.parent / ".claude").rename(home.root.parent / "gone")
+    with started(home) as watched:
+        assert _answers(watched) == known
+        assert watched.texts("a") == []
+        assert len(watched.texts("b")) == 12
+    tally.faults()
+
+
+def test_a_damaged_line_hurts_only_itself(home: Home, known: dict[str, Any]) -> None:
+    """F46: it is stepped over, counted, its place listed, and never rewritten; the source still has what it said."""
+    lines = _lines(home)
+    at = next(n for n, line in enumerate(lines) if b'"messageId":"a-m5"' in line)
+    lines[at] = lines[at][:30] + b"\x07\x00garbage\x07" + lines[at][41:]
+    (home.root / "ledger.jsonl").write_bytes(b"".join(lines))
+    (home.root.parent / ".claude").rename(home.root.parent / "gone")
+    with started(home) as watched:
+        assert watched.outputs("a") == EVERYTHING - sum_of(5)
+        skipped = watched.call("status")["ledger"]["skipped"]
+        assert skipped["count"] == 1
+        assert skipped["lines"][0]["position"] == sum(map(len, lines[:at]))
+    assert _lines(home)[: len(lines)] == lines
+    tally.faults()
+
+
+@pytest.mark.parametrize("what", ["cut", *_slow("removed", "moved")])
+def test_a_ledger_lost_under_the_daemon(home: Home, what: str) -> None:
+    """F47: it is noticed before the next line is written; from then on nothing is lost."""
+    with started(home) as watched:
+        watched.append("a", whole(answers("a", 0, 6)))
+        watched.flush()
+        ledger = home.root / "ledger.jsonl"
+        if what == "cut":
+            with ledger.open("r+b") as file:
+                file.truncate(file.seek(0, 2) // 2)
+        elif what == "removed":
+            ledger.unlink()
+        else:
+            ledger.rename(home.root / "elsewhere.jsonl")
+        watched.append("b", whole(answers("b", 0, 6)))
+        watched.append("a", whole(answers("a", 6, 1)))
+        assert watched.recorded("b") == sum_of(*range(6))
+        assert watched.outputs("a") & sum_of(6)
+        assert "ledger.replaced" in watched.daemon.log.read_text()
+    with started(home) as watched:
+        assert watched.recorded("b") == sum_of(*range(6))
+    tally.faults()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["all gone", "new schema", "garbled pages", *_slow("cursors gone", "garbage", "old schema", "empty", "older")],
+)
+def test_the_index_is_disposable(home: Home, known: dict[str, Any], damage: str) -> None:
+    """F48, F53, F54, I3: lost, damaged, older or newer, it is built anew and every answer comes back."""
+    _damage(home.root / "index" / "burn.db", damage)
+    with started(home) as watched:
+        watched.flush()
+        assert _answers(watched) == known
+        assert watched.texts("b") == [f"answer {n} of b" for n in range(12)]
+    lines = _lines(home)
+    assert len({line for line in lines if b'"kind":"turn"' in line}) == 36, "appended twice"
+    tally.faults()
+
+
+def _damage(index: Path, how: str) -> None:
+    if how == "all gone":
+        shutil.rmtree(index.parent)
+    elif how == "garbage":
+        index.write_bytes(b"no database at all" * 1000)
+    elif how == "empty":
+        index.write_bytes(b"")
+    elif how == "garbled pages":
+        data, chance = bytearray(index.read_bytes()), random.Random(3)
+        for begin in range(4096, len(data), 8192):
+            data[begin : begin + 2048] = chance.randbytes(2048)
+        index.write_bytes(data)
+    else:
+        with closing(sqlite3.connect(index)) as db:
+            if how == "cursors gone":
+                db.execute("DELETE FROM cursors")
+                db.execute("DELETE FROM files")
+            elif how == "older":
+                db.execute("UPDATE meta SET value = '0' WHERE key LIKE '%position%' OR key LIKE '%end%'")
+            else:
+                db.execute(f"PRAGMA user_version = {0 if how == 'old schema' else 999}")
+            db.commit()
+
+
+def test_an_index_damaged_while_it_is_used(home: Home) -> None:
+    """F53: noticed by a question or by the next line, built anew meanwhile, and then right."""
+    with started(home) as watched:
+        for n in range(40):
+            watched.append(f"s{n}", whole(answers(f"s{n}", 0, 12)))
+        watched.flush()
+        index = home.root / "index" / "burn.db"
+        data, chance = bytearray(index.read_bytes()), random.Random(5)
+        for begin in range(4096, len(data), 4096):
+            data[begin : begin + 4096] = chance.randbytes(4096)
+        with index.open("r+b") as file:
+            file.write(data)
+        for path in index.parent.glob("burn.db-wal"):
+            with path.open("r+b") as file:
+                file.truncate(0)
+
+        def is_right() -> bool:
+            with watched.daemon.wire() as wire:
+                answer = wire.ask("summary")
+            return answer.get("result", {}).get("totals", {}).get("usage", {}).get("output") == 40 * EVERYTHING
+
+        watched.append("late", whole(answers("late", 0, 1)).replace(b'"output_tokens": 1', b'"output_tokens": 0'))
+        until(is_right, 90, watched.daemon.why)
+    tally.faults()
+
+
+def test_an_index_ahead_of_its_ledger(home: Home, known: dict[str, Any]) -> None:
+    """F55: the ledger lost its tail and the logs are gone: answers are the ledger's, not the index's."""
+    lines = _lines(home)
+    (home.root.parent / ".claude").rename(home.root.parent / "gone")
+    last = max(n for n, line in enumerate(lines) if b'"messageId":"c-m11"' in line)
+    (home.root / "ledger.jsonl").write_bytes(b"".join(lines[:last]))
+    with started(home) as watched:
+        assert watched.outputs("c") == EVERYTHING - sum_of(11)
+    tally.faults()
+
+
+@pytest.mark.slow
+def test_prune_while_logs_grow(home: Home) -> None:
+    """F49: the same session is pruned and appended to, over and over: no error, no half file."""
+    with started(home) as watched:
+        over = threading.Event()
+        failures: list[BaseException] = []
+
+        def prune() -> None:
+            try:
+                with watched.daemon.wire(60) as wire:
+                    while not over.is_set():
+                        wire.call("content.prune", olderThanDays=0)
+            except BaseException as error:  # noqa: BLE001
+                failures.append(error)
+
+        pruning = threading.Thread(target=prune)
+        pruning.start()
+        for n in range(12):
+            watched.append("a", whole(answers("a", n, 1)))
+            watched.flush()
+        over.set()
+        pruning.join()
+        assert failures == []
+        assert watched.outputs("a") == EVERYTHING
+        assert watched.daemon.terminate() == 0
+    for path in (home.root / "content").glob("*.jsonl"):
+        assert path.read_bytes().endswith(b"\n")
+    tally.faults()
+
+
+@pytest.mark.slow
+def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) -> None:
+    """F51: skipped, counted, never removed; the writer goes on behind them."""
+    later = b'{"v":99,"kind":"turn","record":{"x":1}}\n{"v":1,"kind":"hologram","record":{}}\n'
+    with (home.root / "ledger.jsonl").open("ab") as ledger:
+        ledger.write(later)
+    with started(home) as watched:
+        watched.append("d", whole(answers("d", 0, 2)))
+        assert watched.recorded("d") == sum_of(0, 1)
+        assert watched.call("status")["ledger"]["skipped"]["count"] == 2
+    assert later in (home.root / "ledger.jsonl").read_bytes()
+    tally.faults()
+
+
+def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
+    """F58: the index in use stays until the new one is whole."""
+    for n in range(4):
+        with started(home) as watched:
+            with watched.daemon.wire() as wire:
+                wire.request("rebuild", index=True)
+                threading.Event().wait(0.02 * n)
+            watched.daemon.kill()
+    with started(home) as watched:
+        watched.flush()
+        assert _answers(watched) == known
+    tally.faults(4)
+
+
+@pytest.mark.slow
+def test_many_readers_do_not_hold_the_writer(home: Home) -> None:
+    """F59: twenty clients ask while turns come in; the index's log stays small and every turn is there."""
+    with started(home) as watched:
+        over = threading.Event()
+
+        def ask() -> None:
+            with watched.daemon.wire(60) as wire:
+                while not over.is_set():
+                    _ask_something(wire)
+
+        readers = [threading.Thread(target=ask) for _ in range(20)]
+        for reader in readers:
+            reader.start()
+        try:
+            for n in range(40):
+                watched.append(f"r{n}", whole(answers(f"r{n}", 0, 12)))
+            until(lambda: watched.call("summary")["totals"]["turns"] == 480, 120)
+        finally:
+            over.set()
+            for reader in readers:
+                reader.join()
+        assert sum(path.stat().st_size for path in (home.root / "index").glob("*-wal")) < 64 << 20
+    tally.load(480)
+
+
+def _ask_something(wire: Wire) -> None:
+    wire.call("summary", by="session", limit=50)
+    wire.call("sessions.list", limit=20)
+
+
+def test_an_open_home_is_refused(home: Home) -> None:
+    """F52: a home that others may write in: refused, with its path and what to do."""
+    home.root.mkdir(parents=True)
+    home.root.chmod(0o777)
+    command = [sys.executable, "-m", "burnd", "run"]
+    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert str(home.root) in done.stderr
+    assert "chmod 700" in done.stderr
+    tally.bad_inputs()
