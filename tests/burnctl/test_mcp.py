@@ -8,8 +8,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
@@ -51,25 +52,46 @@ async def complaint(client: Client, tool: str, **arguments: Any) -> str:
     return str(getattr(result.content[0], "text", ""))
 
 
-async def test_every_tool_is_there_and_only_reads(home: Home) -> None:
+class Alone(NamedTuple):
+    """A server without a daemon: its tools, what each says when it is asked, and the home it was given."""
+
+    tools: list[Any]
+    complaints: list[str]
+    home: Home
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
+    home = Home(tmp_path_factory.mktemp("alone") / "home")
+
+    async def ask() -> Alone:
+        async with agent(home) as client:
+            return Alone((await client.list_tools()).tools, [await _ask_for(client, tool) for tool in TOOLS], home)
+
+    return anyio.run(ask)
+
+
+async def _ask_for(client: Client, tool: str) -> str:
+    arguments = {"query": "x"} if tool == "search_sessions" else {"session": "x"}
+    return await complaint(client, tool, **({} if tool in ("compare", "summary") else arguments))
+
+
+def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
     """Each says what it does, and that it changes nothing."""
-    async with agent(home) as client:
-        tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools] == TOOLS
-    for tool in tools:
+    assert [tool.name for tool in alone.tools] == TOOLS
+    for tool in alone.tools:
         assert tool.description
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint
         assert all("description" in about for about in tool.input_schema["properties"].values())
 
 
-async def test_the_page_is_true(home: Home) -> None:
+def test_the_page_is_true(alone: Alone) -> None:
     """docs/mcp.md names every tool, every parameter and every variable."""
     page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text()
-    async with agent(home) as client:
-        for tool in (await client.list_tools()).tools:
-            assert f"| `{tool.name}` |" in page
-            assert all(f"`{name}`" in page for name in tool.input_schema["properties"]), tool.name
+    for tool in alone.tools:
+        assert f"| `{tool.name}` |" in page
+        assert all(f"`{name}`" in page for name in tool.input_schema["properties"]), tool.name
     assert all(f"`{variable}`" in page for variable in OWN_SESSION)
 
 
@@ -98,14 +120,10 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
             assert "no session" in await complaint(client, "session_messages", session="nobody")
 
 
-async def test_it_never_starts_the_daemon(home: Home) -> None:
+def test_it_never_starts_the_daemon(alone: Alone) -> None:
     """Without one, every tool says so, and nothing is left of the attempt."""
-    async with agent(home) as client:
-        for tool in TOOLS:
-            arguments = {"query": "x"} if tool == "search_sessions" else {"session": "x"}
-            arguments = {} if tool in ("compare", "summary") else arguments
-            assert "burnd is not running" in await complaint(client, tool, **arguments)
-    assert not home.root.exists()
+    assert all("burnd is not running" in said for said in alone.complaints)
+    assert not alone.home.root.exists()
 
 
 @pytest.mark.parametrize("variable", ["RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "OPENCODE_SESSION_ID"])
