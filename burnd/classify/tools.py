@@ -47,7 +47,7 @@ _OPENCODE: Final[dict[Kind, str]] = {
 
 _CODEX: Final[dict[Kind, str]] = {
     "edit": "apply_patch write_file",
-    "shell": "exec_command shell shell_command local_shell",
+    "shell": "exec_command shell shell_command local_shell exec",
     "delegate": "spawn_agent",
     # Codex has no plan to leave; stating the plan is the call that plans.
     "plan_exit": "update_plan",

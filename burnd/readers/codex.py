@@ -179,7 +179,6 @@ def _begin_session(memory: Memory, spot: Spot, meta: Meta) -> None:
             project=about.project,
             project_key=about.project_key,
             agent=about.subagent.type if about.subagent is not None else None,
-            created_by=f"{SOURCE} {meta.cli_version}" if meta.cli_version else SOURCE,
             created_at=created,
         )
     )

@@ -51,7 +51,6 @@ class Meta(msgspec.Struct):
     model: str | None = None
     timestamp: str | None = None
     cwd: str | None = None
-    cli_version: str | None = None
     source: msgspec.Raw = NOTHING
     parent_thread_id: str | None = None
     forked_from_id: str | None = None

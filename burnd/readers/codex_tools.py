@@ -16,6 +16,7 @@ from burnd.records import Block, ToolCall
 
 SPAWN: Final = "spawn_agent"
 PATCH: Final = "apply_patch"
+PROGRAM: Final = "exec"  # newer models call tools from a program that they write
 _NAMES: Final = {
     "local_shell_call": "local_shell",
     "web_search_call": "web_search",
@@ -37,6 +38,8 @@ _REFUSED: Final = re.compile(
     r"|apply_patch verification failed|failed in sandbox: |rejected by user|command timed out|collab spawn failed"
 )
 _HEAD: Final = 500
+_LONGEST_PROGRAM: Final = 20_000
+_CALLED: Final = re.compile(r"""\bcmd["']?\s*:\s*(?P<quote>["'`])(?P<command>.*?)(?<!\\)(?P=quote)""", re.DOTALL)
 
 
 class Call(NamedTuple):
@@ -66,10 +69,10 @@ def call_of(item: Item, name_of_line: str) -> Call:
     given = _opened(value) if item.arguments else value
     given = {"input": given} if isinstance(given, str) else given
     fields: dict[str, Any] = given if isinstance(given, dict) else {}
-    command = _command_of(fields)
-    files = patched_files(fields.get("input") if name == PATCH else command)
-    if files and command is not None and PATCH in command[:_HEAD]:
-        name = PATCH  # some models ask a shell to patch files
+    command = _command_of(fields) if name != PROGRAM else _command_in(fields.get("input"))
+    files = patched_files(_plain_program(fields.get("input")) if name in (PATCH, PROGRAM) else command)
+    if files and (name == PROGRAM or (command is not None and PATCH in command[:_HEAD])):
+        name = PATCH  # some models ask a shell, or a program of theirs, to patch files
     call = ToolCall(
         id=item.call_id or item.id or name_of_line,
         name=name,
@@ -125,7 +128,8 @@ def _name_of(item: Item) -> str:
     space = item.namespace or ""
     if space.startswith(_MCP) and not name.startswith(_MCP):
         return f"{space.rstrip('_')}__{name}"
-    return name
+    # Early releases named a server's tool without saying that it is one's.
+    return name if name.startswith(_MCP) or "__" not in name.strip("_") else _MCP + name
 
 
 def _command_of(fields: dict[str, Any]) -> str | None:
@@ -139,6 +143,17 @@ def _command_of(fields: dict[str, Any]) -> str | None:
     if len(command) > 2 and program in _SHELLS:
         return str(command[-1])
     return shlex.join(command)
+
+
+def _command_in(program: Any) -> str | None:
+    """The first command that a program asks a shell for."""
+    found = _CALLED.search(program[:_LONGEST_PROGRAM]) if isinstance(program, str) else None
+    return found["command"] if found else None
+
+
+def _plain_program(text: Any) -> str | None:
+    """The text with line ends where a program writes them as escapes."""
+    return text.replace("\\n", "\n") if isinstance(text, str) else None
 
 
 def _target_of(name: str, fields: dict[str, Any], command: str | None, files: tuple[str, ...]) -> str | None:

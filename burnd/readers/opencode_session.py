@@ -81,7 +81,6 @@ def session_record(place: Place, agent: str | None) -> Session:
         project=row.directory,
         project_key=place.project_key,
         agent=row.agent or agent,
-        created_by=f"{SOURCE} {row.version}" if row.version else SOURCE,
         created_at=iso(row.created),
     )
 

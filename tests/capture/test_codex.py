@@ -14,8 +14,10 @@ from typing import Any
 import anyio
 import pytest
 
+from burnd.claims import Claim, matching, settle
 from burnd.pipeline import Pipeline
 from burnd.records import Usage
+from burnd.records.times import to_iso
 from burnd.sources import transcript_tree
 from burnd.sources.codex import Codex, codex_roots
 from burnd.sources.watch import Times
@@ -23,7 +25,7 @@ from tests.capture.rig import CodexRig
 from tests.capture.test_kill_nine import run_and_kill
 from tests.capture.test_live_equals_batch import clean_read, comparable, drip
 from tests.conftest import Opened
-from tests.readers.rollout import Rollout, call, says, thinking
+from tests.readers.rollout import BORN_MS, Rollout, call, says, thinking
 from tests.readers.test_codex_cases import CASES
 
 QUICK = Times(window=0.01, roots=0.2, alive=5, scan=0.5, poll=0.2)
@@ -249,3 +251,19 @@ async def test_compressed_logs_are_not_read_but_said(opened: Opened, tmp_path: P
         status = here.source.status()
         assert (status.files, status.counts["compressed logs, not read"]) == (1, 1)
         assert len(await here.turns()) == 1
+
+
+async def test_a_claim_takes_the_session_that_begins_in_its_folder(opened: Opened, tmp_path: Path) -> None:
+    """`burnctl run -- codex` tags the session that Codex begins, though it cannot name it beforehand."""
+    log = Rollout()
+    log.task()
+    log.item(says("hello"))
+    log.meter(100, 0, 10, 0)
+    async with watched(opened, tmp_path / "codex") as here:
+        here.write(log)
+        await here.source.flush()
+        before = to_iso(BORN_MS - 1000)
+        claim = Claim(v=1, kind="claim", project="/home/dev/app", from_ts=before, enrichment={"a": "b"}, source="codex")
+        assert await matching(here.pipeline.index, claim) == log.thread
+        await settle(here.pipeline, "mine", claim, log.thread)
+        assert await matching(here.pipeline.index, claim) is None

@@ -170,8 +170,8 @@ def test_a_child_session_is_an_agent_of_its_parent() -> None:
 
 
 def test_what_the_ledger_keeps_of_a_session() -> None:
-    """No title: that is content. An old release's row has no agent, its messages do."""
+    """No title: that is content. An old release's row has no agent, its messages do. No claim has it yet."""
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", directory="/p", title="secret", version="1.2.27")
     record = session_record(Place(row, "github.com/me/it"), "build")
     assert (record.parent_session_id, record.project, record.project_key) == ("ses_one", "/p", "github.com/me/it")
-    assert (record.agent, record.created_by, record.title) == ("build", "opencode 1.2.27", None)
+    assert (record.agent, record.created_by, record.title) == ("build", None, None)
