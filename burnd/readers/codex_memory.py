@@ -73,6 +73,13 @@ class Memory:
         begun = born_at(self.state.task)
         return (to_ms(ts) if begun is None else begun) < born
 
+    def repeats_parent(self, ts: str) -> bool:
+        """Whether it is an agent's log that repeats the session that started it.
+
+        One session may start hundreds, each with all of its past: that is context they were given, and no copies.
+        """
+        return self.state.about.subagent is not None and self.repeats(ts)
+
     def touch(self, holding: Holding) -> None:
         """Keep a holding that was made or changed, and give it away with the next reading."""
         self.touched[holding.message_id] = holding
@@ -111,7 +118,7 @@ class Memory:
         file: File | None = None,
     ) -> None:
         """Content, but for what an agent's log repeats of the session that started it."""
-        if self.state.about.subagent is not None and self.repeats(spot.ts):
+        if self.repeats_parent(spot.ts):
             return
         self.out.content.append(
             Content(

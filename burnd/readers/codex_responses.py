@@ -61,7 +61,7 @@ def meter(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None)
         state.sums = [*state.sums, total][-KEPT_SUMS:]
     is_inherited = not state.begun and state.about.root is not None and total == last
     state.begun = True
-    if used.is_nothing or is_inherited:
+    if used.is_nothing or is_inherited or memory.repeats_parent(spot.ts):
         return  # an agent's log may begin with what its parent had used
     holding = memory.current
     items_first = holding is not None and not holding.final and not state.closed
@@ -88,6 +88,9 @@ def _bill(memory: Memory, spot: Spot, holding: Holding, used: Totals) -> None:
 def add_made(memory: Memory, spot: Spot, item: Item) -> None:
     """Something a model made: it belongs to the current response or begins the next."""
     state = memory.state
+    if memory.repeats_parent(spot.ts):
+        memory.enter(Block(kind="reminder", bytes=_weight(item)))
+        return
     holding = memory.current
     if holding is None or state.closed:
         holding = _begin(memory, spot, f"{state.next_index} {_mark_of(item)}")
@@ -99,6 +102,11 @@ def add_made(memory: Memory, spot: Spot, item: Item) -> None:
         else:
             _add_words(memory, spot, holding, item, n)
     memory.touch(holding)
+
+
+def _weight(item: Item) -> int:
+    said = [*texts(item.summary), *texts(item.content)]
+    return sum(map(size, said)) + len(item.arguments) + len(item.input) + len(item.action)
 
 
 def _mark_of(item: Item) -> str:
