@@ -122,6 +122,7 @@ class Database:
             if self._kept is None:
                 self._kept = self._connect()
                 self._kept_identity = before.identity
+                self._take_hold(self._kept, before)
             yield self._kept
         except sqlite3.Error as error:
             self.rest()
@@ -132,6 +133,12 @@ class Database:
         except BaseException:
             self.rest()
             raise
+
+    def _take_hold(self, db: sqlite3.Connection, before: Signature) -> None:
+        """Reads at once, while the log is sure to be there: the last one to close the database may just remove it."""
+        if before.log is not None and _log_of(self.path) is None:
+            raise Disturbed
+        db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
 
     def _has_open(self, signature: Signature) -> bool:
         return self._kept is not None and self._kept_identity == signature.identity
