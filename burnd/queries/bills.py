@@ -13,7 +13,7 @@ from burnd.attribution.causes import Selected
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.rails import RailEntries, load
 from burnd.queries.view import View
-from burnd.records import ToolCall
+from burnd.records import ToolCall, Turn
 
 
 class Item(NamedTuple):
@@ -29,16 +29,22 @@ class Bill:
     def __init__(self, rail: RailEntries, explained: Explained, below: list[Bill], costing: Costing) -> None:
         self.rail = rail
         self.explained = explained
-        self.items = [Item(cause, costing.of(cause.spent)) for cause in explained.causes]
-        self.items.sort(key=_dearest_first)
+        price = costing.of
+        self.items = [Item(cause, price(cause.spent)) for cause in explained.causes]
+        self.items.sort(key=_weight if all(item.cost.is_priced for item in self.items) else _weight_without_price)
         self.below = below
         self.own = total([item.cost for item in self.items])
         self.whole: Cost = total([self.own, *(bill.whole for bill in below)])
 
     @cached_property
-    def calls(self) -> dict[tuple[str, str | None], ToolCall]:
-        """Its calls by message and id: what a log uses twice is told apart."""
-        return {(turn.message_id, call.id): call for turn in self.rail.turns for call in turn.tool_calls}
+    def _turns(self) -> dict[str, Turn]:
+        return {turn.message_id: turn for turn in self.rail.turns}
+
+    def call(self, cause: Cause) -> ToolCall | None:
+        """The call that a cause is."""
+        turn = self._turns.get(cause.message_id)
+        calls = turn.tool_calls if turn is not None else ()
+        return next((call for call in calls if call.id == cause.call_id), None)
 
     def started(self) -> dict[str, list[Bill]]:
         """The rails that its calls started, by call."""
@@ -90,6 +96,11 @@ def _every(roots: Sequence[Branch]) -> Iterator[Branch]:
         waiting += reversed(branch.below)
 
 
-def _dearest_first(item: Item) -> tuple[int, int, int]:
+def _weight(item: Item) -> int:
+    """The dearest first; what costs the same stays in the order in which it began."""
+    return -item.cost.units
+
+
+def _weight_without_price(item: Item) -> tuple[int, int]:
     """What has no price goes by its tokens, behind what has one."""
-    return -item.cost.units, -sum(item.cost.tokens), item.cause.turn_index
+    return -item.cost.units, -sum(item.cost.tokens)

@@ -155,11 +155,12 @@ class _Rows:
         started = bill.started()
         rows: list[tuple[Cost, Item | None, list[Bill]]] = []
         for item in bill.items:
-            agents = started.pop(item.cause.call_id, []) if item.cause.call_id is not None and started else []
+            agents = started.pop(item.cause.call_id, []) if started and item.cause.call_id is not None else []
             whole = total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost
             rows.append((whole, item, agents))
-        rows += [(agent.whole, None, [agent]) for agent in others]
-        rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
+        if bill.below or others:  # else they are in order already
+            rows += [(agent.whole, None, [agent]) for agent in others]
+            rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
         kept = min(len(rows), max(1, min(self._limit, self._left)))
         self._left -= kept
         shown = [self._row(bill, *row, depth) for row in rows[:kept]]
@@ -177,7 +178,7 @@ class _Rows:
         cause, rail = item.cause, bill.rail
         row: dict[str, Any] = {"kind": cause.kind, "label": label(cause, self._project)}
         if cause.kind == "call":
-            call = bill.calls.get((cause.message_id, cause.call_id))
+            call = bill.call(cause)
             row |= {"tool": cause.tool, "target": cause.target, "isError": call.is_error if call is not None else None}
         if cause.message_id:
             row |= {"turnIndex": cause.turn_index, "messageId": cause.message_id}
