@@ -137,6 +137,7 @@ REPORTS = [
     ("limits",),
     ("statusline",),
     ("export", "--format", "csv"),
+    ("overhead", "--project", "/"),
 ]
 
 

@@ -231,6 +231,24 @@ async def test_words_are_quoted_where_they_are_kept(opened: Opened) -> None:
     recall.close()
 
 
+@pytest.mark.parametrize("mode", ["hash-only", "off"])
+async def test_without_content_all_is_the_same(tmp_path: Path, mode: str) -> None:
+    """Sizes are in the ledger: the causes are those of a home that keeps everything, without the words."""
+    answers = {}
+    for kept in ("full", mode):
+        opener = Opened(Home(tmp_path / kept))
+        pipeline = await opener(kept)
+        said_so = [text("u1", "please", role="user"), text("main-0", "yes", n=1)]
+        entries = eight_thousand_tokens_that_ride_twenty_turns().entries
+        await pipeline.commit(Batch(entries=[*entries], content=said_so))
+        recall = Recall(pipeline.home.content)
+        answers[kept] = (await ask_why(pipeline, "s1", recall=recall))["causes"]
+        recall.close()
+        await opener.close()
+    assert any("quote" in row for row in answers["full"])
+    assert answers[mode] == [{k: v for k, v in row.items() if k != "quote"} for row in answers["full"]]
+
+
 async def test_the_order_of_arrival_does_not_matter(tmp_path: Path) -> None:
     """Turn by turn, last first or all at once: the same causes."""
     scene = eight_thousand_tokens_that_ride_twenty_turns()

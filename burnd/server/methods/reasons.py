@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from burnd.errors import StorageError
 from burnd.queries import overhead, waste, wasting
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.flow import FlowParams, flow
@@ -44,19 +48,39 @@ async def draw(service: Service, params: FlowParams) -> Result:
 
 
 async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[wasting.Found]]:
-    """Looks at what has changed since somebody last asked, portion by portion, and keeps what it finds."""
-    index, ledger = service.pipeline.index, service.home.ledger
-    await index.transact(wasting.begin)
+    """Looks at what has changed since somebody last asked. An index that is made anew meanwhile is looked at again."""
+    while True:
+        generation = service.pipeline.generation
+        found = await _found_in(service, generation, filters, caller)
+        if service.pipeline.generation == generation:
+            return found
+
+
+async def _found_in(
+    service: Service, generation: int, filters: Filters, caller: Caller
+) -> tuple[Chosen, list[wasting.Found]]:
+    """Portion by portion, and keeps what it finds."""
+    ledger = service.home.ledger
+    await _write(service, generation, wasting.begin)
     plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)))
     found = [family.kept for family in plan.families if family.kept is not None]
     done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
     for some in plan.portions():
+        if service.pipeline.generation != generation:
+            break  # rows are other sessions' now
         told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
-        await index.transact(partial(wasting.keep, told=told.families, sizes=told.sizes))
+        await _write(service, generation, partial(wasting.keep, told=told.families, sizes=told.sizes))
         found += [kept for _, kept in told.families]
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
     return plan.chosen, [wasting.decoded(kept) for kept in found]
+
+
+async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
+    """What cannot be kept now, while the index is made anew or the disk is full, is looked for again next time."""
+    if service.pipeline.rebuilding is None:
+        with contextlib.suppress(StorageError):
+            await service.pipeline.derive(generation, work)
 
 
 class _Told(NamedTuple):
