@@ -149,6 +149,23 @@ class Methods:
         chosen = {"turn": turn, "rail": rail, "tree": tree, "limit": limit}
         return self._ask("why", session=session, **chosen, since=since, until=until, tz=tz)
 
+    def hotspots(
+        self,
+        *,
+        by: str | None = None,
+        rank: str | None = None,
+        limit: int | None = None,
+        **filters: Unpack[Filters],
+    ) -> dict[str, Any]:
+        """What the money went to, over all sessions, by tool, file, command and more; the rows add up to the bill."""
+        return self._ask("hotspots", by=by, rank=rank, limit=limit, **filters)
+
+    def by_tool(
+        self, *, rank: str | None = None, limit: int | None = None, **filters: Unpack[Filters]
+    ) -> dict[str, Any]:
+        """What each tool cost, with all that its results cost later on; the rows add up to the bill."""
+        return self._ask("by_tool", rank=rank, limit=limit, **filters)
+
     def waste(
         self,
         *,

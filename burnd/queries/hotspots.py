@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from burnd import protocol
+from burnd.attribution.tally import Sums
 from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, TOOL, UNKNOWN_AGENT, CauseKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
@@ -19,6 +20,7 @@ from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.filters import Filters, choose
 from burnd.queries.heap import Heap
 from burnd.queries.kinds import Kinds
+from burnd.queries.prompts import PromptKey, Worked, about, worked
 from burnd.queries.reading import Reader
 from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.tally import Tally
@@ -29,8 +31,9 @@ OTHER: Final = "other"
 OTHER_TOOLS: Final = "other tools"
 NOT_COUNTED: Final = "not yet explained"
 NOT_MISSED: Final = "everything else"
-WAYS: Final = ("tool", "file", "command", "mcp", "skill", "subagent", "prefix", "cache-miss")
-By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prefix", "cache-miss"]
+NO_PROMPT: Final = "no prompt"
+By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"]
+WAYS: Final[tuple[By, ...]] = get_args(By)
 Rank = Literal["cost", "tokens", "rides"]
 
 # The level at which subjects are read, and of which kind they must be.
@@ -41,6 +44,7 @@ _SUBJECTS: Final[dict[str, tuple[int, str]]] = {
     "subagent": (NAMED, "agent"),
     "cache-miss": (MISS, "miss"),
 }
+_CALLS: Final = Sums._fields.index("calls")
 _TOOLS_OF: Final = {"skill": "skill", "subagent": "delegate"}
 
 
@@ -58,18 +62,16 @@ class ByToolParams(Filters, frozen=True, kw_only=True):
     rank: Rank = "cost"
     limit: int = 1000
 
+    def by_tool(self) -> HotspotsParams:
+        return HotspotsParams(**{name: getattr(self, name) for name in self.__struct_fields__})
+
 
 class Label(NamedTuple):
     """What a row is about: its kind, which is `other` for what was not asked for, and its name."""
 
     kind: str
     key: str
-
-
-def by_tool(view: View, ledger: Path, params: ByToolParams) -> dict[str, Any]:
-    """The answer of the method `by_tool`."""
-    given = {name: getattr(params, name) for name in params.__struct_fields__}
-    return hotspots(view, ledger, HotspotsParams(**given))
+    prompt: PromptKey | None = None
 
 
 def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]:
@@ -82,7 +84,10 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
     added = add_up(reader.read(by_model.by), chosen, by_model)
     causes = CauseReader(view, ledger, chosen.selection, reader)
     rolled = _Rolled(view, params, chosen.kinds)
-    rolled.read(causes)
+    if params.by == "prompt":
+        rolled.add_prompts(worked(view, chosen.selection, reader))
+    else:
+        rolled.read(causes)
     rows = rolled.rows(added.total)
     return {
         "version": protocol.VERSION,
@@ -92,15 +97,16 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "unlogged": unlogged(added),
-        "rows": [_answer(label, heap, added) for label, heap in rows],
+        "rows": [_answer(view, label, heap, added) for label, heap in rows],
         "moreRows": rolled.left_out,
     }
 
 
-def _answer(label: Label, heap: Heap, added: Added) -> dict[str, Any]:
+def _answer(view: View, label: Label, heap: Heap, added: Added) -> dict[str, Any]:
     whole = added.total.units
     share = heap.units / whole if whole and heap.is_priced else None
-    return {"key": label.key, "kind": label.kind, **heap.answer(), "share": share}
+    where = about(view, label.prompt) if label.prompt is not None else {}
+    return {"key": label.key, "kind": label.kind, **where, **heap.answer(), "share": share}
 
 
 class _Rolled:
@@ -113,6 +119,7 @@ class _Rolled:
         self._limit = params.limit
         self._kinds = kinds
         self._subjects: dict[int, Heap] = {}
+        self._prompts: dict[PromptKey, Heap] = {}
         self._labelled: dict[Label, Heap] = {}
         self._keys: dict[int, CauseKey] = {}
         self._rest = Heap()
@@ -124,6 +131,14 @@ class _Rolled:
             self._add_subjects(causes.read(level), kind)
         if self._by != "cache-miss":
             self._add_tools(causes.read(TOOL, by_place=self._by == "prefix"))
+
+    def add_prompts(self, found: Iterable[Worked]) -> None:
+        for prompt, number, sums in found:
+            if prompt is None:
+                heap = self._labelled.setdefault(Label(OTHER, NO_PROMPT), Heap())
+            else:
+                heap = self._prompts.setdefault(prompt, Heap())
+            heap.add(self._kinds[number], sums)
 
     def _add_subjects(self, found: Iterable[Spent], kind: str) -> None:
         heaps, kinds = self._subjects, self._kinds
@@ -142,6 +157,8 @@ class _Rolled:
         places = self._places() if self._by == "prefix" else {}
         for place, number, cause, sums in rows:
             label = self._label(self._keys[cause], places.get(place))
+            if label is not None and label.kind == "subagent":
+                sums = (*sums[:_CALLS], 0, 0)  # how often an agent was called says the call, not the agent's own calls
             if label is not None:
                 self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
 
@@ -194,6 +211,8 @@ class _Rolled:
 
     def _take_in_subjects(self) -> None:
         """Gives the heaviest subjects their names; there may be an agent of the same name as one of their calls."""
+        for prompt, heap in self._prompts.items():
+            self._labelled[Label(self._by, prompt[1], prompt)] = heap
         weighed = sorted(self._subjects, key=lambda cause: (-self._subjects[cause].weight(self._rank), cause))
         shown = weighed if self._by == "subagent" else weighed[: self._limit]
         self._learn(shown)
@@ -209,8 +228,8 @@ class _Rolled:
         missing = UNKNOWN_AGENT if self._by == "subagent" else f"(no {self._by})"
         return Label(self._by, key.target or missing)
 
-    def _order(self, row: tuple[Label, Heap]) -> tuple[int, str]:
-        return -row[1].weight(self._rank), row[0].key
+    def _order(self, row: tuple[Label, Heap]) -> tuple[Any, ...]:
+        return -row[1].weight(self._rank), row[0].key, row[0].prompt or ()
 
 
 def _merged(heaps: Iterable[Heap] | Iterator[Heap]) -> Heap:

@@ -1,4 +1,4 @@
-"""why, waste, overhead and flow as a person sees them, over a real daemon that has read the demo's logs."""
+"""why, hotspots, waste, overhead and flow as a person sees them, over a real daemon that has read the demo's logs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,35 @@ def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
     assert "the cache had expired in a pause" in " ".join(shown.split())
     answer = desk.json("why", session, "--turn", "6")
     assert sum(row["costUsd"] for row in answer["causes"]) == pytest.approx(answer["totals"]["costUsd"])
+
+
+def test_hotspots_are_the_bill(desk: Desk) -> None:
+    """However it is rolled up and whatever is asked for, the column adds up to the summary, and fits the screen."""
+    for by in ("tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"):
+        for filters in ((), ("--since", "3d"), ("--project", "shop-api", "--rank", "rides")):
+            answer, summary = desk.json("hotspots", "--by", by, *filters), desk.json("summary", *filters[:2])
+            assert answer["totals"] == summary["totals"]
+            told = sum(row["costUsd"] for row in answer["rows"])
+            assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
+            assert all(row["key"] != "not yet explained" for row in answer["rows"])
+        for columns in (80, 160):
+            shown = desk.run("hotspots", "--by", by, columns=columns).stdout
+            assert all(width_of(line) <= columns for line in shown.splitlines())
+            assert "API prices" in shown
+
+
+def test_by_tool(desk: Desk) -> None:
+    """The tools with their calls and failures, then what is no tool."""
+    answer = desk.json("by-tool")
+    assert answer["rows"] == desk.json("hotspots")["rows"]
+    bash = next(row for row in answer["rows"] if row["key"] == "Bash")
+    assert bash["calls"] > bash["errors"] > 0
+    shown = desk.run("by-tool", "--limit", "3").stdout
+    assert "more)" in shown
+    assert "(prefix)" in shown
+    rows = desk.run("by-tool", "--csv").stdout.splitlines()
+    assert rows[0].startswith("key,kind,calls")
+    assert len(rows) == 1 + len(answer["rows"])
 
 
 def test_waste_is_found(desk: Desk) -> None:
@@ -120,6 +149,8 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
         (("why", "x", "--turn", "-1"), 2, "number"),
         (("why", "x", "--limit", "0"), 2, "number"),
         (("waste", "--min-cost", "much"), 2, "dollars"),
+        (("hotspots", "--by", "weather"), 2, "weather"),
+        (("by-tool", "--session", "nowhere"), 1, "nowhere"),
         (("waste", "--project", "nowhere"), 1, "nowhere"),
     ],
 )

@@ -13,6 +13,7 @@ from burnd.errors import StorageError
 from burnd.queries import overhead, waste, wasting
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.flow import FlowParams, flow
+from burnd.queries.hotspots import ByToolParams, HotspotsParams, hotspots
 from burnd.queries.overhead import OverheadParams
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
@@ -22,12 +23,24 @@ from burnd.server.method import AnyMethod, Caller, Method, Result, Telling
 from burnd.server.service import Service
 
 _PORTION_S: Final = 60.0  # one session may be very long
+_SETTLED_S: Final = 2.0
 
 
 async def explain(service: Service, params: WhyParams) -> Result:
     """May read what was said, for the rows it shows."""
     ledger, recall = service.home.ledger, service.searcher.recall
     return await service.ask(lambda view: why(view, ledger, recall, params))
+
+
+async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
+    """Waits a moment for what has just landed to be counted; what is not by then is a row of the answer."""
+    await service.explainer.settled(_SETTLED_S)
+    ledger = service.home.ledger
+    return await service.ask(lambda view: hotspots(view, ledger, params))
+
+
+async def show_by_tool(service: Service, params: ByToolParams) -> Result:
+    return await show_hotspots(service, params.by_tool())
 
 
 async def look_for_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
@@ -94,6 +107,8 @@ def _look(ledger: Path, plan: wasting.Plan, some: list[wasting.Family], view: Vi
 
 METHODS: dict[str, AnyMethod] = {
     "why": Method(WhyParams, explain),
+    "hotspots": Method(HotspotsParams, show_hotspots),
+    "by_tool": Method(ByToolParams, show_by_tool),
     "waste": Telling(WasteParams, look_for_waste),
     "overhead": Telling(OverheadParams, weigh_prefixes),
     "flow": Method(FlowParams, draw),

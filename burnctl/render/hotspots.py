@@ -1,0 +1,121 @@
+"""How hotspots look: a row for each thing, what is none of them below, and a total that is the bill."""
+
+from __future__ import annotations
+
+import os
+
+from burnctl.render.chart import bar
+from burnctl.render.numbers import NOTHING, money, number, percent
+from burnctl.render.paragraphs import wrapped
+from burnctl.render.tables import Column, table
+from burnctl.render.text import clean, width_of
+from burnctl.render.turns import short_id
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from burnctl.render.screen import Screen
+
+_LONGEST_NAME = 30
+_OTHER = "other"
+_NOT_COUNTED = "not yet explained"
+_RESTS = (_NOT_COUNTED, "everything else")  # of these it is not known what came in and what rode
+
+
+def shown(answer: dict[str, Any], screen: Screen) -> str:
+    totals = answer["totals"]
+    if not totals["turns"] and not totals["emptyTurns"]:
+        return "No turns match. `burnctl summary` says what there is."
+    notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
+    notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
+    return "\n\n".join([_table(answer, screen), "\n".join(notes)])
+
+
+def _table(answer: dict[str, Any], screen: Screen) -> str:
+    by, rows = answer["by"], answer["rows"]
+    longest = max((width_of(_label(row, by)) for row in rows), default=0)
+    counts = "misses" if by == "cache-miss" else "turns" if by == "prompt" else "calls"
+    columns = [
+        Column(by, least=min(longest, _LONGEST_NAME), where="start" if by == "file" else "end"),
+        Column(counts, "right", drop=1),
+        Column("failed", "right", drop=4),
+        Column("entered", "right", drop=2),
+        Column("paid again" if by == "cache-miss" else "rode", "right", drop=2),
+        Column("output", "right", drop=6),
+        Column("a call" if counts == "calls" else "each", "right", drop=3),
+        Column("cost", "right"),
+        Column("share", "right"),
+        Column("", drop=7),
+    ]
+    most = max((row["share"] or 0 for row in rows), default=0)
+    cells = [_cells(row, by, most) for row in rows]
+    totals = answer["totals"]
+    spoken = totals["usage"]["output"] + totals["usage"]["reasoning"]
+    footer = ["total", "", "", "", "", number(spoken), "", money(totals["costUsd"]), "", ""]
+    told = [n for n, _ in enumerate(columns) if n == 0 or any(row[n] for row in cells)]
+    return table(
+        [columns[n] for n in told],
+        [[row[n] for n in told] for row in cells],
+        screen,
+        footer=[footer[n] for n in told],
+    )
+
+
+def _cells(row: dict[str, Any], by: str, most: float) -> list[object]:
+    usage, share = row["usage"], row["share"]
+    style = "dim" if row["kind"] == _OTHER else ""
+    is_rest = row["kind"] == _OTHER and row["key"] in _RESTS
+    return [
+        (_label(row, by), style),
+        number(row["calls"]) if row["calls"] else "",
+        number(row["errors"]) if row["errors"] else "",
+        "" if is_rest or by == "cache-miss" else number(row["entered"]),
+        "" if is_rest else number(row["rideTokens"]),
+        "" if by == "cache-miss" else number(usage["output"] + usage["reasoning"]),
+        money(row["costPerCall"]) if row["costPerCall"] is not None else "",
+        money(row["costUsd"]),
+        percent(share) if share is not None and share >= 0 else NOTHING,
+        bar(max(share or 0, 0), most, 12),
+    ]
+
+
+def _label(row: dict[str, Any], by: str) -> str:
+    label = str(row["key"])
+    if row["kind"] == "prompt":
+        return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {row['at'][:16].replace('T', ' ')}"
+    home = os.path.expanduser("~")
+    if by in ("file", "prefix") and label.startswith(home + "/"):
+        return "~" + label[len(home) :]
+    return f"({label})" if row["kind"] == _OTHER else label
+
+
+def _notes(answer: dict[str, Any]) -> list[str]:
+    totals, notes = answer["totals"], []
+    if any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"]):
+        notes.append("Some of it is still being looked at: ask again in a moment, or see `burnctl status`.")
+    if totals["openTurns"]:
+        notes.append(f"{number(totals['openTurns'])} turns are still open: what they used may grow.")
+    if totals["unpricedTurns"]:
+        names = ", ".join(answer["unpricedModels"][:5]) + (" ..." if len(answer["unpricedModels"]) > 5 else "")
+        notes.append(f"{number(totals['unpricedTurns'])} turns have no price: {names}. See: burnctl pricing show MODEL")
+    if answer["unlogged"] is not None:
+        extra = answer["unlogged"]
+        told = f"{number(sum(extra['usage'].values()))} tokens, {money(extra['costUsd'])}"
+        notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
+    return notes
+
+
+def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows with one value a column, for a spreadsheet; they add up to the total."""
+    names = ("key", "kind", "calls", "errors", "entered", "rideTokens")
+    return [
+        {
+            **{name: row[name] for name in names},
+            **row["usage"],
+            "costUsd": row["costUsd"],
+            "costPerCall": row["costPerCall"],
+            "share": row["share"],
+        }
+        for row in answer["rows"]
+    ]

@@ -1,0 +1,168 @@
+"""Times hotspots over an index of a million turns: `python -m tests.bench.causes [TURNS] [INDEX]`.
+
+Turns are a busy year's (`year`), their causes made up: every turn's tokens are shared out among a prefix, prompts,
+answers, tools, files of its project and commands, so that there are as many rows as a real year has.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+
+from burnd.attribution.blocks import portions
+from burnd.attribution.tally import Sums
+from burnd.causes.cause import CauseKey, Dims, Numbered
+from burnd.causes.packs import Counted
+from burnd.causes.rolling import rolled
+from burnd.causes.writing import Piece, Written, number, write
+from burnd.index.store import IndexStore, open_index
+from burnd.queries.hotspots import WAYS, HotspotsParams, hotspots
+from burnd.queries.view import View
+from tests.bench.queries import ODD, PRICES
+from tests.bench.year import END_MS, make_year, session_id
+
+RUNS = 5
+FILES_A_PROJECT = 600
+_SESSIONS_AT_ONCE = 500
+_OTHERS = ("prefix", "prompt", "answer", "thinking", "reminder", "unexplained")
+_TOOLS = ("Grep", "Glob", "TodoWrite", "WebFetch", "mcp__git__log", "mcp__db__query")
+_COMMANDS = tuple(f"{verb} {what}" for verb in ("npm", "git", "cargo", "make", "uv") for what in range(12))
+
+
+def questions() -> Iterator[tuple[float, dict[str, Any]]]:
+    """What is asked, and within how many milliseconds it is to be answered."""
+    plain: tuple[dict[str, Any], ...] = (
+        {},
+        {"since": "7d"},
+        ODD,
+        {"model": "claude-sonnet-4-5"},
+        {"project": "github.com/me/p1"},
+        {"source": "opencode"},
+        {"activity": "exploration"},
+    )
+    by_session: tuple[dict[str, Any], ...] = (
+        {"tags": {"persona": "p3"}},
+        {"tags": {"persona": "p3"}, "since": "90d"},
+        {"workflow": "wf-100"},
+        {"agent": "Explore"},
+        {"branch": "topic-3"},
+        {"session": session_id(40)},
+    )
+    for by in WAYS:
+        for filters in plain:
+            yield 100, {"by": by, "limit": 30, **filters}
+        for filters in by_session:
+            yield 500, {"by": by, "limit": 30, **filters}
+
+
+async def main(turns: int, path: Path | None) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = path or Path(folder) / "burn.db"
+        begun = time.perf_counter()
+        store = await open_index(place) if place.exists() else await make_year(place, turns)
+        if not await store.rows("SELECT 1 FROM segments LIMIT 1"):
+            await fill(store)
+        print(f"ready after {time.perf_counter() - begun:.0f} s")
+        await _sizes(store)
+        await measure(store)
+        await store.close()
+
+
+async def fill(store: IndexStore) -> None:
+    """Makes up what the turns of every session paid for."""
+    rng = random.Random(11)
+    sessions = [row[0] for row in await store.rows("SELECT DISTINCT session FROM turns ORDER BY 1")]
+    numbers: dict[CauseKey, Numbered] = {}
+    for begin in range(0, len(sessions), _SESSIONS_AT_ONCE):
+        some = sessions[begin : begin + _SESSIONS_AT_ONCE]
+        rows = await store.rows(_TURNS, (msgspec.json.encode(some).decode(),))
+        made = [_session(rng, session, list(group)) for session, group in groupby(rows, key=lambda row: int(row[0]))]
+        missing = {key for _, shares, _ in made for _, key, _ in shares} - numbers.keys()
+        numbers |= await store.transact(lambda db: number(db, missing))  # noqa: B023 - done at once
+        await store.transact(lambda db: write(db, _written(made, numbers)))  # noqa: B023 - done at once
+
+
+Share = tuple[Dims, CauseKey, Sums]
+Made = tuple[int, list[Share], dict[Any, int]]
+
+
+def _session(rng: random.Random, session: int, rows: list[Any]) -> Made:
+    """Shares the tokens of each quarter of an hour out among a dozen causes of the session."""
+    place = rows[0][3]
+    files = {int(rng.paretovariate(0.5)) % FILES_A_PROJECT for _ in range(12)}
+    keys = [CauseKey(kind) for kind in _OTHERS]
+    keys += [CauseKey("call", rng.choice(("Read", "Edit")), f"/home/me/code/p{place}/src/file_{n}.py") for n in files]
+    keys += [CauseKey("call", "Bash", rng.choice(_COMMANDS)) for _ in range(4)]
+    keys += [CauseKey("call", rng.choice(_TOOLS)), CauseKey("call", "Task", "Explore")]
+    shares: list[Share] = []
+    for row in rows:
+        dims, agent, tokens = row[1:7], row[7], row[9:]
+        some = rng.sample(keys, 12)
+        parts = [portions(amount, [3] * 12) for amount in tokens]
+        for n, key in enumerate(some):
+            paid = [part[n] for part in parts]
+            sums = Sums(*(*paid, 0, paid[0], int(key.kind == "call"), 0))
+            shares.append((Dims(*dims), key._replace(agent=agent or ""), sums))
+    turns: Counter[Any] = Counter()
+    for row in rows:
+        turns[row[1:6]] += row[8]
+    return session, shares, turns
+
+
+def _written(made: list[Made], numbers: dict[CauseKey, Numbered]) -> Written:
+    pieces, changes = [], []
+    for session, shares, turns in made:
+        counted = Counted()
+        for dims, key, sums in shares:
+            counted.add(dims, numbers[key].id, sums)
+        counted.turns = turns
+        changes.append((session, None, counted))
+        pieces.append(Piece(session, "main", 0, "", None, counted.packed()))
+    return Written(pieces, [], rolled(changes, {cause.id: cause for cause in numbers.values()}), [])
+
+
+async def measure(store: IndexStore) -> None:
+    """The median time each question keeps a core busy in the daemon, slowest last."""
+    found = []
+    for within, params in questions():
+        asked = msgspec.convert(params, HotspotsParams)
+        times = [await store.ask(lambda db: _timed(db, asked), 60) for _ in range(RUNS)]  # noqa: B023 - asked at once
+        found.append((within, statistics.median(times), params))
+    for within, took, params in sorted(found, key=lambda one: one[:2]):
+        print(f"{took:8.1f} ms of {within:3.0f}  {'LATE ' if took > within else ''}{params}")
+
+
+def _timed(db: sqlite3.Connection, asked: HotspotsParams) -> float:
+    begun = time.thread_time()
+    hotspots(View(db, PRICES, END_MS), Path("/dev/null"), asked)
+    return (time.thread_time() - begun) * 1000
+
+
+async def _sizes(store: IndexStore) -> None:
+    rows = await store.rows("SELECT name, sum(pgsize) / 1e6 FROM dbstat GROUP BY 1 ORDER BY 2 DESC LIMIT 14")
+    print("  ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in rows))
+
+
+_TURNS = """
+SELECT t.session, (t.ts + 62135596800000) / 900000, t.class, t.place, coalesce(t.branch, 0), t.subagent,
+       coalesce(t.activity, -1), a.name, count(*), sum(t.input), sum(t.output), sum(t.reasoning), sum(t.cache_read),
+       sum(t.cache_create_5m), sum(t.cache_create_1h)
+FROM json_each(?) w CROSS JOIN turns t ON t.session = w.value LEFT JOIN names a ON a.id = t.agent_type
+GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1
+"""
+
+if __name__ == "__main__":
+    given = sys.argv[1:]
+    anyio.run(main, int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)

@@ -1,0 +1,108 @@
+"""The task that counts: promptly, a piece at a time, and whatever happens to it in between."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import anyio
+import pytest
+
+from burnd.causes import planning, writing
+from burnd.causes.counting import LENGTH
+from burnd.causes.explainer import FEW, Explainer
+from burnd.errors import NoSpace
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.hotspots import NOT_COUNTED
+from tests.conftest import Opened
+from tests.dump import causes_dump
+from tests.make import at, turn
+from tests.queries.asking import ask_hotspots
+
+
+async def with_turns(opened: Opened, count: int) -> Pipeline:
+    pipeline = await opened()
+    entries = [turn(f"m{n}", turn_index=n, ts=at(n), parent=f"m{n - 1}" if n else None) for n in range(count)]
+    await pipeline.commit(Batch(entries=list(entries)))
+    return pipeline
+
+
+def is_counted(answer: dict[str, Any]) -> bool:
+    return all(row["key"] != NOT_COUNTED for row in answer["rows"])
+
+
+async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
+    """Somebody who asks waits for it, and what is not asked for is counted within a moment, too."""
+    pipeline = await with_turns(opened, 3)
+    explainer = Explainer(pipeline)
+    pipeline.listeners.append(explainer.landed)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(explainer.run)
+        await explainer.settled(30)
+        assert is_counted(await ask_hotspots(pipeline))
+        assert explainer.status() == ("ready", 0)
+        await pipeline.commit(Batch(entries=[turn("m3", turn_index=3, ts=at(3))]))
+        with anyio.fail_after(30):
+            while not is_counted(await ask_hotspots(pipeline)):  # noqa: ASYNC110 - nobody asks, so nobody is told
+                await anyio.sleep(0.02)
+        tasks.cancel_scope.cancel()
+
+
+async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While changes keep landing it waits, and then does a little; when they end it does all the rest."""
+    pipeline = await with_turns(opened, 3)
+    now, asked = [0.0], []
+    explainer = Explainer(pipeline, clock=lambda: now[0])
+
+    async def step(most: int) -> bool:
+        asked.append(most)
+        return True
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] < 3:
+            explainer._landed_at = now[0]
+
+    monkeypatch.setattr(explainer, "step", step)
+    monkeypatch.setattr("burnd.causes.explainer.anyio.sleep", sleep)
+    while now[0] < 3:
+        await explainer._work()
+    assert asked == [FEW] * len(asked)
+    assert len(asked) <= 3
+    await explainer._work()
+    assert asked[-1] > FEW
+
+
+async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:
+    """However long a rail is: a new turn, or a late word on the last one, never counts more than two pieces again."""
+    pipeline = await with_turns(opened, 3 * LENGTH - 1)
+    await Explainer(pipeline).catch_up()
+    for n in range(3 * LENGTH - 2, 3 * LENGTH + 2):
+        await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n), parent=f"m{n - 1}", retries=1)]))
+        planned = await pipeline.index.ask(lambda db: planning.plan(db, pipeline.home.ledger, 10**6))
+        assert sum(segment.messages for recount in planned.recounts for segment in recount.now) <= LENGTH + 1
+        await Explainer(pipeline).catch_up()
+    assert is_counted(await ask_hotspots(pipeline))
+
+
+async def test_a_failure_loses_nothing(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it fails before or after it wrote, the marks are there, and the next one ends in the same sums."""
+    pipeline = await with_turns(opened, LENGTH + 10)
+    write = writing.write
+
+    def fails(db: sqlite3.Connection, what: writing.Written) -> None:
+        write(db, what)
+        raise NoSpace("the disk is full")
+
+    monkeypatch.setattr(writing, "write", fails)
+    with pytest.raises(NoSpace):
+        await Explainer(pipeline).catch_up()
+    assert not is_counted(await ask_hotspots(pipeline))
+    monkeypatch.undo()
+    pipeline = await opened()
+    await Explainer(pipeline).catch_up()
+    found = await causes_dump(pipeline.index)
+    assert is_counted(await ask_hotspots(pipeline))
+    await pipeline.rebuild_index()
+    await Explainer(pipeline).catch_up()
+    assert await causes_dump(pipeline.index) == found

@@ -1,0 +1,123 @@
+"""What hotspots say of small sessions whose causes are known."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from burnd.attribution.rail import Entry
+from burnd.causes.explainer import Explainer
+from burnd.pipeline import Batch, Pipeline
+from burnd.queries.hotspots import NOT_COUNTED
+from burnd.records import Subagent
+from tests.attribution.scenes import Scene, call, prompt, result, said
+from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
+from tests.conftest import Opened
+from tests.make import START_MS
+from tests.queries.asking import ask_hotspots, ask_summary
+
+
+async def counted(opened: Opened, *entries: Entry) -> Pipeline:
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=list(entries)))
+    await Explainer(pipeline).catch_up()
+    return pipeline
+
+
+def keyed(answer: dict[str, Any], kind: str | None = None) -> dict[str, dict[str, Any]]:
+    return {row["key"]: row for row in answer["rows"] if kind in (None, row["kind"])}
+
+
+async def test_the_worked_example(opened: Opened) -> None:
+    """8,000 tokens at $3 that ride 20 turns at $0.30 cost their entry and 20 rides, by tool and by file, exactly."""
+    pipeline = await counted(opened, *eight_thousand_tokens_that_ride_twenty_turns().entries)
+    the_result = Decimal("0.024") + Decimal("0.048")
+    arguments = (60 * 3 + 60 * 15 + 20 * 60 * Decimal("0.3")) / 1_000_000
+    for by, key in (("tool", "Read"), ("file", "/p/a.py")):
+        row = keyed(await ask_hotspots(pipeline, by=by))[key]
+        assert (row["calls"], row["entered"], row["rideTokens"]) == (1, 8_060, 20 * 8_060)
+        assert Decimal(str(row["costUsd"])) == the_result + arguments
+        assert row["costPerCall"] == row["costUsd"]
+    first = await ask_hotspots(pipeline, by="file", until=START_MS + 105_000)
+    assert keyed(first)["/p/a.py"]["entered"] == 8_060
+    assert 0 < keyed(first)["/p/a.py"]["rideTokens"] < 20 * 8_060
+
+
+def busy() -> list[Entry]:
+    """A session that does a little of everything, and a subagent that it started."""
+    main, agent = Scene(), Scene(rail_id="a1")
+    calls = (
+        call(),
+        call("Bash", "npm test", "c2", is_error=True),
+        call("mcp__git__log", None, "c3"),
+        call("Skill", "tidy", "c4"),
+        call("Task", "Explore", "c5"),
+    )
+    made = tuple(said("call", 100, one.id) for one in calls)
+    main.turn(20_000, 500, entered=(prompt(),), made=made, tool_calls=calls, prompt_id="p1")
+    came = tuple(result(4_000, one.id) for one in calls)
+    main.turn(26_000, 100, entered=came, made=(said(),), prompt_id="p1")
+    main.turn(26_300, 100, read=0, pause=4_000, entered=(prompt(),), made=(said(),), prompt_id="p2")
+    who = Subagent(agent_id="a1", type="Explore", parent_tool_use_id="c5")
+    reads = (call(call_id="d1", target="/p/b.py"),)
+    agent.turn(9_000, 50, entered=(prompt(),), made=(said("call", 80, "d1"),), tool_calls=reads, subagent=who)
+    agent.turn(10_000, 50, entered=(result(3_000, "d1"),), made=(said(),), subagent=who)
+    return [*main.entries, *agent.entries]
+
+
+@pytest.mark.parametrize(
+    ("by", "keys"),
+    [
+        ("tool", {"Read": 2, "Bash": 1, "mcp__git__log": 1, "Skill": 1, "Task": 1}),
+        ("file", {"/p/a.py": 1, "/p/b.py": 1}),
+        ("command", {"npm test": 1}),
+        ("mcp", {"git": 1}),
+        ("skill", {"tidy": 1}),
+        ("subagent", {"Explore": 1}),
+        ("prompt", {"p1": 2, "p2": 1}),
+        ("prefix", {"(no project)": 0}),
+        ("cache-miss", {"pause": 1}),
+    ],
+)
+async def test_every_way_of_rolling_up(opened: Opened, by: str, keys: dict[str, int]) -> None:
+    """Each way has its own rows with their calls, and all else as `other`, up to the summary's total."""
+    pipeline = await counted(opened, *busy())
+    answer = await ask_hotspots(pipeline, by=by)
+    assert {key: row["calls"] for key, row in keyed(answer, by).items()} == keys
+    assert all(row["costUsd"] > 0 for row in answer["rows"])
+    assert NOT_COUNTED not in keyed(answer)
+    total = (await ask_summary(pipeline.index))["totals"]
+    assert answer["totals"] == total
+    assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(total["costUsd"], rel=1e-14)
+
+
+async def test_a_subagent_is_its_rail_and_its_call(opened: Opened) -> None:
+    """Its row is what its rail was billed and what the call that started it cost."""
+    pipeline = await counted(opened, *busy())
+    row = keyed(await ask_hotspots(pipeline, by="subagent"))["Explore"]
+    rail = (await ask_summary(pipeline.index, agent="Explore"))["totals"]
+    the_call = keyed(await ask_hotspots(pipeline, by="tool"))["Task"]
+    assert row["costUsd"] == pytest.approx(rail["costUsd"] + the_call["costUsd"], rel=1e-14)
+    for name, tokens in rail["usage"].items():
+        assert row["usage"][name] == tokens + the_call["usage"][name]
+
+
+async def test_what_is_beyond_the_limit_is_one_row(opened: Opened) -> None:
+    """The heaviest by the asked rank are shown, the others are added up; the column is still the bill."""
+    pipeline = await counted(opened, *busy())
+    every = await ask_hotspots(pipeline)
+    few = await ask_hotspots(pipeline, limit=2)
+    assert [row["key"] for row in few["rows"]][:3] == [*(row["key"] for row in every["rows"][:2]), "3 more"]
+    assert few["moreRows"] == 3
+    assert sum(row["calls"] for row in few["rows"]) == sum(row["calls"] for row in every["rows"])
+    rode = [row["rideTokens"] for row in (await ask_hotspots(pipeline, rank="rides"))["rows"] if row["kind"] == "tool"]
+    assert rode == sorted(rode, reverse=True)
+
+
+async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
+    """A prompt's text is content; its row says session and turn."""
+    pipeline = await counted(opened, *busy())
+    row = keyed(await ask_hotspots(pipeline, by="prompt"))["p2"]
+    assert (row["sessionId"], row["turnIndex"]) == ("s1", 2)
