@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
+from array import array
+from bisect import bisect_left
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from burnd.readers.holding import Holding
 T = TypeVar("T")
 
 LINK, PROMPT, RAIL, HOLDING = range(4)
+_PACKS_OPEN = 4
 _encode = msgspec.msgpack.Encoder().encode
 _links = msgspec.msgpack.Decoder(Link)
 _prompts = msgspec.msgpack.Decoder(Prompt)
@@ -54,12 +56,18 @@ class RowSource:
 
 
 class FileRows:
-    """The rows that earlier readings of one file gave away; none while it is `blank`, read anew from its start."""
+    """The rows that earlier readings of one file gave away; none while it is `blank`, read anew from its start.
+
+    Most of what is asked for is new and was never given away. So that this does not cost more the longer a file is,
+    the keys of every pack are remembered, eight bytes each, and a pack is opened only for what is in it. A pack never
+    changes but for the newest.
+    """
 
     def __init__(self, db: sqlite3.Connection, source: str, path: str) -> None:
         self._db = db
         self._where = (source, path)
         self._file: int | None = None
+        self._keys: dict[int, array[int]] = {}
         self._opened: dict[int, packs.Rows] = {}
         self.blank = False
 
@@ -67,6 +75,8 @@ class FileRows:
         """What was given away since is durable: it can be asked for from now on."""
         self.blank = False
         self._opened.clear()
+        if self._keys:
+            del self._keys[max(self._keys)]
 
     def link(self, uuid: str) -> Link | None:
         return self._find(LINK, uuid, _links)
@@ -83,20 +93,29 @@ class FileRows:
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
         if self.blank or (file := self._number()) is None:
             return None
-        key = (kind, row_key(name))
-        for pack in self._packs(file):
-            if (value := pack.get(key)) is not None:
+        key = row_key(name)
+        number = _number_of(kind, key)
+        for (pack,) in self._db.execute(
+            "SELECT id FROM reader_packs WHERE file = ? ORDER BY id DESC", (file,)
+        ).fetchall():
+            keys = self._keys_of(pack)
+            at = bisect_left(keys, number)
+            if at < len(keys) and keys[at] == number and (value := self._rows_of(pack).get((kind, key))) is not None:
                 return decoder.decode(value)
         return None
 
-    def _packs(self, file: int) -> Iterator[packs.Rows]:
-        """From the newest on: what is looked for mostly stands not far back."""
-        ids = self._db.execute("SELECT id FROM reader_packs WHERE file = ? ORDER BY id DESC", (file,)).fetchall()
-        for (pack_id,) in ids:
-            if pack_id not in self._opened:
-                (data,) = self._db.execute("SELECT rows FROM reader_packs WHERE id = ?", (pack_id,)).fetchone()
-                self._opened[pack_id] = packs.unpack(data)
-            yield self._opened[pack_id]
+    def _keys_of(self, pack: int) -> array[int]:
+        if pack not in self._keys:
+            self._keys[pack] = array("Q", sorted(_number_of(*key) for key in self._rows_of(pack)))
+        return self._keys[pack]
+
+    def _rows_of(self, pack: int) -> packs.Rows:
+        if pack not in self._opened:
+            while len(self._opened) >= _PACKS_OPEN:
+                del self._opened[next(iter(self._opened))]
+            (data,) = self._db.execute("SELECT rows FROM reader_packs WHERE id = ?", (pack,)).fetchone()
+            self._opened[pack] = packs.unpack(data)
+        return self._opened[pack]
 
     def _number(self) -> int | None:
         if self._file is None:
@@ -104,3 +123,8 @@ class FileRows:
             found = self._db.execute(sql, self._where).fetchone()
             self._file = found[0] if found else None
         return self._file
+
+
+def _number_of(kind: int, key: bytes) -> int:
+    """A row's kind and key in eight bytes. Should two ever be the same, a pack is opened for nothing."""
+    return int.from_bytes(key, "big") & ~3 | kind

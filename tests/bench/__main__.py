@@ -1,140 +1,125 @@
-"""Runs the benchmarks and writes docs/benchmarks.md: ratios within one run, since machines differ and are shared."""
+"""Runs the benchmarks and writes docs/benchmarks.md: `make bench`, or `python -m tests.bench --quick` to try it.
+
+Everything large is below `.bench/` (or BENCH_DIR): corpora are made once, homes are made anew.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
-import platform
-import statistics
-import tempfile
+import pickle
+import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
-import anyio
 import structlog
 
-from burnd.ledger.files import prepare_home
-from burnd.ledger.keeping import Keeping
-from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline, open_pipeline
-from burnd.records import Content
-from tests.make import at, text, turn
+from tests.bench import asking, flat, peers, resting, search
+from tests.bench.corpus import Tree, Truth
+from tests.bench.first_read import FirstRead, first_read, recall
+from tests.bench.page import Findings, written
 
-PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
-RUNS = 5
-SESSIONS, TURNS, PER_BATCH = 20, 200, 100
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
 
 
-async def main() -> None:
-    """Measures, then writes the page."""
+class Sizes(NamedTuple):
+    """How much of everything."""
+
+    trees: tuple[int, ...]  # megabytes; the one before the last is the one that peers read, and is read most often
+    runs: int
+    lines: int
+    idle_files: int
+    idle_s: float
+    known_files: int
+    long_session: int
+    many_files: int
+    history: int
+    messages: int
+
+
+FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 30.0, 2000, 10_000, 20_000, 1_000_000, 100_000)
+QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, 2000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="small sizes, and the page is only printed")
+    parser.add_argument("--no-peers", action="store_true", help="leave the other programs out")
+    parser.add_argument("--output", type=Path, help="where the page goes")
+    given = parser.parse_args()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    rows = [await first_write(), await one_more_turn(), await rebuild()]
-    table = "".join(f"| {what} | {found} |\n" for what, found in rows)
-    PAGE.write_text(_PAGE.format(system=platform.system(), cores=os.cpu_count(), runs=RUNS, table=table))
-    print(table)
-
-
-async def first_write() -> tuple[str, str]:
-    """How fast records and content become durable and indexed, against merely writing and syncing the bytes."""
-    ours, plain, size = [], [], 0
-    for _ in range(RUNS):
-        with tempfile.TemporaryDirectory() as folder:
-            home = Home(Path(folder) / "home")
-            pipeline = await opened(home)
-            ours.append(await timed(lambda: fill(pipeline, SESSIONS)))  # noqa: B023 - called before the next turn
-            await pipeline.close()
-            size = home.ledger.stat().st_size + sum(len(str(record.text)) for record in _texts(SESSIONS))
-            plain.append(write_and_sync(Path(folder) / "plain", size))
-    rate = size / statistics.median(ours) / 1e6
-    factor = statistics.median(ours) / statistics.median(plain)
-    return "records and content taken in", f"{rate:.0f} MB/s, {factor:.1f} times the time of a plain write and fsync"
-
-
-async def one_more_turn() -> tuple[str, str]:
-    """What one more turn costs in a long history, against a short one."""
-    medians = []
-    for sessions in (1, 10 * SESSIONS):
-        with tempfile.TemporaryDirectory() as folder:
-            pipeline = await opened(Home(Path(folder) / "home"))
-            await fill(pipeline, sessions)
-            times = []
-            for n in range(60):
-                batch = Batch(
-                    entries=[turn(f"x{n}", session_id="s0")], content=[text(f"x{n}", "more", session_id="s0")]
-                )
-                times.append(await timed(lambda: pipeline.commit(batch)))  # noqa: B023 - called at once
-            medians.append(statistics.median(times))
-            await pipeline.close()
-    return (
-        f"one more turn after {10 * SESSIONS * TURNS:,} turns",
-        f"{medians[1] / medians[0]:.2f} times one after {TURNS:,}",
-    )
-
-
-async def rebuild() -> tuple[str, str]:
-    """How fast a deleted index comes back."""
-    with tempfile.TemporaryDirectory() as folder:
-        pipeline = await opened(Home(Path(folder) / "home"))
-        await fill(pipeline, SESSIONS)
-        times = [await timed(pipeline.rebuild_index) for _ in range(RUNS)]
-        await pipeline.close()
-    return "turns a second when the index is rebuilt", f"{SESSIONS * TURNS / statistics.median(times):,.0f}"
-
-
-async def opened(home: Home) -> Pipeline:
-    prepare_home(home.root)
-    return await open_pipeline(home, Keeping("full"), inline_bytes=1024)
-
-
-async def fill(pipeline: Pipeline, sessions: int) -> None:
-    for number in range(sessions):
-        session_id = f"s{number}"
-        for begin in range(0, TURNS, PER_BATCH):
-            numbers = range(begin, min(begin + PER_BATCH, TURNS))
-            entries = [
-                turn(f"{session_id}-{n}", session_id=session_id, turn_index=n, ts=at(number * TURNS + n))
-                for n in numbers
-            ]
-            await pipeline.commit(Batch(entries=list(entries), content=_of_session(number)[begin : begin + PER_BATCH]))
-
-
-def _of_session(number: int) -> list[Content]:
-    made = []
-    for n in range(TURNS):
-        length = 200 + (n * 7919 + number * 104729) % 8000
-        words = (f"turn {n} of session {number} says something new about file_{n * 31 % 97}.py; " * 120)[:length]
-        made.append(text(f"s{number}-{n}", words, session_id=f"s{number}", ts=at(number * TURNS + n)))
-    return made
-
-
-def _texts(sessions: int) -> list[Content]:
-    return [record for number in range(sessions) for record in _of_session(number)]
-
-
-def write_and_sync(path: Path, size: int) -> float:
+    folder = Path(os.environ.get("BENCH_DIR") or ROOT / ".bench")
     begun = time.perf_counter()
-    with open(path, "wb") as file:
-        file.write(os.urandom(size))
-        file.flush()
-        os.fsync(file.fileno())
-    return time.perf_counter() - begun
+    findings = measure(folder, QUICK if given.quick else FULL, with_peers=not given.no_peers)
+    page = written(findings, time.perf_counter() - begun)
+    output = given.output or (None if given.quick else PAGE)
+    if output is not None:
+        output.write_text(page)
+    print(page)
+    sys.exit(1 if any(found.wrong for reads in findings.reads.values() for found in reads) else 0)
 
 
-async def timed(work: Callable[[], Awaitable[object]]) -> float:
-    begun = time.perf_counter()
-    await work()
-    return time.perf_counter() - begun
+def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
+    findings = Findings(sizes.runs)
+    middle = sizes.trees[-2]
+    trees = {size: tree_of(folder, size) for size in sizes.trees}
+    for size, (tree, truth) in trees.items():
+        runs = sizes.runs if size <= middle else 1
+        findings.reads[size] = [read(folder, size, tree, truth, n, runs) for n in range(runs)]
+        findings.truths[size] = truth
+    for size in sizes.trees[-2:]:
+        say(f"asking over {size} MB")
+        findings.asked[size] = asking.asking(home_of(folder, size), trees[size][0])
+    findings.recall = recall(home_of(folder, middle), *trees[middle])
+    findings.start_up = asking.start_up(folder / "homes" / "nothing")
+    say("from line to report")
+    findings.lines = asking.line_to_report(home_of(folder, middle), trees[middle][0], sizes.lines)
+    say("one more turn")
+    flats = folder / "homes" / "flat"
+    findings.flat = [(f"a session of {n:,} turns", flat.long_session(flats, n)) for n in (10, sizes.long_session)]
+    findings.flat += [(f"{n:,} files", flat.many_files(flats, n)) for n in (100, sizes.many_files)]
+    findings.flat += [(f"a history of {n:,} turns", flat.long_history(flats, n)) for n in (0, sizes.history)]
+    say("resting")
+    findings.catch_up = (sizes.known_files, resting.catch_up(folder / "homes" / "known", sizes.known_files, sizes.runs))
+    findings.idle = (sizes.idle_files, resting.idle(folder / "homes" / "idle", sizes.idle_files, sizes.idle_s))
+    say("searching")
+    findings.search = (sizes.messages, search.measured(sizes.messages))
+    if with_peers:
+        say("peers")
+        peers.install(folder / "peers")
+        findings.peers = [peers.measure(peer, folder / "peers", trees[middle][0], sizes.runs) for peer in peers.PEERS]
+    findings.peers_read = middle
+    return findings
 
 
-_PAGE = """# Benchmarks
+def tree_of(folder: Path, megabytes: int) -> tuple[Path, Truth]:
+    """A tree of that size, made when there is none yet."""
+    place = folder / "corpora" / f"{megabytes}"
+    known = place / "truth.pickle"
+    if not known.exists():
+        say(f"making {megabytes} MB of logs")
+        truth = Tree(place).grow(megabytes * 1_000_000)
+        known.write_bytes(pickle.dumps(truth))
+    return place, pickle.loads(known.read_bytes())
 
-Made by `make bench` on {system}, {cores} cores; medians of {runs} runs. Machines are shared and noisy, so what counts
-are the ratios within one run. The corpora, the peers and the numbers to reach come with capture and reports; for now
-this measures the foundation alone.
 
-| what | measured |
-|---|---|
-{table}"""
+def home_of(folder: Path, megabytes: int) -> Path:
+    return folder / "homes" / f"{megabytes}"
+
+
+def read(folder: Path, size: int, tree: Path, truth: Truth, n: int, runs: int) -> FirstRead:
+    found = first_read(home_of(folder, size), tree, truth)
+    rate = truth.bytes / 1e6 / found.seconds
+    peak, told = found.peak_bytes / 1e6, found.wrong or "exact"
+    say(f"first read of {size} MB, {n + 1} of {runs}: {rate:.1f} MB/s, {peak:.0f} MB, {told}")
+    return found
+
+
+def say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
 
 if __name__ == "__main__":
-    anyio.run(main)
+    main()

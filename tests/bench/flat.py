@@ -1,0 +1,107 @@
+"""What one more turn costs in a long session, among many files, and on top of a long history: it should be the same."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+
+from burnd.ledger.files import prepare_home
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import Pipeline, open_pipeline
+from burnd.sources.claude_transcripts import ClaudeTranscripts
+from burnd.sources.transcripts import Transcript, batch_of
+from tests.bench.corpus import START_MS, Log, Tree, small_logs
+from tests.bench.year import make_year
+
+MORE = 60
+SESSION = "55555555-0000-4000-8000-000000000005"
+LATER_MS = 1 << 50  # files are long quiet by then, so that nothing in them stays open
+
+
+def long_session(root: Path, turns: int) -> float:
+    """One more turn of a session that has so many, in seconds of all of this process's threads."""
+    return anyio.run(_measured, root, 1, turns, 0)
+
+
+def many_files(root: Path, files: int) -> float:
+    """One more turn when so many files are known."""
+    return anyio.run(_measured, root, files, 10, 0)
+
+
+def long_history(root: Path, turns: int) -> float:
+    """One more turn when the index holds so many."""
+    return anyio.run(_measured, root, 1, 10, turns)
+
+
+async def _measured(root: Path, files: int, turns: int, history: int) -> float:
+    shutil.rmtree(root, ignore_errors=True)
+    async with _opened(root, history) as pipeline:
+        transcripts = ClaudeTranscripts(pipeline.home.index_db)
+        projects = root / "logs" / "projects"
+        others = list(small_logs(root / "logs", files - 1)) if files > 1 else []
+        for begin in range(0, len(others), 500):
+            some = [_open(transcripts, path, projects) for path in others[begin : begin + 500]]
+            await _take(pipeline, transcripts, some, LATER_MS)
+        log = Log(Tree(root / "logs"), random.Random(5), "/home/dev/work/x", SESSION, START_MS)
+        path = projects / "-home-dev-work-x" / f"{log.session}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        transcript = _open(transcripts, path, projects)
+        _append(path, log, turns)
+        await _take(pipeline, transcripts, [transcript])
+        times = []
+        for _ in range(MORE):
+            _append(path, log, 1)
+            begun = time.process_time()
+            await _take(pipeline, transcripts, [transcript])
+            times.append(time.process_time() - begun)
+        transcripts.close()
+    return statistics.median(times)
+
+
+@asynccontextmanager
+async def _opened(root: Path, history: int) -> AsyncIterator[Pipeline]:
+    home = Home(root / "home")
+    prepare_home(home.root)
+    if history:
+        store = await make_year(home.index_db, history)
+        await store.close()
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512, reserve=0)
+    try:
+        yield pipeline
+    finally:
+        await pipeline.close()
+
+
+def _open(transcripts: ClaudeTranscripts, path: Path, projects: Path) -> Transcript:
+    found = transcripts.open(str(path), str(projects), None)
+    assert found is not None
+    return found
+
+
+def _append(path: Path, log: Log, turns: int) -> None:
+    log.lines.clear()
+    for _ in range(turns):
+        log._prompt()
+        log._answer(0)
+    with path.open("ab") as file:
+        file.write(b"".join(line + b"\n" for line in log.lines))
+
+
+async def _take(pipeline: Pipeline, transcripts: ClaudeTranscripts, some: list[Transcript], seen_ms: int = 0) -> None:
+    """Reads what was appended and commits it, as the source does."""
+    waiting = some
+    while waiting:
+        pieces = [transcripts.read(transcript, 4 << 20, 0.0, seen_ms) for transcript in waiting]
+        await pipeline.commit(batch_of(pieces))
+        for transcript in waiting:
+            transcript.committed()
+        waiting = [transcript for transcript, piece in zip(waiting, pieces, strict=True) if piece.more]
+    transcripts.trim()

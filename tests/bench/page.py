@@ -1,0 +1,217 @@
+"""The page of benchmarks: what was measured against what was to be reached, in tables. Pure."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tests.bench.asking import Asked
+from tests.bench.corpus import Truth
+from tests.bench.first_read import FirstRead
+from tests.bench.peers import Measured
+from tests.bench.resting import Idle
+
+Row = tuple[str, str, str, str]
+
+
+@dataclass
+class Findings:
+    """All that was measured; sizes are in megabytes, times in seconds."""
+
+    runs: int
+    reads: dict[int, list[FirstRead]] = field(default_factory=dict)
+    truths: dict[int, Truth] = field(default_factory=dict)
+    asked: dict[int, Asked] = field(default_factory=dict)
+    recall: tuple[int, int] = (0, 0)
+    start_up: float = 0.0
+    lines: list[float] = field(default_factory=list)
+    flat: list[tuple[str, float]] = field(default_factory=list)
+    catch_up: tuple[int, list[float]] = (0, [])
+    idle: tuple[int, Idle] = (0, Idle(0, 0.0))
+    search: tuple[int, list[tuple[str, str]]] = (0, [])
+    peers: list[Measured] = field(default_factory=list)
+    peers_read: int = 0
+
+    def read(self, size: int, what: str) -> float:
+        return float(statistics.median([getattr(found, what) for found in self.reads[size]]))
+
+    def rate(self, size: int) -> float:
+        return self.truths[size].bytes / 1e6 / self.read(size, "seconds")
+
+    def disk(self, size: int) -> float:
+        return self.read(size, "disk_bytes") / self.truths[size].bytes
+
+
+def written(findings: Findings, seconds: float) -> str:
+    sections = [
+        _HEAD.format(
+            system=platform.system(),
+            cores=os.cpu_count(),
+            python=platform.python_version(),
+            runs=findings.runs,
+            minutes=seconds / 60,
+        ),
+        _table(("what", "to reach", "measured", ""), _goals(findings)),
+        "## How the first read grows\n\n" + _table(_GROWTH, _growth(findings)),
+        _FLAT + _table(("with", "processor time of one more turn"), _flat(findings)),
+        _SEARCH.format(messages=findings.search[0]) + _table(("what", "measured"), findings.search[1]),
+        _PEERS.format(size=findings.peers_read) + _table(_PEER_COLUMNS, _peers(findings)),
+        _WHY,
+    ]
+    return "\n".join(sections)
+
+
+def _goals(found: Findings) -> Iterator[Row]:
+    middle, last = list(found.reads)[-2:]
+    wrong = [read.wrong for reads in found.reads.values() for read in reads if read.wrong]
+    yield _goal("totals against the truth", "exact to the token, cost exact", wrong[0] if wrong else "exact", not wrong)
+    rate = found.rate(middle)
+    yield _goal(f"first read of {middle} MB, search included", ">= 55 MB/s", f"{rate:.1f} MB/s", rate >= 55)
+    peak = max(found.read(middle, "peak_bytes"), found.read(last, "peak_bytes")) / 1e6
+    yield _goal("memory of all processes meanwhile", "<= 300 MB", f"{peak:.0f} MB at most", peak <= 300)
+    slowest = max(read.slowest_status for reads in found.reads.values() for read in reads)
+    yield _goal("slowest `status` meanwhile", "<= 200 ms", _ms(slowest), slowest <= 0.2)
+    disk = found.disk(middle)
+    yield _goal("disk for a byte of log", "<= 0.45", f"{disk:.2f}", disk <= 0.45)
+    for size, asked in found.asked.items():
+        goal = f"`burnctl summary --json`, whole process, {size} MB"
+        yield _goal(goal, "<= 60 ms", _ms(asked.process), asked.process <= 0.06)
+        yield _goal("the daemon's part of it, over the socket", "<= 5 ms", _ms(asked.daemon), asked.daemon <= 0.005)
+        yield _goal("a table for a person", "<= 150 ms", _ms(asked.terminal), asked.terminal <= 0.15)
+    yield _goal("`burnctl` over a bare interpreter", "<= 25 ms", _ms(found.start_up), found.start_up <= 0.025)
+    p50, p99 = _at(found.lines, 50), _at(found.lines, 99)
+    yield _goal("line written to line in a report, p50", "<= 50 ms", _ms(p50), p50 <= 0.05)
+    yield _goal("the same, p99", "<= 150 ms", _ms(p99), p99 <= 0.15)
+    files, times = found.catch_up
+    caught = statistics.median(times)
+    yield _goal(f"catch-up with nothing new, {files:,} files", "<= 50 ms", _ms(caught), caught <= 0.05)
+    watched, idle = found.idle
+    yield _goal(f"idle with {watched:,} files: memory", "<= 90 MB", f"{idle.bytes / 1e6:.0f} MB", idle.bytes <= 90e6)
+    yield _goal("idle: share of a core", "<= 0.2 %", f"{idle.share * 100:.2f} %", idle.share <= 0.002)
+    hits, needles = found.recall
+    yield _goal("words that stand in one message only, found", "all", f"{hits:,} of {needles:,}", hits == needles)
+
+
+def _goal(what: str, to_reach: str, measured: str, reached: bool) -> Row:
+    return (what, to_reach, measured, "reached" if reached else "**not reached**")
+
+
+_GROWTH = ("logs", "files", "turns", "MB/s", "processor ms/MB", "peak memory", "disk per byte", "slowest status")
+
+
+def _growth(found: Findings) -> Iterator[Sequence[str]]:
+    for size, truth in found.truths.items():
+        processor = found.read(size, "processor") / truth.bytes * 1e9
+        slowest = max(read.slowest_status for read in found.reads[size])
+        yield (
+            f"{size:,} MB",
+            f"{truth.files:,}",
+            f"{truth.turns:,}",
+            f"{found.rate(size):.1f}",
+            f"{processor:.0f}",
+            f"{found.read(size, 'peak_bytes') / 1e6:.0f} MB",
+            f"{found.disk(size):.2f}",
+            _ms(slowest),
+        )
+
+
+def _flat(found: Findings) -> Iterator[Sequence[str]]:
+    for (small, before), (large, after) in zip(found.flat[::2], found.flat[1::2], strict=True):
+        yield (small, _ms(before))
+        yield (large, f"{_ms(after)}, {after / before:.2f} times that")
+
+
+_PEER_COLUMNS = (
+    "program",
+    "first report",
+    "against burnd",
+    "each later one",
+    "against burnd",
+    "total",
+    "disk per byte",
+)
+
+
+def _peers(found: Findings) -> Iterator[Sequence[str]]:
+    size = found.peers_read
+    truth, asked = found.truths[size], found.asked[size]
+    first = found.read(size, "seconds")
+    yield ("burnd", _s(first), "1", _s(asked.process), "1", "exact", f"{found.disk(size):.2f}")
+    for peer in found.peers:
+        if peer.why_not:
+            yield (peer.name, f"not measured: {peer.why_not}", "", "", "", "", "")
+            continue
+        off = abs(peer.dollars / float(truth.cost) - 1) * 100
+        yield (
+            peer.name,
+            _s(peer.first),
+            f"{peer.first / first:.2f}",
+            _s(peer.report),
+            f"{peer.report / asked.process:.1f}",
+            "exact" if off < 0.001 else f"{off:.2f} % off",
+            f"{peer.disk_bytes / truth.bytes:.2f}",
+        )
+
+
+def _at(times: Sequence[float], percent: int) -> float:
+    return times[min(len(times) - 1, len(times) * percent // 100)] if times else 0.0
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.2f} s"
+
+
+def _table(columns: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+_HEAD = """# Benchmarks
+
+Made by `make bench` on {system}, {cores} cores, Python {python}, in {minutes:.0f} minutes; medians of {runs} runs (of
+one for the largest tree). `python -m tests.bench --quick` tries it with small sizes. The logs are made by
+`tests/bench/corpus.py`, the same bytes every time and with their exact truth: messages on several lines whose usage
+grows, forks, subagents, answers made up by the client, results that stand twice, last lines cut short. Everything runs
+as a person would run it, in processes of their own with a home of their own. Machines differ: what counts are the
+ratios within one run.
+
+"A first read" is over when everything is in the ledger, the content, the index and the search index, and is found.
+"""
+
+_FLAT = """## One more turn
+
+What one more turn costs, from its line to its rows, does not depend on how long its session is, how many files there
+are or how much was recorded before. Processor time of all threads, medians of 60.
+
+"""
+
+_SEARCH = """## Search
+
+Over {messages:,} messages, beside SQLite's FTS5 on the same words.
+
+"""
+
+_PEERS = """## Beside other programs
+
+The same {size} MB in the same run, offline. Those that keep nothing read all logs again for every report; only
+agentsview keeps what was said, as burnd does. What they say of the total is compared with the truth.
+
+"""
+
+_WHY = """## Where it falls short, and why
+
+- **First read.** Most of the time is Python's own: each line passes through some hundred small steps (which rail, which
+  prompt, which call, what changed), and each block becomes a record, a line, a row and a document. Reading is done in
+  a second process and the search index is written by a thread that needs no Python, so both cores are at work; what is
+  left is work, not waiting.
+- **Disk.** The ledger and the sidecars are lines of JSON that any tool can read, and each names its session, message
+  and time: about a quarter of a byte for each byte of log before any text. Large texts are compressed in packs; small
+  ones are not, since a blob of its own would take more room than the text.
+"""
