@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -76,22 +77,31 @@ class Candidates:
         found = self._find(self._only)
         matches = list(islice(found, self._lot))
         titles = self._titles({match.session for match in matches})
-        titled = list(islice(self._to_look_into(titles, matches), self._lot))
-        if titled:
-            matches += islice(self._find(self._only._replace(sessions=frozenset(titled))), self._lot)
-        worth = [_with_title(match, titles) for match in matches]
+        spread = self._spread()
+        others = list(self._to_look_into(titles, spread, matches))
+        if others:
+            matches += islice(self._find(self._only._replace(sessions=frozenset(others))), self._lot + len(others))
+        worth = [_with_all(match, titles, spread) for match in matches]
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
-            sure = not self._each and not self.check.is_needed
-            spoken_for = {match.session for match in matches} if sure else set()
+            spoken_for = {match.session for match in matches} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
-        yield from (_with_title(match, titles) for match in found)
+        yield from (_with_all(match, titles, spread) for match in found)
+
+    @property
+    def _is_by_session(self) -> bool:
+        """Whether a session's best message is all that is wanted of it, and certain."""
+        return not self._each and not self.check.is_needed
+
+    def _spread(self) -> dict[int, float]:
+        if not self._is_by_session or len(self._wanted.terms) < 2:
+            return {}
+        return self._lookup.spread(self._wanted, self._only)
 
     def _find(self, only: Only) -> Iterator[Match]:
         """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
-        every = self._each or self.check.is_needed
-        return (self._lookup.messages if every else self._lookup.sessions)(self._wanted, only)
+        return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._wanted, only)
 
     def _titles(self, sessions: set[int]) -> dict[int, Match]:
         """The titles that match best, and those of these sessions."""
@@ -100,10 +110,13 @@ class Candidates:
             best += self._lookup.titles(self._wanted, self._only._replace(sessions=frozenset(sessions)), _TITLES)
         return {match.session: match for match in best}
 
-    def _to_look_into(self, titles: Mapping[int, Match], matches: Sequence[Match]) -> Iterator[int]:
-        """Sessions that rank higher by their titles than their messages do alone."""
+    def _to_look_into(
+        self, titles: Mapping[int, Match], spread: Mapping[int, float], matches: Sequence[Match]
+    ) -> Iterator[int]:
+        """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
         known = set() if self._each else {match.session for match in matches}
-        return (session for session in titles if session not in known)
+        yield from islice((session for session in titles if session not in known), self._lot)
+        yield from nlargest(self._lot, (session for session in spread if session not in known), key=spread.__getitem__)
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})
@@ -136,9 +149,11 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
-def _with_title(match: Match, titles: dict[int, Match]) -> Candidate:
+def _with_all(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float]) -> Candidate:
+    """A message with what the rest of its session says, and what that is called."""
     title = titles.get(match.session)
-    return Candidate(match.score + (title.score if title is not None else 0.0), match)
+    together = (match.score + max(spread.get(match.session, 0.0), match.score)) / 2
+    return Candidate(together + (title.score if title is not None else 0.0), match)
 
 
 _NUMBERS = """

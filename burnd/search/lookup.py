@@ -23,6 +23,7 @@ _PART_WEIGHT, _CORRECTED_WEIGHT = 0.3, 0.7
 _CORRECTED: Final = 3  # words of one query, at most
 _CORRECTIONS: Final = 3  # for one word
 _SHORTEST_CORRECTED: Final = 4
+_SPREAD_WORDS: Final = 8  # the rarest of a query
 _PAGES: Final = (100, 400, 1600, 3200)
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
@@ -86,6 +87,19 @@ class Lookup:
             known = Query.term_set_query(self._schema, "session", sorted(seen))
             others = self._page(_all_of([query], but=known), _PAGES[0], 0) if query is not None else []
             yield from {match.session: match for match in reversed(others)}.values()
+
+    def spread(self, wanted: Wanted, only: Only) -> dict[int, float]:
+        """For each session what its messages match together: each word counts where it stands best.
+
+        What somebody remembers of a session was seldom said in one message.
+        """
+        sums: dict[int, float] = {}
+        for term in wanted.terms[:_SPREAD_WORDS]:
+            query = self._query(wanted._replace(terms=(term,)), only, MESSAGE_FIELDS)
+            page = _allowed(self._page(query, _PAGES[0], 0), only) if query is not None else []
+            for session, best in {match.session: match.score for match in reversed(page)}.items():
+                sums[session] = sums.get(session, 0.0) + best
+        return sums
 
     def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
         """The sessions whose title or summary matches, best first."""

@@ -225,6 +225,17 @@ async def test_a_title_is_found_in_any_script(opened: Opened, query: str) -> Non
         assert len(hit["matchedTitle"]["highlights"]) == 1
 
 
+async def test_words_may_be_spread_over_a_session(opened: Opened) -> None:
+    """Where one session says all the words, each in another message, it ranks above those that say some at once."""
+    async with library(opened) as lib:
+        words = ["cron", "scheduler", "timezone", "retry", "backoff"]
+        await lib.add(*[text(word, f"about the {word} here", session_id="mine") for word in words])
+        for n in range(40):
+            pair = " ".join((words * 2)[n % 5 : n % 5 + 2])
+            await lib.add(text("m", f"about the {pair}", session_id=f"other{n}"))
+        assert (await lib.found(" ".join(words)))[0][0] == "mine"
+
+
 async def test_a_title_alone_is_found(opened: Opened) -> None:
     """Words that only a title has find the session, which is shown from its beginning."""
     async with library(opened) as lib:
