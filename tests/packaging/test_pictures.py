@@ -1,0 +1,46 @@
+"""The pictures in the README show what burnctl prints today."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.packaging.scripts import ROOT, load
+
+_PRINT = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("make_pictures", "packaging/make_pictures.py")
+pictures = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(pictures)
+print(json.dumps({name: pictures.plain(printed) for name, printed in pictures.outputs().items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict[str, str]:
+    """Made in a process of its own, since it moves into a made-up machine."""
+    done = subprocess.run([sys.executable, "-c", _PRINT], cwd=ROOT, capture_output=True, text=True, check=True)
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def test_the_pictures_are_not_stale(printed: dict[str, str]) -> None:
+    """Times, ids and the days' bars aside; `python packaging/make_pictures.py` makes them anew."""
+    pictures = load("make_pictures")
+    assert printed.keys() == {path.stem for path in pictures.FOLDER.glob("*.svg")}
+    for name, text in printed.items():
+        root = ET.fromstring((pictures.FOLDER / f"{name}.svg").read_text())
+        shown = root.findtext("{http://www.w3.org/2000/svg}desc") or ""
+        assert pictures.masked(shown) == pictures.masked(text), name
+
+
+def test_the_readme_shows_them() -> None:
+    """Each picture has its place, and nothing in it is fetched from elsewhere."""
+    readme = (ROOT / "README.md").read_text()
+    for path in load("make_pictures").FOLDER.glob("*.svg"):
+        assert f"docs/pictures/{path.name}" in readme
+        assert path.read_text().count("http") == 1  # the name of the format
