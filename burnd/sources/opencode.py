@@ -17,8 +17,9 @@ from burnd.config import Settings
 from burnd.pipeline import Pipeline
 from burnd.projects import ProjectKeys
 from burnd.readers.opencode_session import SOURCE
+from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, Source, State, Status
-from burnd.sources.opencode_attended import Attended, Backfill, Pace, damage, trouble_of
+from burnd.sources.opencode_attended import Attended, Pace, damage, trouble_of
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_follower import Follower
 from burnd.sources.opencode_following import Piece
@@ -32,7 +33,6 @@ from burnd.sources.transcripts import path_key
 T = TypeVar("T")
 log = structlog.get_logger()
 
-TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
 _TURN_S = 0.5
 
 
@@ -286,14 +286,9 @@ class OpenCode:
         """While a lot is taken in, says now and then how far that is, and says when it is done."""
         backfill, now, is_done = one.backfill, self._clock(), not one.follower.waiting
         backfill.done += piece.size
+        backfill.tell(now, self.name, is_done=is_done)
         if is_done:
             one.backfill = Backfill()
-        if backfill.done < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
-            return
-        seconds = max(0.001, now - backfill.since)
-        facts = {"mb": round(backfill.done / 1e6), "mb_per_s": round(backfill.done / seconds / 1e6, 1)}
-        log.info("source.caught_up" if is_done else "source.progress", source=self.name, **facts)
-        backfill.told = now
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(partial(work), limiter=self._thread)

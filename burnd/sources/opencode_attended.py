@@ -6,6 +6,7 @@ import sqlite3
 
 import msgspec
 
+from burnd.sources.backfill import Backfill
 from burnd.sources.base import State
 from burnd.sources.opencode_db import Signature
 from burnd.sources.opencode_follower import Follower
@@ -29,15 +30,6 @@ class Pace(msgspec.Struct, frozen=True):
     scan: float = 2.0  # between two looks at every session, while something changes
     rest: float = 1.0  # without a change until the connection is given up
     doubt: float = 30.0  # between two looks though the file system says that nothing changed
-
-
-class Backfill(msgspec.Struct):
-    """How far the first reading of a database has come, in bytes."""
-
-    done: int = 0
-    total: int = 0
-    since: float = 0.0
-    told: float = 0.0
 
 
 class Trouble(msgspec.Struct, frozen=True):

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import anyio
-import structlog
-
-from burnd.errors import NotNow
 from burnd.index.store import CursorChange, FileChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.opencode_session import SOURCE
 from burnd.records import Turn
 from burnd.records.codec import decode
+from burnd.sources.committing import Committer
 from burnd.sources.opencode_cursor import Cursors, loaded, source_key
 from burnd.sources.opencode_follower import Follower
 from burnd.sources.opencode_following import Piece
 from burnd.steps import Told
 
-log = structlog.get_logger()
-
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 _SHOWN = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"
 
 
@@ -28,8 +22,12 @@ class Recorder:
     """Commits pieces one at a time; `blocked` says why it has to wait, while it has to."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self.blocked = ""
+        self._committer = Committer(pipeline, SOURCE)
         self._pipeline = pipeline
+
+    @property
+    def blocked(self) -> str:
+        return self._committer.blocked
 
     async def record(self, follower: Follower, piece: Piece) -> None:
         """Makes a piece durable, with how far its database was read."""
@@ -44,7 +42,7 @@ class Recorder:
                 files=self._file(follower, piece),
             )
             try:
-                await self._commit(batch)
+                await self._committer.commit(batch)
             except BaseException:
                 follower.failed(piece)
                 raise
@@ -56,14 +54,14 @@ class Recorder:
         left = [(path, decode(record)) for path, record in rows if path not in keys]
         steps = [Told(turn, True, path) for path, turn in left if isinstance(turn, Turn)]
         if steps:
-            await self._commit(Batch(steps=steps))
+            await self._committer.commit(Batch(steps=steps))
 
     async def forget_cursors(self) -> None:
         """Everything is to be read again, from the beginning of every database."""
         rows = await self._pipeline.index.rows(
             "SELECT source, key FROM cursors WHERE source LIKE ?", (source_key(SOURCE, "%"),)
         )
-        await self._commit(Batch(cursors=[CursorChange(source, key, None) for source, key in rows]))
+        await self._committer.commit(Batch(cursors=[CursorChange(source, key, None) for source, key in rows]))
 
     async def cursors(self, key: str) -> Cursors:
         """How far a database was read."""
@@ -83,20 +81,3 @@ class Recorder:
         if all(told.settled for told in piece.steps):
             return []
         return [FileChange(SOURCE, follower.key, b"", seen_ms=self._pipeline.now(), open=True)]
-
-    async def _commit(self, batch: Batch) -> None:
-        """Where there is no room, waits for it: nothing is lost, the cursors stay."""
-        delay = FIRST_RETRY_S
-        while (problem := await self._try_to_commit(batch)) is not None:
-            self.blocked = f"blocked: {problem}"
-            log.warning("source.blocked", source=SOURCE, reason=problem.what)
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_RETRY_S)
-        self.blocked = ""
-
-    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
-        try:
-            await self._pipeline.commit(batch)
-        except NotNow as error:
-            return error
-        return None

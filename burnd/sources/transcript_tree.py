@@ -11,21 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 import anyio
-import anyio.to_thread
-import msgspec
 import structlog
 
-from burnd.errors import NotNow
-from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
+from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, State, Status
-from burnd.sources.cursor import Cursor
-from burnd.sources.discover import SUFFIX, Found, Scanner
+from burnd.sources.committing import Committer
+from burnd.sources.discover import SUFFIX, Scanner
 from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
-from burnd.sources.transcripts import Piece, Transcripts, batch_of, path_key
+from burnd.sources.saved import Saved
+from burnd.sources.transcripts import Piece, Transcripts, batch_of
 from burnd.sources.watch import Times, Watcher
 
 T = TypeVar("T")
@@ -35,20 +33,7 @@ BATCH_BYTES = 8 << 20
 BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 2.0
 QUIET_S = 10.0
 IDLE_S = 600.0
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
-TOLD_FROM, TOLD_EVERY_S = 20_000_000, 2.0
-FORGET_AFTER_MS = 86_400_000
 _LOOK_AGAIN_S = 1.0
-_cursors = msgspec.msgpack.Decoder(Cursor)
-
-
-class Backfill(msgspec.Struct):
-    """How far the first reading of what was there has come, in bytes."""
-
-    done: int = 0
-    total: int = 0
-    since: float = 0.0
-    told: float = 0.0
 
 
 class TranscriptTree:
@@ -77,10 +62,10 @@ class TranscriptTree:
         self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
         self._pieces = Pieces(self.transcripts, pipeline, clock)
         self._roots: dict[str, str] = {}
-        self._saved: dict[str, Cursor] = {}
+        self._saved = Saved(pipeline, self.name)
         self._generation = pipeline.generation
         self._flushes: list[tuple[str | None, anyio.Event]] = []
-        self._blocked = ""
+        self._committer = Committer(pipeline, self.name)
         self._scanned = False
         self._settle_at = 0.0
         self.backfill = Backfill()
@@ -124,7 +109,8 @@ class TranscriptTree:
         """Reads until cancelled."""
         try:
             async with self._watcher, anyio.create_task_group() as tasks:
-                await self._load_saved()
+                await self._saved.load()
+                await self.begin()
                 tasks.start_soon(self._watch)
                 tasks.start_soon(self._work)
         finally:
@@ -159,8 +145,8 @@ class TranscriptTree:
 
     def _condition(self) -> tuple[State, str, str]:
         """How it goes: a word, a sentence, and what to do about it."""
-        if self._blocked:
-            return "waiting", self._blocked, "free some space; nothing is lost meanwhile"
+        if self._committer.blocked:
+            return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
         if failures := self._queue.failures:
             path, failure = next(iter(failures.items()))
             others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
@@ -169,11 +155,7 @@ class TranscriptTree:
         return self._watcher.state, self._watcher.detail, remedy
 
     def _progress(self) -> Progress | None:
-        backfill = self.backfill
-        if not len(self._queue) or backfill.done >= backfill.total:
-            return None
-        seconds = max(0.001, self._clock() - backfill.since)
-        return Progress(backfill.done, backfill.total, backfill.done / seconds)
+        return self.backfill.progress(self._clock()) if len(self._queue) else None
 
     async def _watch(self) -> None:
         told = ""
@@ -196,7 +178,7 @@ class TranscriptTree:
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         self.files = self.count(SUFFIX)
         self._found_since.clear()
-        unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._is_unread(found)]
+        unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._saved.is_unread(found)]
         if self._scanned:
             for found in scan.changed:
                 if found.path.endswith(self.beside):  # it may say more of a transcript that is done
@@ -204,20 +186,12 @@ class TranscriptTree:
         self._scanned = True
         for found in unread:
             self._roots[found.path] = found.root
-        self.backfill.total += sum(max(0, f.size - self._position(f.path)) for f in unread)
+        self.backfill.total += sum(map(self._saved.left, unread))
         self.backfill.since = self.backfill.since or self._clock()
         self._queue.backfill((found.path, found.mtime) for found in unread)
         for path in scan.gone:
             self._queue.forget(path)
         log.debug("source.scanned", source=self.name, reason=reason, files=scan.files, unread=len(unread))
-
-    def _is_unread(self, found: Found) -> bool:
-        cursor = self._saved.get(path_key(found.path))
-        return cursor is None or not cursor.describes(found.dev, found.ino, found.size, found.ctime_ns)
-
-    def _position(self, path: str) -> int:
-        cursor = self._saved.get(path_key(path))
-        return cursor.position if cursor is not None else 0
 
     def _root_of(self, path: str) -> str | None:
         if path not in self._roots:
@@ -267,7 +241,7 @@ class TranscriptTree:
 
     async def _take_news(self) -> None:
         if (news := await self.news_beside()) is not None:
-            await self._commit_batch(news)
+            await self._committer.commit(news)
 
     async def _gather(self) -> list[Piece]:
         """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits.
@@ -322,7 +296,7 @@ class TranscriptTree:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
         try:
-            await self._commit_batch(batch)
+            await self._committer.commit(batch)
         except BaseException:
             for piece in pieces:
                 self._pieces.known.forget(piece.path)  # its reader is ahead of what is durable
@@ -333,22 +307,6 @@ class TranscriptTree:
             if piece.change.open and not piece.more and root is not None and piece.path not in self._pieces.known:
                 await self._pieces.take_up(piece.path, root)  # it was read apart, and is looked after here
         self._pieces.known.trim()
-
-    async def _commit_batch(self, batch: Batch) -> None:
-        delay = FIRST_RETRY_S
-        while (problem := await self._try_to_commit(batch)) is not None:
-            self._blocked = f"blocked: {problem}"
-            log.warning("source.blocked", source=self.name, reason=problem.what)
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_RETRY_S)
-        self._blocked = ""
-
-    async def _try_to_commit(self, batch: Batch) -> NotNow | None:
-        try:
-            await self.pipeline.commit(batch)
-        except NotNow as error:
-            return error
-        return None
 
     def _note(self, piece: Piece) -> None:
         """A piece is durable: its file's turn is over."""
@@ -362,30 +320,15 @@ class TranscriptTree:
         self.backfill.done += piece.consumed
         if not self._scanner.has_seen(piece.path):
             self._found_since.add(piece.path)
-        if piece.change.cursor is not None:
-            self._saved[piece.change.path] = _cursors.decode(piece.change.cursor)
+        self._saved.note(piece.change)
         if (transcript := self._pieces.known.get(piece.path)) is not None:
             transcript.committed()
         if self._queue.is_out(piece.path):
             self._queue.done(piece.path, more=piece.more)
-        self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        """While a lot is taken in, says now and then how far that is, and says when it is done."""
-        now, backfill = self._clock(), self.backfill
         is_done = not len(self._queue)
+        self.backfill.tell(self._clock(), self.name, is_done=is_done, files=len(self._saved))
         if is_done:
             self.backfill = Backfill()
-        if backfill.total < TOLD_FROM or (not is_done and now - backfill.told < TOLD_EVERY_S):
-            return
-        if is_done and not backfill.told:
-            return
-        seconds = max(0.001, now - backfill.since)
-        facts = {"mb": round(backfill.done / 1e6), "mb_per_s": round(backfill.done / seconds / 1e6, 1)}
-        log.info(
-            "source.caught_up" if is_done else "source.progress", source=self.name, **facts, files=len(self._saved)
-        )
-        backfill.told = now
 
     async def _settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
@@ -434,41 +377,16 @@ class TranscriptTree:
         with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
             await self._bell.wait()
 
-    async def _load_saved(self) -> None:
-        """Where every file was read to."""
-        rows = await self.pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (self.name,))
-        self._saved = {path: _cursors.decode(cursor) for path, cursor in rows}
-        await self.begin()
-        await self._forget_vanished()
-
     async def _take_up_open_turns(self) -> None:
         """Files in which a message is open are looked after from the start, even if they never grow again."""
-        rows = await self.pipeline.index.rows("SELECT path, root FROM files WHERE source = ? AND open", (self.name,))
-        for path, root in rows:
+        for path, root in await self._saved.with_open_turns():
             await self._pieces.take_up(path, root)
-
-    async def _forget_vanished(self) -> None:
-        """A file that was deleted upstream leaves its turns here for good; its cursor goes after a day."""
-        before = self.pipeline.now() - FORGET_AFTER_MS
-        rows = await self.pipeline.index.rows(
-            "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
-            "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)",
-            (self.name, before),
-        )
-        gone = [path for (path,) in rows if not await anyio.Path(path).exists()]
-        for path in gone:
-            self._saved.pop(path, None)
-        if gone:
-            await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for path in gone]))
 
     async def _read_everything_again(self) -> None:
         """When the index was made anew, everything is read again from its start; files that are gone stay as known."""
         self._generation = self.pipeline.generation
         await self._pieces.renew()
         self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
-        rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self.name,))
-        there = [path for (path,) in rows if await anyio.Path(path).exists()]
-        await self.pipeline.commit(Batch(files=[FileChange(self.name, path, None) for path in there]))
-        self._saved = {}
+        await self._saved.forget()
         await self.begin()
         await self._scan("the index was made anew")

@@ -19,7 +19,7 @@ from burnd.ledger.fold import Folded
 from burnd.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
-from burnd.sources import transcript_tree
+from burnd.sources import committing, transcript_tree
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
 from tests.conftest import Opened
@@ -274,7 +274,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
             return await real(batch)
 
         monkeypatch.setattr(watched.pipeline, "commit", commit)
-        monkeypatch.setattr(transcript_tree, "FIRST_RETRY_S", 0.05)
+        monkeypatch.setattr(committing, "FIRST_RETRY_S", 0.05)
         log = Transcript(session=SESSION)
         log.prompt("hello")
         log.says("m1", text("hi"), output=5)

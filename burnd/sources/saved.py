@@ -1,0 +1,69 @@
+"""How far each file of a source was read, as the index has it."""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+
+from burnd.index.store import FileChange
+from burnd.pipeline import Batch, Pipeline
+from burnd.sources.cursor import Cursor
+from burnd.sources.discover import Found
+from burnd.sources.transcripts import path_key
+
+FORGET_AFTER_MS = 86_400_000
+_cursors = msgspec.msgpack.Decoder(Cursor)
+_VANISHED = (
+    "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
+    "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)"
+)
+
+
+class Saved:
+    """The cursors of one source's files."""
+
+    def __init__(self, pipeline: Pipeline, source: str) -> None:
+        self._pipeline, self._source = pipeline, source
+        self._cursors: dict[str, Cursor] = {}
+
+    def __len__(self) -> int:
+        return len(self._cursors)
+
+    async def load(self) -> None:
+        """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day."""
+        rows = await self._pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (self._source,))
+        self._cursors = {path: _cursors.decode(cursor) for path, cursor in rows}
+        before = self._pipeline.now() - FORGET_AFTER_MS
+        old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
+        await self._drop([path for (path,) in old if not await anyio.Path(path).exists()])
+
+    async def forget(self) -> None:
+        """Everything is to be read again from its start; files that are gone stay as known."""
+        rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))
+        await self._drop([path for (path,) in rows if await anyio.Path(path).exists()])
+        self._cursors = {}
+
+    async def with_open_turns(self) -> list[tuple[str, str]]:
+        """The files, with their roots, in which a message is open."""
+        sql = "SELECT path, root FROM files WHERE source = ? AND open"
+        return [(path, root) for path, root in await self._pipeline.index.rows(sql, (self._source,))]
+
+    def note(self, change: FileChange) -> None:
+        """A file was read on, and that is durable."""
+        if change.cursor is not None:
+            self._cursors[change.path] = _cursors.decode(change.cursor)
+
+    def is_unread(self, found: Found) -> bool:
+        cursor = self._cursors.get(path_key(found.path))
+        return cursor is None or not cursor.describes(found.dev, found.ino, found.size, found.ctime_ns)
+
+    def left(self, found: Found) -> int:
+        """How many of its bytes were not read yet."""
+        cursor = self._cursors.get(path_key(found.path))
+        return max(0, found.size - (cursor.position if cursor is not None else 0))
+
+    async def _drop(self, paths: list[str]) -> None:
+        for path in paths:
+            self._cursors.pop(path, None)
+        if paths:
+            await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
