@@ -18,7 +18,7 @@ from burnd import __version__
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
-MOST_CAUSES: Final = 40
+MOST_CAUSES, MOST_ROWS = 40, 40
 _LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
 OWN_SESSION: Final = ("RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID", "OPENCODE_SESSION_ID")
@@ -125,12 +125,17 @@ def summary(
 
 
 def hotspots(
+    by: Annotated[
+        str, Field(description="tool, file, command, mcp, skill, subagent, prompt, prefix or cache-miss.")
+    ] = "tool",
     since: Since = None,
+    until: Until = None,
     project: Project = None,
     session: Annotated[str | None, Field(description="Only this session.")] = None,
 ) -> str:
-    """The files, commands and results that cost most."""
-    return _asked("hotspots", since=since, project=_folder(project), session=session)
+    """What the money went to over all sessions: the tools, files, commands, prompts that cost most, and all others."""
+    chosen = {"since": since, "until": until, "project": _folder(project), "session": session}
+    return _asked("hotspots", by=by, limit=MOST_ROWS, **chosen)
 
 
 def compare(since: Since = None, project: Project = None) -> str:

@@ -117,6 +117,9 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
             assert sum(cause["costUsd"] for cause in spent["causes"]) == pytest.approx(cost["costUsd"])
             assert (await told(client, "why", session="past", turn=0))["sessionId"] == "past"
             assert "cells" in await told(client, "compare")
+            for by in ("tool", "file"):
+                heavy = await told(client, "hotspots", by=by)
+                assert sum(row["costUsd"] or 0 for row in heavy["rows"]) == pytest.approx(cost["costUsd"])
             assert "no session" in await complaint(client, "session_messages", session="nobody")
 
 
