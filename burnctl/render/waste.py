@@ -66,8 +66,10 @@ def _what(finding: Mapping[str, Any]) -> str:
 
 
 def _agents(finding: Mapping[str, Any]) -> str:
-    failed = finding["evidence"]["reason"] == "failed"
-    return "the agent failed, and its work was for nothing" if failed else "cost more than the work itself would have"
+    who = "the agent" if finding["times"] == 1 else f"{finding['times']:,} agents"
+    if finding["evidence"]["reason"] == "failed":
+        return f"{who} failed, and the work was for nothing"
+    return f"{who} cost more than the work itself would have"
 
 
 def _times(count: int) -> str:

@@ -130,6 +130,8 @@ def _as_list(numbers: dict[int, int], length: int) -> list[int]:
 
 def _by_rate(fields: int, rates: list[Rate], layout: Struct) -> dict[Rate, Spent]:
     numbers = layout.unpack(fields.to_bytes(layout.size, "little"))
+    if len(rates) == 1:  # as in most sessions
+        return {rates[0]: Spent._make(numbers[_FIRST_RATE:])}
     found, at = {}, _FIRST_RATE
     for rate in rates:
         row = numbers[at : at + CLASSES]

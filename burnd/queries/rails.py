@@ -17,7 +17,7 @@ import msgspec
 from burnd.attribution.rail import Entry, in_order
 from burnd.ledger.lines import read_places
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
-from burnd.records.codec import decode
+from burnd.records.codec import decode_again
 from burnd.records.times import to_iso
 
 _SESSIONS_AT_ONCE = 500
@@ -104,7 +104,7 @@ def _turns(
     lost: list[int] = []
     for session, name, number, is_open, position, _, record in rows:
         line = record if is_open else lines.get(position)
-        entry = decode(line) if line is not None else None
+        entry = decode_again(line) if line is not None else None
         if isinstance(entry, Turn):
             yield (session, name), entry
         else:
@@ -123,7 +123,7 @@ def _add_facts(
     rows = db.execute(_FACTS, (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[2], row[3]) for row in rows])
     for session, name, position, _ in rows:
-        entry = decode(lines.get(position, b""))
+        entry = decode_again(lines.get(position, b""))
         if isinstance(entry, Copy):
             found[session, name].copies.append(entry)
         elif isinstance(entry, Compaction):

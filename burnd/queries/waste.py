@@ -134,7 +134,7 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
         "project": where.project,
         "sessions": sessions[:MOST_EVIDENCE],
         "sessionCount": len(sessions),
-        "times": sum(finding.evidence.count for finding in lot.findings),
+        "times": _times(lot.findings),
         "evidence": _evidence(first, where),
         "tokens": sum(lot.cost.tokens[:-1]),
         **lot.cost.answer(),
@@ -143,6 +143,13 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
     if first.kind in _FAILURES and (error := _error(first, where, quotes)) is not None:
         row["evidence"]["error"] = error
     return row
+
+
+def _times(findings: Sequence[Finding]) -> int:
+    """How often it happened; of an agent the evidence counts its turns."""
+    if findings[0].kind == "delegation":
+        return len(findings)
+    return sum(finding.evidence.count for finding in findings)
 
 
 def _evidence(finding: Finding, where: About) -> dict[str, Any]:
