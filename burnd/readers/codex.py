@@ -9,7 +9,7 @@ from burnd.readers import codex_lines
 from burnd.readers.codex_events import read_event
 from burnd.readers.codex_inputs import read_answer, read_message
 from burnd.readers.codex_lines import ANSWERS, ITEMS, MADE, NOTHING, Line, Meta, opened, plain
-from burnd.readers.codex_memory import Memory, Spot, born_at
+from burnd.readers.codex_memory import Memory, Spot, born_at, is_uuid
 from burnd.readers.codex_responses import add_made, begin_task, end_task, meter
 from burnd.readers.codex_state import MAIN, SOURCE, Place, State
 from burnd.readers.codex_usage import totals_of
@@ -214,5 +214,4 @@ def place_of(relative: str) -> Place | None:
         return None
     stem = name.removesuffix(".jsonl")
     thread = stem[-36:]
-    is_thread = len(thread) == 36 and [len(part) for part in thread.split("-")] == [8, 4, 4, 4, 12]
-    return Place(thread if is_thread else stem) if stem else None
+    return Place(thread if is_uuid(thread) else stem) if stem else None

@@ -14,7 +14,7 @@ from burnd.records import Block, Content, Event, File, ToolResult, ToolUse
 from burnd.records.content import Kind, Role
 from burnd.records.times import to_iso, to_ms
 
-_UUID7: Final = 36, "7"
+_UUID_PARTS: Final = [8, 4, 4, 4, 12]
 _AGES_S: Final = 10_000_000_000
 
 
@@ -167,9 +167,14 @@ def _milliseconds(number: float) -> int:
     return int(number if number > _AGES_S else number * 1000)
 
 
+def is_uuid(text: str | None) -> bool:
+    """Whether an id is unique by itself; some releases and clients only number their tasks."""
+    return text is not None and [len(part) for part in text.split("-")] == _UUID_PARTS
+
+
 def born_at(thread_or_task: str | None) -> int | None:
     """When a thread or a task was begun, in milliseconds: newer ids are UUIDs that tell. None for any other."""
-    if thread_or_task is None or (len(thread_or_task), thread_or_task[14:15]) != _UUID7:
+    if thread_or_task is None or not is_uuid(thread_or_task) or thread_or_task[14] != "7":
         return None
     try:
         return int(thread_or_task[:8] + thread_or_task[9:13], 16)

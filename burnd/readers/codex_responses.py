@@ -14,7 +14,7 @@ from burnd.classify.activity import Call as Step
 from burnd.classify.activity import step
 from burnd.classify.tools import kind
 from burnd.readers.codex_lines import CALLS, Item, texts
-from burnd.readers.codex_memory import Memory, Spot
+from burnd.readers.codex_memory import Memory, Spot, is_uuid
 from burnd.readers.codex_state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, MAIN, SOURCE
 from burnd.readers.codex_tools import SPAWN, call_of, searches_of
 from burnd.readers.codex_usage import NONE, Totals, spent, usage_of
@@ -123,7 +123,7 @@ def _begin(memory: Memory, spot: Spot, began_with: str) -> Holding:
     """
     state, about, prompt = memory.state, memory.state.about, memory.prompt
     memory.settle(memory.current)
-    if state.task is not None:
+    if state.task is not None and is_uuid(state.task):
         message_id = f"{state.task}:{state.tasks.get(state.task, 0)}"
     else:
         message_id = f"{memory.root}:{short_hash(began_with.encode())}"
