@@ -16,14 +16,14 @@ HELP = (
     "an id, or as much of its beginning as no other one shares"
 )
 EXAMPLES = ("burnctl flow 0f9c1d2e", "burnctl flow 0f9c1d2e --svg session.svg", "burnctl flow 0f9c1d2e --mermaid")
-_IN_A_TERMINAL, _IN_A_PICTURE = 60, 200
+_IN_A_TERMINAL, _IN_A_PICTURE = 120, 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="which session")
     parser.add_argument("--svg", metavar="FILE", help="write an SVG picture to FILE (- is stdout)")
     parser.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help="in at most so many steps for each rail")
+    parser.add_argument("--limit", metavar="N", type=flags.count, help="tell long sessions in about so many steps")
     flags.reading(parser)
 
 

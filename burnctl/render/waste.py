@@ -88,7 +88,7 @@ def _where(finding: Mapping[str, Any]) -> str:
     also = f"; also in {', '.join(others[:_SHOWN_SESSIONS])}" if others else ""
     also += f" and {more - _SHOWN_SESSIONS:,} more" if more > _SHOWN_SESSIONS else ""
     project = f" · {last_name(finding['project'])}" if finding["project"] else ""
-    return f"{finding['kind']}{project} · {first}{also}"
+    return f"{finding['kind']}, {finding['severity']}{project} · {first}{also}"
 
 
 def _turns(turns: Sequence[int]) -> str:

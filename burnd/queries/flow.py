@@ -18,13 +18,13 @@ from burnd.queries.wording import within
 from burnd.records import ToolCall, Turn
 from burnd.records.times import to_ms
 
-USUAL_STEPS, MOST_STEPS = 200, 2000
+USUAL_STEPS, MOST_STEPS = 400, 4000
 MOST_LANES: Final = 60
 _MOST_CALLS: Final = 12
 
 
 class FlowParams(Params, frozen=True, kw_only=True):
-    """A session by its id or the beginning of it, and in how many steps a lane is told at most."""
+    """A session by its id or the beginning of it, and in how many steps it is told, apart from one for each lane."""
 
     session: str
     limit: int = USUAL_STEPS
@@ -69,7 +69,8 @@ class _Lanes:
     def __init__(self, costing: Costing, project: str | None, lanes: Sequence[Bill], limit: int) -> None:
         self._costing = costing
         self._project = project
-        self._limit = limit
+        # Turns in a step: the same in all lanes, so that steps can be compared.
+        self._size = -(-sum(len(bill.rail.turns) for bill in lanes) // limit)
         self._calls = {
             call.id: (n, turn.turn_index)
             for n, bill in enumerate(lanes)
@@ -83,9 +84,8 @@ class _Lanes:
         turns = bill.rail.turns
         agent = bill.explained.agent
         by = self._calls.get(bill.explained.started_by or "")
-        size = -(-len(turns) // self._limit)
         begins, misses = set(bill.explained.begins), {one.turn_index: one.miss.reason for one in bill.explained.misses}
-        groups = [turns[n : n + size] for n in range(0, len(turns), size)]
+        groups = [turns[n : n + self._size] for n in range(0, len(turns), self._size)]
         return {
             "sessionId": bill.rail.session_id,
             "railId": bill.rail.rail_id,

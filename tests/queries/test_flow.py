@@ -44,8 +44,8 @@ async def test_lanes_and_steps_add_up(
             answer = await ask_flow(pipeline, "s1", limit=limit)
             adds_up([answer["totals"]], whole)
             adds_up(answer["lanes"], whole)
+            assert sum(len(lane["steps"]) for lane in answer["lanes"]) <= limit + len(answer["lanes"])
             for lane in answer["lanes"]:
-                assert len(lane["steps"]) <= limit
                 assert sum(step["turns"] for step in lane["steps"]) == lane["turns"]
                 adds_up(lane["steps"], lane)
                 parts = sum(sum(step["parts"].values()) for step in lane["steps"])
