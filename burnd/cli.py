@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from burnd.paths import Home
 
 EXIT_FAILED, EXIT_BUSY = 1, 5
-_OBJECTS_BEFORE_COLLECTING = 50_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,12 +85,13 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
     _do_without_rich()
     import anyio
 
-    from burnd import config, daemon
+    from burnd import config, daemon, memory
 
     settings = config.load(home)
     _configure_log(options, settings, home)
     try:
-        collect_seldom()
+        memory.keep_little()
+        memory.collect_seldom()
         anyio.run(partial(daemon.run, home, settings, lock=lock))
     except BaseException as error:
         _log_the_end(error)
@@ -110,15 +110,6 @@ def _log_the_end(error: BaseException) -> None:
     first = _first_of(error) if isinstance(error, BaseExceptionGroup) else error
     reason = first.what if isinstance(first, BurndError) else ""
     structlog.get_logger().error("daemon.failed", error=type(first).__name__, reason=reason)
-
-
-def collect_seldom() -> None:
-    """What is imported never becomes garbage, and rows of a report or a log hold no cycles: looking for some after
-    every 700 of them takes a fifth of the time of a report over many sessions."""
-    import gc
-
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
 
 
 def _fill_standard_streams() -> None:

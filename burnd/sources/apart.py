@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gc
 import pickle
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import IO, Any, NamedTuple
 import msgspec
 
 from burnd.ledger.shelving import INLINE_BYTES, Shelved
+from burnd.memory import collect_seldom, keep_little
 from burnd.readers.holding import Holding
 from burnd.records.codec import Skipped, decode_content
 from burnd.search.hearing import Heard
@@ -28,7 +28,6 @@ from burnd.sources.transcripts import Piece, Transcripts
 _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _NOTE = "reading-apart"
-_OBJECTS_BEFORE_COLLECTING = 50_000  # what is read has no cycles
 _PATIENCE_S = 2.0
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
@@ -168,8 +167,8 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes:
 
 def main() -> None:
     """Answers until the input ends."""
-    gc.freeze()
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
+    keep_little()
+    collect_seldom()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
     transcripts: Transcripts = transcripts_type(index_path, inline_bytes, note=_NOTE)

@@ -24,7 +24,7 @@ from burnd.sources.hazard import Hazard
 from burnd.sources.tail import Tail
 
 _TOLD_BY = ("meta", "result", "prompt", "notification")
-_READERS_KEPT = 256
+_READERS_KEPT = 64
 OLD_MS = 600_000
 _cursors = msgspec.msgpack.Decoder(Cursor)
 

@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import msgspec
 
-from burnd.cli import collect_seldom
 from burnd.index.store import IndexStore, open_index
+from burnd.memory import collect_seldom
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
 from burnd.queries.limits import LimitsParams, limits

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from burnd.cli import collect_seldom
+from burnd.memory import collect_seldom
 from burnd.paths import Home
 from burnd.pipeline import Batch
 from burnd.pricing import PriceTable
