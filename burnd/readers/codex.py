@@ -20,6 +20,7 @@ from burnd.readers.weights import size
 from burnd.records import Block, Compaction, Session, Subagent
 from burnd.records.times import to_ms
 
+COMPRESSED: Final = ".jsonl.zst"  # what Codex makes of logs that have grown cold, if it is told to
 _BEGINNINGS: Final = frozenset({"response_item", "turn_context", "compacted"})
 _PASSED_OVER: Final = frozenset({"world_state", "inter_agent_communication", "ghost_snapshot", "state"})
 
@@ -209,7 +210,7 @@ def _keep_instructions(memory: Memory, spot: Spot, meta: Meta) -> None:
 
 def place_of(relative: str) -> Place | None:
     """What a rollout's path tells: `2026/11/16/rollout-<time>-<id>.jsonl`. None where it is no log."""
-    name = relative.rsplit("/", 1)[-1]
+    name = relative.rsplit("/", 1)[-1].removesuffix(COMPRESSED.removeprefix(".jsonl"))
     if not name.endswith(".jsonl") or name.startswith("."):
         return None
     stem = name.removesuffix(".jsonl")

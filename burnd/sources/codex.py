@@ -7,22 +7,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import anyio.to_thread
-import msgspec
 
 from burnd.config import Settings
 from burnd.index.reading import FileRows
 from burnd.pipeline import Batch
-from burnd.readers.codex import CodexReader, place_of
+from burnd.readers.codex import COMPRESSED, CodexReader, place_of
 from burnd.readers.codex_state import SOURCE, Place, load_state
-from burnd.sources.base import Source, Status
+from burnd.sources.base import Source
 from burnd.sources.codex_names import ThreadNames
+from burnd.sources.compressed import read_compressed
+from burnd.sources.discover import SUFFIX
 from burnd.sources.roots import absolute
 from burnd.sources.surroundings import Harness, Surroundings
+from burnd.sources.tail import Chunk
 from burnd.sources.transcript_tree import TranscriptTree
 from burnd.sources.transcripts import Transcript, Transcripts
 
 _FOLDERS = ("sessions", "archived_sessions")
-_COMPRESSED = ".jsonl.zst"
 
 
 class CodexTranscripts(Transcripts):
@@ -36,23 +37,18 @@ class CodexTranscripts(Transcripts):
     def reader_of(self, transcript: Transcript, rows: FileRows) -> CodexReader:  # noqa: ARG002
         return CodexReader(transcript.place, load_state(transcript.state))
 
+    def chunk_of(self, transcript: Transcript, max_bytes: int) -> Chunk:
+        if not transcript.path.endswith(COMPRESSED):
+            return super().chunk_of(transcript, max_bytes)
+        return read_compressed(transcript.path, transcript.cursor, root=transcript.root, max_bytes=max_bytes)
+
 
 class Codex(TranscriptTree):
     """Rollouts below the folders that Codex is told to keep its things in."""
 
     transcripts: ClassVar[type[Transcripts]] = CodexTranscripts
-    beside: ClassVar[tuple[str, ...]] = (_COMPRESSED,)
+    suffixes: ClassVar[tuple[str, ...]] = (SUFFIX, COMPRESSED)
     _names: ThreadNames
-
-    def transcript_of(self, path: str) -> str:
-        return path.removesuffix(".zst")
-
-    def status(self) -> Status:
-        """An experimental setting of Codex's has it compress logs that are a week old: these are not read, but said."""
-        status, compressed = super().status(), self.count(_COMPRESSED)
-        if not compressed:
-            return status
-        return msgspec.structs.replace(status, counts={**status.counts, "compressed logs, not read": compressed})
 
     async def begin(self) -> None:
         self._names = ThreadNames()

@@ -43,6 +43,7 @@ class TranscriptTree:
     """
 
     transcripts: ClassVar[type[Transcripts]]
+    suffixes: ClassVar[tuple[str, ...]] = (SUFFIX,)  # how transcripts end
     beside: ClassVar[tuple[str, ...]] = ()  # how files end that stand beside transcripts and say more of them
 
     def __init__(
@@ -57,9 +58,9 @@ class TranscriptTree:
         self._clock = clock
         self._named = named_roots
         self._bell = anyio.Event()
-        self._watcher = Watcher(named_roots, suffix=(SUFFIX, *self.beside), times=times)
+        self._watcher = Watcher(named_roots, suffix=(*self.suffixes, *self.beside), times=times)
         self._queue = Queue(clock)
-        self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
+        self._scanner = Scanner(suffix=(*self.suffixes, *self.beside))
         self._pieces = Pieces(self.transcripts, pipeline, clock)
         self._roots: dict[str, str] = {}
         self._saved = Saved(pipeline, self.name)
@@ -81,10 +82,6 @@ class TranscriptTree:
     def roots(self) -> list[str]:
         """Every folder that is read, whether it is there or not."""
         return list(self._named)
-
-    def count(self, suffix: str) -> int:
-        """How many files the last scan found whose names end so."""
-        return self._scanner.count(suffix)
 
     def transcript_of(self, path: str) -> str:
         """The transcript that a file beside it is about; any other path is its own."""
@@ -176,9 +173,11 @@ class TranscriptTree:
         roots = await self._pieces.in_thread(lambda: [root.path for root in present(self._named)])
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         self._watcher.scanned(directories=scan.directories, seconds=scan.seconds)
-        self.files = self.count(SUFFIX)
+        self.files = self._scanner.count(self.suffixes)
         self._found_since.clear()
-        unread = [found for found in scan.changed if found.path.endswith(SUFFIX) and self._saved.is_unread(found)]
+        unread = [
+            found for found in scan.changed if found.path.endswith(self.suffixes) and self._saved.is_unread(found)
+        ]
         if self._scanned:
             for found in scan.changed:
                 if found.path.endswith(self.beside):  # it may say more of a transcript that is done
@@ -386,7 +385,7 @@ class TranscriptTree:
         """When the index was made anew, everything is read again from its start; files that are gone stay as known."""
         self._generation = self.pipeline.generation
         await self._pieces.renew()
-        self._scanner = Scanner(suffix=(SUFFIX, *self.beside))
+        self._scanner = Scanner(suffix=(*self.suffixes, *self.beside))
         await self._saved.forget()
         await self.begin()
         await self._scan("the index was made anew")

@@ -21,7 +21,7 @@ from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
-from burnd.sources.tail import Tail
+from burnd.sources.tail import Chunk, Tail
 
 _TOLD_BY = ("meta", "result", "prompt", "notification")
 _READERS_KEPT = 64
@@ -77,7 +77,7 @@ class Transcript:
 class Transcripts:
     """The transcripts read lately, and how to read on in any of them. Used by one thread at a time.
 
-    A harness says in a subclass what its files are called and mean: the methods up to `look_beside`.
+    A harness says in a subclass what its files are called and mean: the methods up to `chunk_of`.
     """
 
     source: ClassVar[str]
@@ -109,6 +109,10 @@ class Transcripts:
     def look_beside(self, transcript: Transcript) -> None:
         """Before a transcript is read on: learns from a file beside it what its place does not tell yet."""
 
+    def chunk_of(self, transcript: Transcript, max_bytes: int) -> Chunk:
+        """The next lines of a transcript. Raises Refused, or the OSError of a file that cannot be read just now."""
+        return self._files.read(transcript.path, transcript.cursor, root=transcript.root, max_bytes=max_bytes)
+
     def __contains__(self, path: str) -> bool:
         return path in self._known
 
@@ -130,7 +134,7 @@ class Transcripts:
 
     def read(self, transcript: Transcript, max_bytes: int, now: float, seen_ms: int) -> Piece:
         """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""
-        chunk = self._files.read(transcript.path, transcript.cursor, root=transcript.root, max_bytes=max_bytes)
+        chunk = self.chunk_of(transcript, max_bytes)
         anew = chunk.rewound is not None or transcript.cursor is None
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
         reader = self._reader(transcript, anew=anew)

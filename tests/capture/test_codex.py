@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+import zstandard
 
 from burnd.claims import Claim, matching, settle
 from burnd.pipeline import Pipeline
@@ -238,19 +239,39 @@ async def test_a_thread_has_the_name_it_was_given_last(opened: Opened, tmp_path:
             name("Second")
 
 
-async def test_compressed_logs_are_not_read_but_said(opened: Opened, tmp_path: Path) -> None:
-    """A log that Codex has compressed is counted in status, and hurts nobody."""
+async def test_compressed_logs_are_the_same_sessions(tmp_path: Path) -> None:
+    """A log that Codex compressed says what it said before, read in pieces of any size, and nothing twice."""
+    sessions = all_cases(tmp_path / "codex")
+    expected = await clean_read(tmp_path / "clean", sessions, CodexRig)
+    for log in sessions.rglob("*.jsonl"):
+        log.with_suffix(".jsonl.zst").write_bytes(zstandard.compress(log.read_bytes()))
+        log.unlink()
+    compressed = sorted(sessions.rglob("*.zst"))
+    rig = CodexRig(tmp_path / "home", sessions)
+    await rig.open()
+    for max_bytes in (700, 4 << 20):
+        await rig.read(*compressed, max_bytes=max_bytes)
+        await rig.restart()
+        await rig.flush()
+        found = await rig.outcome()
+        assert found["ledger"] == expected["ledger"]
+        assert found["content"] == expected["content"]
+    await rig.close()
+
+
+async def test_a_damaged_archive_is_said_and_hurts_nobody(opened: Opened, tmp_path: Path) -> None:
+    """What is no zstd, though it is called so, is tried again and shown; the other logs are read."""
     log = Rollout()
     log.task()
     log.item(says("hello"))
     log.meter(100, 0, 10, 0)
     async with watched(opened, tmp_path / "codex") as here:
         here.write(log)
-        (tmp_path / "codex" / "sessions" / "2026" / f"{Rollout(2).name}.zst").write_bytes(b"zstd")
+        (tmp_path / "codex" / "sessions" / "2026" / f"{Rollout(2).name}.zst").write_bytes(b"not zstd at all")
         await here.source.flush()
         status = here.source.status()
-        assert (status.files, status.counts["compressed logs, not read"]) == (1, 1)
-        assert len(await here.turns()) == 1
+        assert (status.state, status.files, len(await here.turns())) == ("degraded", 2, 1)
+        assert "damaged" in status.detail
 
 
 async def test_a_claim_takes_the_session_that_begins_in_its_folder(opened: Opened, tmp_path: Path) -> None:
