@@ -6,7 +6,7 @@ import shutil
 import sys
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -16,6 +16,8 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc: a library makes the disk full"
 )
 SESSIONS = st.sampled_from(["s0", "s1", "s2"])
+OPENCODE = st.sampled_from(["ses_a", "ses_b"])
+CODEX = st.integers(1, 2)
 
 
 class Whatever(RuleBasedStateMachine):
@@ -29,50 +31,86 @@ class Whatever(RuleBasedStateMachine):
     def begin(self) -> None:
         self.machine.start()
 
+    # Claude Code
+
     @rule(session=SESSIONS, half=st.booleans())
     def converse(self, session: str, half: bool) -> None:
-        (self.machine.converse_half if half else self.machine.converse)(session)
+        (self.machine.claude.converse_half if half else self.machine.claude.converse)(session)
 
     @rule(session=SESSIONS)
     def cut(self, session: str) -> None:
-        self.machine.cut(session)
+        self.machine.claude.log(session)
+        self.machine.settle()
+        self.machine.claude.cut(session)
 
     @rule(session=SESSIONS)
     def replace(self, session: str) -> None:
-        self.machine.replace(session)
+        self.machine.claude.replace(session)
 
     @rule(session=SESSIONS)
     def delete(self, session: str) -> None:
-        self.machine.delete(session)
+        self.machine.claude.log(session)
+        self.machine.settle()
+        self.machine.claude.delete(session)
 
-    @rule(session=SESSIONS)
-    def branch(self, session: str) -> None:
-        if len(self.machine.logs) < 8:
-            self.machine.branch(session)
+    @rule(session=SESSIONS, resumed=st.booleans())
+    def branch(self, session: str, resumed: bool) -> None:
+        if len(self.machine.claude.logs) < 8:
+            (self.machine.claude.resume if resumed else self.machine.claude.fork)(session)
 
-    @rule(done=st.booleans())
-    def step(self, done: bool) -> None:
-        self.machine.step(done=done)
+    # Codex
+
+    @rule(number=CODEX, half=st.booleans())
+    def converse_in_codex(self, number: int, half: bool) -> None:
+        self.machine.codex.converse(number, half=half)
+
+    @rule(number=CODEX)
+    def replace_in_codex(self, number: int) -> None:
+        self.machine.codex.replace(number)
+
+    @rule(number=CODEX)
+    def archive(self, number: int) -> None:
+        self.machine.codex.archive(number)
+
+    # opencode
+
+    @rule(session=OPENCODE, done=st.booleans())
+    def step(self, session: str, done: bool) -> None:
+        self.machine.opencode.step(session, done=done)
 
     @rule()
     def finish_steps(self) -> None:
-        self.machine.finish_steps()
+        self.machine.opencode.finish_steps()
 
-    @rule()
-    def revert(self) -> None:
-        self.machine.revert()
+    @rule(session=OPENCODE)
+    def revert(self, session: str) -> None:
+        self.machine.settle()
+        self.machine.opencode.revert(session)
 
-    @rule()
-    def drop_session(self) -> None:
-        self.machine.drop_session()
+    @rule(session=OPENCODE)
+    def drop(self, session: str) -> None:
+        self.machine.settle()
+        self.machine.opencode.drop(session)
+
+    # People
 
     @rule(session=SESSIONS, value=st.sampled_from(["plan", "build", "review"]))
     def stamp(self, session: str, value: str) -> None:
         self.machine.stamp(session, value)
 
+    @rule(session=st.sampled_from(["q0", "q1"]))
+    def talk_quietly(self, session: str) -> None:
+        self.machine.talk_quietly(session)
+
     @rule()
     def prune(self) -> None:
         self.machine.prune()
+
+    @rule(session=SESSIONS)
+    def forget(self, session: str) -> None:
+        self.machine.forget(session)
+
+    # The daemon and its disk
 
     @rule(kill=st.booleans(), again=st.booleans())
     def stop(self, kill: bool, again: bool) -> None:
@@ -84,14 +122,25 @@ class Whatever(RuleBasedStateMachine):
     def lose_index(self) -> None:
         self.machine.lose_index()
 
+    @rule(session=SESSIONS, cut=st.booleans())
+    def stand_still(self, session: str, cut: bool) -> None:
+        """What happens while the daemon cannot look is seen when it can."""
+        self.machine.claude.log(session)
+        self.machine.settle()
+        with self.machine.frozen():
+            if cut:
+                self.machine.claude.cut(session)
+            self.machine.claude.converse(session)
+            self.machine.codex.converse(1, half=False)
+            self.machine.opencode.step("ses_a", done=True)
+
     @rule(session=SESSIONS)
     def full_disk(self, session: str) -> None:
         """What is said while there is no room is recorded when there is."""
         if self.machine.daemon is not None:
-            self.machine.fill_disk()
-            self.machine.converse(session)
-            self.machine.step(done=True)
-            self.machine.free_disk()
+            with self.machine.full_disk():
+                self.machine.claude.converse(session)
+                self.machine.opencode.step("ses_a", done=True)
 
     @rule()
     def look(self) -> None:
@@ -116,6 +165,7 @@ def _run(examples: int, steps: int, *, derandomize: bool) -> None:
             max_examples=examples,
             stateful_step_count=steps,
             derandomize=derandomize,
+            phases=[Phase.generate],  # a story is short enough to be read as it is; each takes seconds to live
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -1,28 +1,47 @@
-/* Loaded before libc: counts every call that changes a file below FAULT_ROOT and makes the k-th one go wrong.
+/* Loaded before libc: counts every call that changes a file below a folder and makes the k-th one go wrong.
  *
- * A fault is armed from inside the process (fault_arm). Kinds: 1 the process dies in the middle of the call
- * (half of a write is done), 2 the call fails once: a write is cut short and the next one finds no space, a
- * sync fails with EIO, the others with ENOSPC. */
+ * A fault is armed from inside the process (fault_arm), or by FAULT_BELOW, FAULT_AT (which call) and FAULT_KIND; the
+ * file FAULT_SEEN then says how many calls there were. Kinds: 1 the process dies in the middle of the call (half of a
+ * write is done), 2 the call fails once: a write is cut short and the next one finds no space, a sync fails with EIO,
+ * the others with ENOSPC. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static long armed, seen;
+static long armed, own_count, *seen = &own_count;
 static int kind, follow_up;
 static char root[PATH_MAX];
 
 void fault_arm(const char *below, long k, int what) {
   snprintf(root, sizeof root, "%s", below);
-  armed = k; kind = what; seen = 0; follow_up = 0;
+  armed = k; kind = what; *seen = 0; follow_up = 0;
 }
-long fault_seen(void) { return seen; }
+long fault_seen(void) { return *seen; }
+
+/* The count is in a file that all processes of a program share, so that one fault happens in one of them. */
+__attribute__((constructor)) static void arm_by_environment(void) {
+  const char *below = getenv("FAULT_BELOW"), *at = getenv("FAULT_AT"), *what = getenv("FAULT_KIND"), *to = getenv("FAULT_SEEN");
+  if (!below || !at || !what || !to) return;
+  int fd = open(to, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  void *shared = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (shared == MAP_FAILED) return;
+  seen = shared;
+  snprintf(root, sizeof root, "%s", below);
+  armed = atol(at); kind = atoi(what);
+}
 
 static int below_root(const char *path) { return root[0] && path && strncmp(path, root, strlen(root)) == 0; }
 
@@ -36,7 +55,7 @@ static int ours(int fd) {
   return below_root(path);
 }
 
-static int is_the_one(void) { return ++seen == armed; }
+static int is_the_one(void) { return __atomic_add_fetch(seen, 1, __ATOMIC_SEQ_CST) == armed; }
 static void die(void) { _exit(137); }
 static int fail(int error) { errno = error; return -1; }
 
@@ -50,6 +69,13 @@ ssize_t write(int fd, const void *data, size_t n) {
   ssize_t half = n / 2 ? real(fd, data, n / 2) : 0;
   if (kind == 1) die();
   if (half > 0) { follow_up = 1; return half; }
+  return fail(ENOSPC);
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int n) {
+  REAL("writev", ssize_t (*)(int, const struct iovec *, int));
+  if (!ours(fd) || !is_the_one()) return real(fd, parts, n);
+  if (kind == 1) { real(fd, parts, n / 2); die(); }
   return fail(ENOSPC);
 }
 
@@ -94,3 +120,29 @@ int unlink(const char *path) {
   if (kind == 1) die();
   return fail(ENOSPC);
 }
+
+int mkdir(const char *path, mode_t mode) {
+  REAL("mkdir", int (*)(const char *, mode_t));
+  if (!below_root(path) || !is_the_one()) return real(path, mode);
+  if (kind == 1) die();
+  return fail(ENOSPC);
+}
+
+int rmdir(const char *path) {
+  REAL("rmdir", int (*)(const char *));
+  if (!below_root(path) || !is_the_one()) return real(path);
+  if (kind == 1) die();
+  return fail(EIO);
+}
+
+static int any_open(const char *name, const char *path, int flags, mode_t mode) {
+  int (*real)(const char *, int, mode_t) = (int (*)(const char *, int, mode_t))dlsym(RTLD_NEXT, name);
+  if (!(flags & O_CREAT) || !below_root(path) || access(path, F_OK) == 0 || !is_the_one()) return real(path, flags, mode);
+  if (kind == 1) die();
+  return fail(ENOSPC);
+}
+#define MODE(flags, mode) \
+  mode_t mode = 0; \
+  if (flags & (O_CREAT | O_TMPFILE)) { va_list more; va_start(more, flags); mode = va_arg(more, mode_t); va_end(more); }
+int open(const char *path, int flags, ...) { MODE(flags, mode) return any_open("open", path, flags, mode); }
+int open64(const char *path, int flags, ...) { MODE(flags, mode) return any_open("open64", path, flags, mode); }

@@ -1,0 +1,85 @@
+"""A crash at every step: whichever call that changes a file goes wrong, the work ends as it would have ended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.every_write import DIES, FAILS, Counter, Work, fault, outcome
+
+SHIM = Path(__file__).parents[1] / "shim" / "faults.c"
+PARTS = 8  # the long run is cut into so many, which can run beside each other
+_DIED = 137
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if sys.platform != "linux" or shutil.which("gcc") is None:
+        pytest.skip("needs Linux and gcc: the faults come from a library loaded before libc")
+    library = tmp_path_factory.mktemp("shim") / "faults.so"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SHIM), "-ldl"], check=True)
+    return library
+
+
+@contextmanager
+def a_home() -> Iterator[Home]:
+    """In memory where there is some: the order of calls is what counts here, not the disk."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="burnd-", dir=place) as folder:
+        yield Home(Path(folder).resolve() / "home")
+
+
+def undisturbed(shim: Path) -> tuple[dict[str, Any], int]:
+    """How it ends when nothing goes wrong, and how many changes that takes."""
+    with a_home() as home:
+        counter = Counter(home.root.parent / "seen")
+        work = Work(home, **fault(shim, home, 0, 0, counter))
+        work.do()
+        assert work.broken == 0
+        return outcome(home), counter.calls
+
+
+def disturbed(shim: Path, at: int, kind: int, expected: dict[str, Any]) -> None:
+    with a_home() as home:
+        counter = Counter(home.root.parent / "seen")
+        work = Work(home, **fault(shim, home, at, kind, counter))
+        work.do()
+        assert counter.calls >= at, "there was no such call"
+        assert work.failures <= ({_DIED} if kind == DIES else {1}), work.failures
+        found = outcome(home)
+        different = {key: (found[key], value) for key, value in expected.items() if found[key] != value}
+        assert different == {}, f"a fault at change {at} of kind {kind}"
+    tally.faults()
+
+
+def test_a_fault_at_some_changes(shim: Path) -> None:
+    """F40, F42, F44, F45: the daemon dies in, or is refused, one of its changes to the home; what was asked for again
+    afterwards ends in the same ledger, answers and words, and in no trace of what was not to be kept."""
+    expected, calls = undisturbed(shim)
+    assert expected["canary"] == set()
+    assert expected["skipped"] == 0
+    for at, kind in ((calls // 3, DIES), (calls * 2 // 3, FAILS)):
+        disturbed(shim, at, kind, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [DIES, FAILS])
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_fault_at_many_changes(shim: Path, kind: int, part: int) -> None:
+    """F40, F42, F44, F45: the same all along; BURND_FAULT_STRIDE=1 takes every single one of them, for hours."""
+    expected, calls = undisturbed(shim)
+    fewer = calls - calls // 20  # threads and timers make it a few more or less each time
+    stride = int(os.environ.get("BURND_FAULT_STRIDE", "23"))
+    for at in range(1 + part * stride, fewer, PARTS * stride):
+        disturbed(shim, at, kind, expected)
