@@ -99,15 +99,18 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
     return dump
 
 
-_CAUSE = "k.kind, k.tool, k.target, k.agent"
+_CAUSE = "k.kind, kt.name, kg.name, ka.name"
+_NAMED = """JOIN causes k ON k.id = x.cause
+      LEFT JOIN names kt ON kt.id = k.tool LEFT JOIN names kg ON kg.id = k.target
+      LEFT JOIN names ka ON ka.id = k.agent"""
 _SPENT = ", ".join(SPENT)
 _CAUSES = {
     "cause_sums": f"""
       SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, x.level, grain, bucket, {_CAUSE}, {_SPENT}
-      FROM cause_sums x {_JOINS} JOIN causes k ON k.id = x.cause LEFT JOIN names a ON a.id = x.activity""",
+      FROM cause_sums x {_JOINS} {_NAMED} LEFT JOIN names a ON a.id = x.activity""",
     "session_causes": f"""
       SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, x.level, {_CAUSE}, {_SPENT}
-      FROM session_causes x {_JOINS} JOIN causes k ON k.id = x.cause JOIN sessions s ON s.id = x.session
+      FROM session_causes x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session
       LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",
     "segments": """

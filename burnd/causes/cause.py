@@ -93,6 +93,13 @@ class Dims(NamedTuple):
     activity: int
 
 
+# Causes with their texts, which stand for themselves in the table `names`.
+NAMED_CAUSES: Final = """
+SELECT c.id, c.kind, coalesce(t.name, ''), coalesce(g.name, ''), coalesce(a.name, '') FROM causes c
+LEFT JOIN names t ON t.id = c.tool LEFT JOIN names g ON g.id = c.target LEFT JOIN names a ON a.id = c.agent
+"""
+
+
 def key_of(group: Group, agent: str) -> CauseKey:
     key = CauseKey(group.kind, group.tool or "", group.target or "", agent)
     return key.whole if key.level == TOOL else key

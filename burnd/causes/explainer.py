@@ -30,6 +30,8 @@ AT_ONCE: Final = 2000  # messages between two looks at what else there is to do
 FEW: Final = 256  # of them while others are at work
 QUIET_S: Final = 0.1  # after this long without a change it is nobody's way
 LATEST_S: Final = 1.0  # so long it waits for that
+BACKLOG_S: Final = 10.0  # and so long while old logs are read in, which it must not slow down
+MANY: Final = 100  # lines of the ledger at once: nobody says so much in a moment
 LOOK_S: Final = 5.0
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
@@ -53,6 +55,7 @@ class Explainer:
         self._bell = anyio.Event()
         self._calm = anyio.Event()
         self._landed_at = 0.0
+        self._is_backlog = False
         self._wanted = 0  # how many wait for an answer
         self._pending = 0
         self._numbers: dict[CauseKey, Numbered] = {}
@@ -74,6 +77,7 @@ class Explainer:
         """Called by the pipeline after every batch."""
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
+            self._is_backlog = len(change.logged) >= MANY
             self._disturb()
 
     def status(self) -> CausesStatus:
@@ -139,7 +143,7 @@ class Explainer:
             now = self._clock()
             if now - self._landed_at >= QUIET_S:
                 return True
-            if now - begun >= LATEST_S:
+            if now - begun >= (BACKLOG_S if self._is_backlog else LATEST_S):
                 return False
             await anyio.sleep(QUIET_S / 4)
         return True

@@ -113,7 +113,7 @@ class Pieces:
         if key is None:
             return None
         if key not in self._keys:
-            found = self._db.execute(_BY_KEY, key).fetchone()
+            found = self._db.execute(_BY_KEY, key._asdict()).fetchone()
             self._keys[key] = found[0] if found else None
         return self._keys[key]
 
@@ -125,7 +125,10 @@ class Pieces:
 
 
 AGENT = "SELECT n.name FROM subagents s JOIN names n ON n.id = s.type WHERE s.id = ?"
-_BY_KEY = "SELECT id FROM causes WHERE kind = ? AND tool = ? AND target = ? AND agent = ?"
+_NAME = "coalesce((SELECT id FROM names WHERE name = :{0} AND name <> ''), iif(:{0} = '', 0, NULL))"
+_BY_KEY = "SELECT id FROM causes WHERE kind = :kind" + "".join(
+    f" AND {name} = {_NAME.format(name)}" for name in ("tool", "target", "agent")
+)
 _ONE = "SELECT counted FROM segments WHERE session = ? AND rail = ? AND n = ?"
 _OF_ALL = "SELECT session, counted FROM segments"
 _OF_SESSIONS = f"{_OF_ALL} WHERE session IN (SELECT value FROM json_each(?))"

@@ -44,20 +44,30 @@ def number(db: sqlite3.Connection, keys: Iterable[CauseKey]) -> dict[CauseKey, N
     wanted = set(keys)
     wholes = {key.whole for key in wanted}
     subjects = {key.subject for key in wanted | wholes} - wanted - wholes
+    names = _named(db, {text for key in wanted | wholes | subjects for text in key[1:] if text})
     numbers: dict[CauseKey, Numbered] = {}
     for some in (subjects, wholes, wanted - wholes):
-        numbers |= _numbered(db, sorted(some), numbers)
+        numbers |= _numbered(db, sorted(some), numbers, names)
     return numbers
 
 
+def _named(db: sqlite3.Connection, texts: set[str]) -> dict[str, int]:
+    """The numbers of tools, targets and agents; 0 stands for none."""
+    wanted = [(text,) for text in sorted(texts)]
+    db.executemany("INSERT OR IGNORE INTO names(name) VALUES(?)", wanted)
+    return {"": 0, **dict(keyed(db, "SELECT name, id FROM names WHERE name IN ({keys})", wanted))}
+
+
 def _numbered(
-    db: sqlite3.Connection, keys: Sequence[CauseKey], parts: dict[CauseKey, Numbered]
+    db: sqlite3.Connection, keys: Sequence[CauseKey], parts: dict[CauseKey, Numbered], names: dict[str, int]
 ) -> dict[CauseKey, Numbered]:
     none = Numbered(0, 0, 0, TOOL)
-    rows = [(*key, key.level, parts.get(key.whole, none).id, parts.get(key.subject, none).id) for key in keys]
+    found = {(key.kind, *(names[text] for text in key[1:])): key for key in keys}
+    rows = [
+        (*row, key.level, parts.get(key.whole, none).id, parts.get(key.subject, none).id) for row, key in found.items()
+    ]
     db.executemany(_NUMBER, rows)
-    found = keyed(db, _NUMBERED, keys)
-    return {CauseKey(*row[:4]): numbered(*row[4:]) for row in found}
+    return {found[tuple(row[:4])]: numbered(*row[4:]) for row in keyed(db, _NUMBERED, found)}
 
 
 def write(db: sqlite3.Connection, what: Written) -> None:

@@ -282,7 +282,7 @@ CREATE TABLE changed(
 -- What tokens went to, by number; `agent` is the type of the agent on whose rail it was paid. `level` says for which
 -- question its targets are told apart; `whole` is all of its tool, `subject` what it was about; 0: that is itself.
 CREATE TABLE causes(
-  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool TEXT NOT NULL, target TEXT NOT NULL, agent TEXT NOT NULL,
+  id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool INTEGER NOT NULL, target INTEGER NOT NULL, agent INTEGER NOT NULL,
   level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
 
 -- A piece of a rail: what it added to the sums below, and the rail's state at its end where another piece follows.

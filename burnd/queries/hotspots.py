@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 from burnd import protocol
 from burnd.attribution.tally import Sums
-from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, TOOL, UNKNOWN_AGENT, CauseKey
+from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, UNKNOWN_AGENT, CauseKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
 from burnd.queries import dimensions
@@ -181,7 +181,7 @@ class _Rolled:
 
     def _learn(self, causes: Iterable[int]) -> None:
         missing = sorted(set(causes) - self._keys.keys())
-        sql = "SELECT id, kind, tool, target, agent FROM causes WHERE id IN ({keys})"
+        sql = NAMED_CAUSES + "WHERE c.id IN ({keys})"
         for number, *key in self._view.keyed(sql, [(number,) for number in missing]):
             self._keys[number] = CauseKey(*key)
 

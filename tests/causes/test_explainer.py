@@ -10,7 +10,7 @@ import pytest
 
 from burnd.causes import planning, writing
 from burnd.causes.counting import LENGTH
-from burnd.causes.explainer import FEW, Explainer
+from burnd.causes.explainer import FEW, MANY, Explainer
 from burnd.errors import NoSpace
 from burnd.pipeline import Batch, Pipeline
 from burnd.queries.hotspots import NOT_COUNTED
@@ -71,6 +71,17 @@ async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatc
     assert len(asked) <= 3
     await explainer._work()
     assert asked[-1] > FEW
+
+
+async def test_it_holds_back_longer_while_old_logs_are_read(opened: Opened) -> None:
+    """Large batches are a backlog: reading it in is not to be slowed down."""
+    pipeline = await opened()
+    explainer = Explainer(pipeline)
+    pipeline.listeners.append(explainer.landed)
+    for count, is_backlog in ((MANY, True), (3, False)):
+        entries = [turn(f"m{count}-{n}", turn_index=n, ts=at(n)) for n in range(count)]
+        await pipeline.commit(Batch(entries=list(entries)))
+        assert explainer._is_backlog is is_backlog
 
 
 async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:

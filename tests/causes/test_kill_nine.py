@@ -1,0 +1,37 @@
+"""A daemon that is killed while it counts goes on where it was, and ends in the same sums."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.burnctl.desk import Desk, at_the_desk
+
+WAYS = ("tool", "file", "command", "subagent", "prompt", "prefix", "cache-miss")
+
+
+def answers(desk: Desk) -> dict[str, object]:
+    return {by: desk.json("hotspots", "--by", by) for by in WAYS}
+
+
+@pytest.mark.slow
+def test_kill_nine_and_lost_indexes() -> None:
+    """Killed at any moment, with or without its index, it says the same of every way of rolling up."""
+    with at_the_desk() as desk:
+        expected = answers(desk)
+        for n in range(4):
+            pid = int(desk.json("status")["daemon"]["pid"])
+            os.kill(pid, signal.SIGKILL)
+            while os.path.exists(f"/proc/{pid}"):
+                time.sleep(0.02)
+            if n % 2 == 0:
+                os.unlink(os.path.join(desk.home, "index", "burn.db"))
+            assert desk.run("up").returncode == 0
+            time.sleep(0.1 * n)
+        assert desk.run("flush").returncode == 0
+        assert answers(desk) == expected
+        for by, answer in expected.items():
+            assert all(row["key"] != "not yet explained" for row in answer["rows"]), by  # type: ignore[index]
