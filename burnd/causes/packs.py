@@ -33,9 +33,16 @@ Row = tuple[int, ...]  # a key, and then what is counted
 class Pack(msgspec.Struct, array_like=True):
     """Rows of a piece, by time alone and by activity, and how many turns are counted by time where."""
 
-    by_time: list[Row]
+    by_time: msgspec.Raw
     by_activity: dict[int, msgspec.Raw]
-    turns: list[Row]
+    turns: msgspec.Raw
+
+    def rows(self) -> list[Row]:
+        return _rows.decode(self.by_time)
+
+    def counts(self) -> list[Row]:
+        """Keys of turns, each with how many there are."""
+        return _rows.decode(self.turns)
 
     def of_activity(self, activity: int) -> list[Row]:
         raw = self.by_activity.get(activity)
@@ -62,9 +69,9 @@ class Counted:
         _plus(self.by_activity.setdefault(activity, {}), day, sums)  # type: ignore[arg-type]
 
     def packed(self) -> bytes:
-        by_activity = {number: msgspec.Raw(_encode(_flat(rows))) for number, rows in sorted(self.by_activity.items())}
+        by_activity = {number: _raw(_flat(rows)) for number, rows in sorted(self.by_activity.items())}
         turns = [(*place, count) for place, count in sorted(self.turns.items())]
-        data = _encode(Pack(_flat(self.by_time), by_activity, turns))
+        data = _encode(Pack(_raw(_flat(self.by_time)), by_activity, _raw(turns)))
         return zstandard.ZstdCompressor(level=3).compress(data)
 
 
@@ -104,7 +111,7 @@ def unpacked(data: bytes) -> Pack:
 
 def opened(data: bytes) -> Counted:
     pack, made = unpacked(data), Counted()
-    made.by_time = _by_key(pack.by_time)
+    made.by_time = _by_key(pack.rows())
     made.by_activity = {activity: _by_key(pack.of_activity(activity)) for activity in pack.by_activity}
     return made
 
@@ -115,6 +122,11 @@ def _plus(rows: dict[Key, list[int]], key: Key, sums: Sums) -> None:
         rows[key] = list(sums)
     else:
         rows[key] = [*map(add, row, sums)]
+
+
+def _raw(rows: list[Row]) -> msgspec.Raw:
+    """Opened only by those who ask for it."""
+    return msgspec.Raw(_encode(rows))
 
 
 def _flat(rows: Mapping[Key, list[int]]) -> list[Row]:

@@ -80,8 +80,8 @@ class Pieces:
             return
         wanted = Counter(turn.key for turn in turns)
         pack = unpacked(found[0])
-        whole = set() if one_by_one else {tuple(k) for *k, count in pack.turns if wanted.get(tuple(k)) == count}
-        for row in pack.by_time:
+        whole = set() if one_by_one else {tuple(k) for *k, count in pack.counts() if wanted.get(tuple(k)) == count}
+        for row in pack.rows() if whole else ():
             if row[:_WIDTH] in whole and (number := self.at_level(row[_WIDTH], level)) is not None:
                 yield row[2], row[1], number, *row[_WIDTH + 1 :]
         left = frozenset(turn.id for turn in turns if turn.key not in whole)

@@ -54,7 +54,8 @@ def rolled(pieces: Iterable[tuple[int, Counted | None, Counted | None]], causes:
             changes = _changes(old.by_activity.get(activity, {}), new.by_activity.get(activity, {}))
             for (day, kind, place, _, _, cause), change in changes.items():
                 level = MISS if causes[cause].level == MISS else TOOL
-                _add(by_activity, (level, DAY, activity, place, day, causes[cause].whole, kind), change)
+                for grain, bucket in ((DAY, day), (BLOCK, day // _DAYS_A_BLOCK)):
+                    _add(by_activity, (level, grain, activity, place, bucket, causes[cause].whole, kind), change)
     return Rolled(_kept(by_activity | _by_time(by_day, causes)), _kept(by_session))
 
 

@@ -52,26 +52,33 @@ class CauseReader:
         self._view = view
         self._chosen = selection
         self._scan = Scan(view, selection)
-        self._begin, self._end = reader.begin, reader.end
+        self._begin, self._end = _widened(selection, reader)
         self._pieces = Pieces(view.db, ledger)
 
-    def read(self, level: int, *, by_place: bool = False) -> Iterator[Spent]:
+    def read(self, level: int) -> Iterator[Spent]:
         """Sums by class and cause, several of them for the same where it was read from several places."""
+        return self._read(level, By(), [])
+
+    def by_place(self, level: int, causes: frozenset[int]) -> Iterator[Spent]:
+        """The same of these causes alone, each place by itself."""
+        found = self._read(level, By(("place",)), within("x.cause", causes))
+        return (spent for spent in found if spent.cause in causes)
+
+    def _read(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         if self._begin >= self._end:
             return
-        by = By(("place",)) if by_place else By()
         if self._chosen.activities is not None and (level not in (TOOL, MISS) or not self._chosen.is_by_sums):
             yield from self._by_activity(level)
         elif self._chosen.is_by_sums:
-            yield from self._from_sums(level, by)
+            yield from self._from_sums(level, by, also)
         else:
-            yield from self._from_sessions(level, by)
+            yield from self._from_sessions(level, by, also)
         turns = self._scan.mixed(_TURNS, _TURN, self._terms(Stretch(self._begin, self._end)))
         yield from self._of_turns(level, turns)
 
     # Sums over all sessions
 
-    def _from_sums(self, level: int, by: By) -> Iterator[Spent]:
+    def _from_sums(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         (begin, end), edges = whole_days(self._begin, self._end)
         for grain, first, last in grains(begin, end, self._grains(level), _LENGTHS):
             terms = [
@@ -80,14 +87,13 @@ class CauseReader:
                 self._place(level, grain, by),
                 Clause(f"x.bucket = {first}" if last == first + 1 else f"x.bucket >= {first} AND x.bucket < {last}"),
                 *within("x.class", self._chosen.kinds),
+                *also,
             ]
             yield from _spent(self._scan.plain(_SUMS, by, terms, beside="x.cause"), by)
         for edge in edges:
             yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
 
     def _grains(self, level: int) -> tuple[int, ...]:
-        if self._chosen.activities is not None:
-            return (DAY,)
         return (BLOCK, DAY) if level in (TOOL, MISS) else (AGE, BLOCK, DAY)
 
     def _activity(self) -> Clause:
@@ -102,9 +108,9 @@ class CauseReader:
 
     # Sums by session
 
-    def _from_sessions(self, level: int, by: By) -> Iterator[Spent]:
+    def _from_sessions(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         inside, across = self._sessions()
-        terms = [Clause(f"x.level = {level}"), *self._scan.terms(_SESSIONS, self._chosen.kinds)]
+        terms = [Clause(f"x.level = {level}"), *self._scan.terms(_SESSIONS, self._chosen.kinds), *also]
         rows = self._scan.by_session(_SESSIONS, by, terms, beside="x.cause", sessions=inside)
         yield from _spent(rows, by)
         if across:
@@ -165,6 +171,16 @@ class CauseReader:
         for _, some in groupby(turns, key=_piece):
             for row in self._pieces.of_turns(list(some), level, one_by_one=by_activity):
                 yield Spent(row[0], row[1], row[2], row[3:])
+
+
+def _widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
+    """The selected time; where it has no end, up to the end of an age, so that nothing is cut at it."""
+    if reader.begin >= reader.end:
+        return 0, 0
+    age = _LENGTHS[AGE]
+    begin = reader.begin if chosen.begin is not None else begin_of(bucket_of(reader.begin) // age * age)
+    end = reader.end if chosen.end is not None else begin_of((bucket_of(reader.end - 1) // age + 1) * age)
+    return begin, end
 
 
 def _piece(turn: TurnRow) -> tuple[int, str, int]:

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import add, sub
 from typing import Any
 
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
-from burnd.queries.kinds import Kind
+from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.tally import Tally, usage
+
+
+def weigher(rank: str, kinds: Kinds) -> Callable[[int, Sequence[int]], int]:
+    """What a row of one kind adds to the weight of its heap, by the kind's number: the same as `Heap.weight` has."""
+    rates = {kind.id: (*(kind.own_rates or (0,) * 6), SEARCH_UNITS if kind.own_rates else 0) for kind in kinds}
+
+    def cost(kind: int, sums: Sequence[int]) -> int:
+        a, b, c, d, e, f, g = rates[kind]
+        return sums[0] * a + sums[1] * b + sums[2] * c + sums[3] * d + sums[4] * e + sums[5] * f + sums[6] * g
+
+    def tokens(_: int, sums: Sequence[int]) -> int:
+        return sum(sums[:6])
+
+    def rides(_: int, sums: Sequence[int]) -> int:
+        return sums[0] + sums[3] + sums[4] + sums[5] - sums[7]
+
+    return {"cost": cost, "tokens": tokens, "rides": rides}[rank]
 
 
 class Heap:
@@ -56,8 +73,11 @@ class Heap:
         self.is_priced = self.is_priced or other.is_priced
 
     def take_off(self, other: Heap) -> None:
-        """Leaves what is not the other's; only of tokens and cost."""
+        """Leaves what is not the other's."""
         self.tokens = [*map(sub, self.tokens, other.tokens)]
+        self.entered -= other.entered
+        self.calls -= other.calls
+        self.errors -= other.errors
         self.units -= other.units
         self.is_priced = self.is_priced or other.is_priced
 

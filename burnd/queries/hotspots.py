@@ -6,7 +6,8 @@ was asked for is there as `other`, and so is what has not been counted yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -18,7 +19,7 @@ from burnd.classify.tools import mcp_server
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.filters import Filters, choose
-from burnd.queries.heap import Heap
+from burnd.queries.heap import Heap, weigher
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, Worked, about, worked
 from burnd.queries.reading import Reader
@@ -122,15 +123,24 @@ class _Rolled:
         self._prompts: dict[PromptKey, Heap] = {}
         self._labelled: dict[Label, Heap] = {}
         self._keys: dict[int, CauseKey] = {}
-        self._rest = Heap()
+        self._rest = Heap()  # of the subjects that are not shown: all of their tools' causes less those that are
         self.left_out = 0
 
     def read(self, causes: CauseReader) -> None:
         if self._by in _SUBJECTS:
             level, kind = _SUBJECTS[self._by]
             self._add_subjects(causes.read(level), kind)
+        if self._by == "prefix":
+            self._add_prefixes(causes)
         if self._by != "cache-miss":
-            self._add_tools(causes.read(TOOL, by_place=self._by == "prefix"))
+            self._add_tools(causes.read(TOOL))
+
+    def _add_prefixes(self, causes: CauseReader) -> None:
+        numbers = frozenset(row[0] for row in self._view.rows("SELECT id FROM causes WHERE kind = 'prefix'"))
+        places: dict[int, str] = dict(self._view.rows(_PLACES))
+        for place, number, _, sums in causes.by_place(TOOL, numbers):
+            label = Label(self._by, places.get(place, "(no project)"))
+            self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
 
     def add_prompts(self, found: Iterable[Worked]) -> None:
         for prompt, number, sums in found:
@@ -141,28 +151,39 @@ class _Rolled:
             heap.add(self._kinds[number], sums)
 
     def _add_subjects(self, found: Iterable[Spent], kind: str) -> None:
-        heaps, kinds = self._subjects, self._kinds
-        for _, number, cause, sums in found:
-            heap = heaps.get(cause)
-            if heap is None:
-                heap = heaps[cause] = Heap()
-            heap.add(kinds[number], sums)
+        """Weighs all subjects, of which there may be very many, and keeps the heaviest."""
+        rows = [*found]
         if self._by in _TOOLS_OF:  # agents and skills are at one level
-            self._learn(heaps)
-            self._subjects = {cause: heap for cause, heap in heaps.items() if self._keys[cause].kind == kind}
+            self._learn(row.cause for row in rows)
+            rows = [row for row in rows if self._keys[row.cause].kind == kind]
+        weights: dict[int, int] = {}
+        weigh = weigher(self._rank, self._kinds)
+        for _, number, cause, sums in rows:
+            weights[cause] = weights.get(cause, 0) + weigh(number, sums)
+        most = len(weights) if self._by == "subagent" else self._limit
+        shown = nsmallest(most, weights, key=lambda cause: (-weights[cause], cause))
+        self.left_out = len(weights) - len(shown)
+        self._subjects = {cause: Heap() for cause in shown}
+        for _, number, cause, sums in rows:
+            if cause in self._subjects:
+                self._subjects[cause].add(self._kinds[number], sums)
 
     def _add_tools(self, found: Iterable[Spent]) -> None:
         rows = list(found)
         self._learn(row.cause for row in rows)
-        places = self._places() if self._by == "prefix" else {}
-        for place, number, cause, sums in rows:
-            label = self._label(self._keys[cause], places.get(place))
-            if label is not None and label.kind == "subagent":
+        for _, number, cause, sums in rows:
+            key, kind = self._keys[cause], self._kinds[number]
+            if self._by == "prefix" and key.kind == "prefix":
+                continue
+            label = self._label(key)
+            if label is None:
+                self._rest.add(kind, sums)
+                continue
+            if label.kind == "subagent":
                 sums = (*sums[:_CALLS], 0, 0)  # how often an agent was called says the call, not the agent's own calls
-            if label is not None:
-                self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
+            self._labelled.setdefault(label, Heap()).add(kind, sums)
 
-    def _label(self, key: CauseKey, project: str | None) -> Label | None:
+    def _label(self, key: CauseKey) -> Label | None:
         """Which row a cause belongs to; None where its subjects are told apart."""
         by, is_call = self._by, key.kind == "call"
         level, _ = _SUBJECTS.get(by, (TOOL, ""))
@@ -170,8 +191,6 @@ class _Rolled:
             return None
         if by == "subagent" and key.agent:
             return Label(by, key.agent)
-        if by == "prefix" and key.kind == "prefix":
-            return Label(by, project or "(no project)")
         if not is_call:
             return Label(OTHER, key.kind)
         if by == "tool":
@@ -185,9 +204,6 @@ class _Rolled:
         for number, *key in self._view.keyed(sql, [(number,) for number in missing]):
             self._keys[number] = CauseKey(*key)
 
-    def _places(self) -> dict[int, str]:
-        return dict(self._view.rows(_PLACES))
-
     def rows(self, total: Tally) -> list[tuple[Label, Heap]]:
         """The heaviest first, what was not asked for last, and then what is missing to the total."""
         self._take_in_subjects()
@@ -197,9 +213,10 @@ class _Rolled:
         others = sorted(
             ((label, heap) for label, heap in self._labelled.items() if label.kind == OTHER), key=self._order
         )
-        self.left_out += len(beyond)
         rest = _merged(heap for _, heap in beyond)
-        rest.merge(self._rest)
+        if self.left_out:
+            rest.merge(self._rest)
+        self.left_out += len(beyond)
         if self.left_out:
             others.insert(0, (Label(OTHER, f"{self.left_out:,} more"), rest))
         missing = Heap.of(total)
@@ -210,17 +227,13 @@ class _Rolled:
         return [*asked, *others]
 
     def _take_in_subjects(self) -> None:
-        """Gives the heaviest subjects their names; there may be an agent of the same name as one of their calls."""
+        """Gives subjects their names; there may be an agent of the same name as one that was called."""
         for prompt, heap in self._prompts.items():
             self._labelled[Label(self._by, prompt[1], prompt)] = heap
-        weighed = sorted(self._subjects, key=lambda cause: (-self._subjects[cause].weight(self._rank), cause))
-        shown = weighed if self._by == "subagent" else weighed[: self._limit]
-        self._learn(shown)
-        for cause in shown:
-            label = self._named(self._keys[cause])
-            self._labelled.setdefault(label, Heap()).merge(self._subjects[cause])
-        beyond = weighed[len(shown) :]
-        self.left_out, self._rest = len(beyond), _merged(self._subjects[cause] for cause in beyond)
+        self._learn(self._subjects)
+        for cause, heap in self._subjects.items():
+            self._rest.take_off(heap)
+            self._labelled.setdefault(self._named(self._keys[cause]), Heap()).merge(heap)
 
     def _named(self, key: CauseKey) -> Label:
         if self._by == "cache-miss":
@@ -232,7 +245,7 @@ class _Rolled:
         return -row[1].weight(self._rank), row[0].key, row[0].prompt or ()
 
 
-def _merged(heaps: Iterable[Heap] | Iterator[Heap]) -> Heap:
+def _merged(heaps: Iterable[Heap]) -> Heap:
     whole = Heap()
     for heap in heaps:
         whole.merge(heap)

@@ -78,8 +78,9 @@ async def _sums_are_the_turns(index: IndexStore) -> None:
         "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place = 0",
         "cause_sums WHERE level = 0 AND grain = 2 AND activity = 0 AND place > 0",
         "cause_sums WHERE level = 0 AND grain = 2 AND activity <> 0 AND place > 0",
-        "cause_sums WHERE level = 0 AND grain = 3 AND place = 0",
-        "cause_sums WHERE level = 0 AND grain = 3 AND place > 0",
+        "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place = 0",
+        "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place > 0",
+        "cause_sums WHERE level = 0 AND grain = 3 AND activity <> 0 AND place > 0",
         "session_causes WHERE level = 0",
     ):
         ((*sums,),) = await index.rows(f"SELECT {columns} FROM {kept}")
