@@ -257,8 +257,10 @@ _FINDINGS = """
 CREATE TABLE findings(
   session INTEGER PRIMARY KEY, change INTEGER NOT NULL DEFAULT 0, root INTEGER, sizes TEXT, found BLOB);
 CREATE TRIGGER findings_of_turn BEFORE INSERT ON turns BEGIN
+  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = NEW.session;
+  -- The session that the turn leaves. Asked apart: as one condition it would take four times as long.
   UPDATE findings SET change = change + 1, root = NULL, found = NULL
-  WHERE session = NEW.session OR session = (SELECT session FROM turns WHERE id = NEW.id);
+  WHERE session = (SELECT session FROM turns WHERE id = NEW.id AND session <> NEW.session);
 END;
 CREATE TRIGGER findings_of_no_turn AFTER DELETE ON turns BEGIN
   UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = OLD.session;

@@ -145,6 +145,20 @@ async def test_turns_that_still_grow_count(opened: Opened) -> None:
     assert looked.turns == 21 + 22
 
 
+async def test_a_turn_that_changes_hands_changes_both(opened: Opened) -> None:
+    """The session that loses a turn is looked at again, and so is the one that it turns out to be of."""
+    pipeline = await opened()
+    scene = wasteful()
+    await pipeline.commit(Batch(entries=[*scene.entries, *elsewhere(wasteful(), "s2")]))
+    looked = Looked(pipeline)
+    before = await looked()
+    moved = msgspec.structs.replace(scene.turns[-1], session_id="s2", rev=2)
+    await pipeline.commit(Batch(entries=[moved]))
+    after = await looked()
+    assert looked.turns == 42 + 20 + 22
+    assert after["totals"] == before["totals"]
+
+
 async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
     """Of a session that a filter cuts in two only the selected turns count; the others' waste is not told."""
     pipeline = await opened()
