@@ -27,7 +27,7 @@ async def load(pipeline: Pipeline, rail: str | None = None) -> list[rails.RailEn
     return await pipeline.index.ask(lambda db: rails.load(db, pipeline.home.ledger, sessions, rail))
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds)
 async def test_rails_are_the_folded_ledger(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """After any history every turn is on its rail once, in order, with the copies that are still copies."""
