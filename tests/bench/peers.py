@@ -91,7 +91,7 @@ def measure(peer: Peer, folder: Path, tree: Path, runs: int) -> Measured:
     answer = _run(peer.reports, environment)
     first = time.perf_counter() - begun
     if answer.returncode:
-        return Measured(peer.name, why_not=f"ended with {answer.returncode} without a network")
+        return Measured(peer.name, why_not="it has no answer without a network")
     times = []
     for _ in range(runs):
         begun = time.perf_counter()
@@ -100,7 +100,7 @@ def measure(peer: Peer, folder: Path, tree: Path, runs: int) -> Measured:
     try:
         dollars = float(peer.dollars(json.loads(answer.stdout)))
     except (ValueError, LookupError, TypeError):
-        return Measured(peer.name, why_not="its answer could not be read")
+        return Measured(peer.name, why_not="it has no answer without a network")
     return Measured(peer.name, first, statistics.median(times), dollars, _size(home))
 
 

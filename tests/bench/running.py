@@ -33,6 +33,7 @@ class Home:
             "RELAYBURN_HOME": str(root / "home"),
             "CLAUDE_CONFIG_DIR": str(claude or root / "no-logs"),
             "XDG_DATA_HOME": str(root / "no-data"),
+            "RELAYBURN_CONTENT_TTL_DAYS": "forever",  # the logs are always the same, and so ever older
             "LANG": "C.UTF-8",
         }
 
