@@ -68,6 +68,7 @@ class Searcher:
         self._took = anyio.Event()
         self._opened = anyio.Event()
         self._touched: dict[str, None] = {}
+        self._in_hand = 0
         self._warm = Warm()
         self._serving: Shelf | None = None
         self._growing: Shelf | None = None  # takes the other's place when it is whole
@@ -122,10 +123,10 @@ class Searcher:
         self._disturb()
 
     def status(self) -> SearchStatus:
-        waiting, shelf = len(self._touched), self._serving
+        waiting, shelf = len(self._touched) + self._in_hand, self._serving
         if shelf is None:
             return SearchStatus("starting" if "starting" in self.problem else "unavailable", waiting, self.problem)
-        waiting += len(shelf.due)
+        waiting = waiting + len(shelf.due) or len(shelf.moved)  # what is not committed cannot be found yet
         if self._growing is not None:
             return SearchStatus("rebuilding", waiting, "pruned words are being taken out of its files")
         return SearchStatus("catching-up" if shelf.due else "ready", waiting)
@@ -199,7 +200,11 @@ class Searcher:
         some, self._touched = list(self._touched), {}
         if self._growing is not None:
             self._growing.due += some
-        await self._take(shelf, some)
+        self._in_hand = len(some)
+        try:
+            await self._take(shelf, some)
+        finally:
+            self._in_hand = 0
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, shelf: Shelf, session_ids: list[str]) -> None:

@@ -49,7 +49,7 @@ def recall(root: Path, tree: Path, truth: Truth, most: int = 400) -> tuple[int, 
     needles = list(truth.needles)[:most]
     with running(Home(root, tree)) as daemon:
         wire = daemon.wire()
-        while wire.call("status")["search"]["state"] != "ready":
+        while not is_caught_up(wire.call("status")):
             time.sleep(0.05)
         found = sum(bool(wire.call("sessions.search", query=needle)["hits"]) for needle in needles)
         wire.close()
