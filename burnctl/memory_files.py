@@ -17,7 +17,7 @@ _LARGEST = 4 << 20
 _IMPORTS_DEEP = 5
 _MOST_FOLDERS = 20_000
 _SKIPPED = {"node_modules", "vendor", "target", "dist", "build", "__pycache__", "venv"}
-CLAUDE, OPENCODE = "claude-code", "opencode"
+CLAUDE, OPENCODE, CODEX = "claude-code", "opencode", "codex"
 
 
 class MemoryFile:
@@ -40,7 +40,7 @@ class MemoryFile:
 
 
 def find(folder: str, environ: Mapping[str, str]) -> list[MemoryFile]:
-    """All of them that are there, for both harnesses, in the order in which they are read."""
+    """All of them that are there, for every harness, in the order in which they are read."""
     found = _Finding()
     home = os.path.expanduser("~")
     for path in ("/etc/claude-code/CLAUDE.md", os.path.join(config_folder(environ), "CLAUDE.md")):
@@ -51,6 +51,7 @@ def find(folder: str, environ: Mapping[str, str]) -> list[MemoryFile]:
     config = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     found.add(os.path.join(config, "opencode", "AGENTS.md"), OPENCODE, "global")
     _add_agents(found, folder)
+    _add_codex(found, folder, environ.get("CODEX_HOME") or os.path.join(home, ".codex"))
     for path in _below(folder, "CLAUDE.md"):
         found.add(path, CLAUDE, "nested")
     for path in _below(folder, "AGENTS.md"):
@@ -64,6 +65,21 @@ def _add_agents(found: _Finding, folder: str) -> None:
         for above in reversed(_upwards(folder)):
             if found.add(os.path.join(above, name), OPENCODE, "project"):
                 return
+
+
+def _add_codex(found: _Finding, folder: str, own: str) -> None:
+    """Codex takes its own, then one of each folder from the repository's down to this one."""
+    for where, how in ((own, "global"), *((above, "project") for above in _in_repository(folder))):
+        for name in ("AGENTS.override.md", "AGENTS.md"):
+            if found.add(os.path.join(where, name), CODEX, how):
+                break
+
+
+def _in_repository(folder: str) -> list[str]:
+    """The folders from the repository's down to this one; only this one where there is no repository."""
+    folders = _upwards(folder)
+    roots = [n for n, above in enumerate(folders) if os.path.exists(os.path.join(above, ".git"))]
+    return folders[roots[-1] :] if roots else folders[-1:]
 
 
 def _upwards(folder: str) -> list[str]:

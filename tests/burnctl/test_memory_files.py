@@ -62,6 +62,22 @@ def test_opencode_falls_back_to_claude_md(folder: Path) -> None:
     assert found(folder, "opencode") == [("code/it/CLAUDE.md", "project")]
 
 
+def test_codex_reads_down_from_the_repository(folder: Path) -> None:
+    """Its own, then each folder's, where an override takes the place of the other."""
+    home = folder.parents[1]
+    write(home / ".codex" / "AGENTS.md", "mine")
+    write(home / "AGENTS.md", "not of the repository")
+    write(home / "code" / ".git" / "HEAD", "ref")
+    write(home / "code" / "AGENTS.md", "all")
+    write(folder / "AGENTS.md", "replaced")
+    write(folder / "AGENTS.override.md", "instead")
+    assert found(folder, "codex") == [
+        (".codex/AGENTS.md", "global"),
+        ("code/AGENTS.md", "project"),
+        ("code/it/AGENTS.override.md", "project"),
+    ]
+
+
 def test_what_is_no_file_is_left_alone(folder: Path) -> None:
     """A pipe would wait for ever, a circle of imports never end."""
     os.mkfifo(folder / "CLAUDE.md")
