@@ -111,25 +111,30 @@ class Reader:
         return rows
 
     def _by_clock(self, by: By, begin: int, end: int, offset: int) -> list[Row]:
-        """Local days or hours from the longest grains that none of their beginnings cuts."""
-        short = self._short_grains(by)
-        if by.unit == "day" and offset == 0:
-            short = (DAY, *short)
-        elif offset % HOUR_MS and by.unit == "hour":
-            short = (QUARTER,)
+        """Local days or hours, of what lies between these buckets."""
+        short = (QUARTER,) if offset % HOUR_MS else self._short_grains(by)
         rows: list[Row] = []
-        for grain, first, last in grains(begin, end, short):
-            if grain == HOUR and offset % HOUR_MS:
-                # Midnight cuts one hour of each day: its quarters are taken instead.
-                cut = f"+ {offset // BUCKET_MS}) % {GRAINS[DAY]} > {GRAINS[DAY] - GRAINS[HOUR]}"
-                hour, quarter = (
-                    f"(x.bucket * {GRAINS[HOUR]} {cut}",
-                    f"(x.bucket / {GRAINS[HOUR]} * {GRAINS[HOUR]} {cut}",
-                )
-                rows += self._sums(by, HOUR, first, last, offset, f"NOT {hour}")
-                rows += self._sums(by, QUARTER, first * GRAINS[HOUR], last * GRAINS[HOUR], offset, quarter)
+        for grain, first, last in grains(begin, end, (DAY, *short) if by.unit == "day" else short):
+            if grain == DAY:
+                rows += self._local_days(by, first, last, offset)
             else:
                 rows += self._sums(by, grain, first, last, offset)
+        return rows
+
+    def _local_days(self, by: By, first: int, last: int, offset: int) -> list[Row]:
+        """These days of UTC, each counted on the local day that has most of it, less its other part, which is moved.
+
+        So a zone's days take far fewer rows than their hours would.
+        """
+        midnight = -offset // BUCKET_MS % GRAINS[DAY]
+        is_end = midnight * 2 > GRAINS[DAY]
+        rows = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
+        moved = (midnight, GRAINS[DAY]) if is_end else (0, midnight)
+        for grain, begin, end in grains(*moved, self._short_grains(by)):
+            day = f"d.day * {GRAINS[DAY] // GRAINS[grain]}"
+            part = self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, _DAYS.format(first, last))
+            rows += part
+            rows += _taken_off(part, by, -1 if is_end else 1)
         return rows
 
     def _short_grains(self, by: By) -> tuple[int, ...]:
@@ -137,17 +142,17 @@ class Reader:
         by_activity = "activity" in by.keys or self._chosen.activities is not None
         return (QUARTER,) if by_activity else (HOUR, QUARTER)
 
-    def _sums(self, by: By, grain: int, begin: int, end: int, offset: int = 0, also: str = "1") -> list[Row]:
-        if begin >= end:
-            return []
+    def _sums(
+        self, by: By, grain: int, begin: int | str, end: int | str, offset: int = 0, source: str = SUMS.name
+    ) -> list[Row]:
         chosen = self._chosen
         terms = [
             _one_or_all("place", by, chosen.places, "SELECT id FROM places"),
             _one_or_all("activity", by, chosen.activities, _ACTIVITIES),
-            Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end} AND {also}"),
+            Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end}"),
             *within("x.class", self._fine),
         ]
-        table = SUMS._replace(length=GRAINS[grain] * BUCKET_MS)
+        table = SUMS._replace(name=source, length=GRAINS[grain] * BUCKET_MS)
         return self._scan.plain(table, by, terms, offset)
 
     # Sums by session
@@ -229,6 +234,13 @@ def _one_or_all(column: str, by: By, chosen: frozenset[int] | None, every: str) 
     return Clause(f"x.{column} IN ({every})" if column in by.keys else f"x.{column} = 0")
 
 
+def _taken_off(rows: list[Row], by: By, days: int) -> Iterator[Row]:
+    """The same rows with everything negative, so many days later."""
+    at, width = by.keys.index("time"), len(by.keys) + 2
+    for row in rows:
+        yield (*row[:at], row[at] + days, *row[at + 1 : width], *(-count for count in row[width:]))
+
+
 def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
     """The buckets that lie within a stretch, and what is left of it at its edges."""
     begin, end = -(-(stretch.begin + SHIFT_MS) // BUCKET_MS), bucket_of(stretch.end)
@@ -257,6 +269,10 @@ def grains(
 
 _GROSS = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _BOUND = "SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = 0 ORDER BY bucket {order} LIMIT 1"
+_DAYS = (
+    f"(SELECT DISTINCT bucket AS day FROM sums WHERE place = 0 AND activity = 0 AND grain = {DAY} "
+    "AND bucket >= {} AND bucket < {}) d CROSS JOIN sums"
+)
 TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
