@@ -45,7 +45,8 @@ _SESSION_SAYS = (
 )
 _TURN_TOUCHES = (
     "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
-    "project_key = coalesce(project_key, ?3), created_at = min(coalesce(created_at, ?4), ?4), "
+    "project_key = coalesce(project_key, CASE WHEN project IS NULL OR project = ?2 THEN ?3 END), "
+    "created_at = min(coalesce(created_at, ?4), ?4), "
     "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
 )
 # Of a block that stands in its sidecar twice the later line counts. Forgotten after the new row is in, so that
