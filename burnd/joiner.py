@@ -172,7 +172,10 @@ def _take(message: _Message, item: Held) -> None:
     owns = holder(joined.turn) == holding.holder
     if not owns and not holding.settled:
         return
-    message.turn = _keep_agent(joined.turn, before)
+    turn = _keep_agent(joined.turn, before)
+    if not holding.settled and message.open_in is None and turn == before:
+        return  # a log read again has not come to its end yet: what the ledger says of it stays settled
+    message.turn = turn
     message.copies = {holder(copy): copy for copy in joined.copies}
     message.touched = True
     if owns:

@@ -304,6 +304,27 @@ async def test_a_lost_index_makes_everything_be_read_again(opened: Opened, tmp_p
         assert {m: t.turn_index for m, t in watched.ledger().items()} == {"m1": 0, "m2": 1}
 
 
+async def test_what_is_settled_stays_settled_while_its_log_is_read_again(opened: Opened, tmp_path: Path) -> None:
+    """A rebuild changes no answer: the last message of a log that is read again is no more open than it was."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=5)
+        log.calls("m2", call("t1", "Bash", command="make"), output=7)
+        watched.append(log)
+        await watched.source.flush()
+        before = await watched.turns()
+        assert before["m2"]["open"] == 0
+        await watched.pipeline.rebuild_index()
+        watched.source._bell.set()
+        await until(lambda: _is_read(watched))
+        assert await watched.turns() == before
+
+
+async def _is_read(watched: Watched) -> bool:
+    return bool(await watched.pipeline.index.rows("SELECT 1 FROM files WHERE cursor IS NOT NULL"))
+
+
 @pytest.mark.parametrize("rewritten", [False, True], ids=["index", "labels"])
 async def test_what_is_open_stays_in_sight_when_the_index_is_made_anew(
     opened: Opened, tmp_path: Path, *, rewritten: bool
