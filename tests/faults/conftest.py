@@ -12,10 +12,10 @@ import pytest
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched
-from tests.server.conftest import home
+from tests.server.conftest import daemon, home
 from tests.server.wire import running
 
-__all__ = ["home"]
+__all__ = ["daemon", "home"]
 
 
 @pytest.fixture(scope="module")
@@ -27,26 +27,24 @@ def watched() -> Iterator[Watched]:
             yield Watched(own, daemon)
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if "tests/faults/" in report.nodeid and report.failed:
-        tally.losses(1)
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker hands its counts to whoever started it."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["faults"] = dict(tally.counted)
+        output["faults"] = (dict(tally.counted), tally.notes)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    tally.counted.update(getattr(node, "workeroutput", {}).get("faults", {}))
+    counted, notes = getattr(node, "workeroutput", {}).get("faults", ({}, []))
+    tally.counted.update(counted)
+    tally.notes.extend(notes)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not tally.counted:
-        return
-    terminalreporter.section("faults")
-    for name in tally.TABLE:
-        terminalreporter.write_line(f"{name:<18}{tally.counted[name]:>10,}")
+    reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    losses = sum("tests/faults/" in report.nodeid for report in reports)
+    if tally.counted:
+        terminalreporter.section("faults")
+        for line in tally.table(losses):
+            terminalreporter.write_line(line)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +13,12 @@ from burnd.paths import Home
 from burnd.records.times import to_iso
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.known import Known, now_ms
+from tests.faults.shims import built
 from tests.faults.writers import ClaudeCode, Codex, Opencode
 from tests.server.logs import projects
 from tests.server.test_spool import announced, leave, stamped
 from tests.server.wire import Daemon, Wire, until
 
-_SHIM = Path(__file__).parents[1] / "shim" / "full_disk.c"
 PATIENCE_S = 120.0
 
 
@@ -36,8 +35,7 @@ class Machine:
         self.daemon: Daemon | None = None
         self._quiet: set[str] = set()
         self._full = self.folder / "full"
-        self._shim = self.folder / "full_disk.so"
-        subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(self._shim), str(_SHIM), "-ldl"], check=True)
+        self._shim = built("full_disk", self.folder)
 
     # The daemon
 

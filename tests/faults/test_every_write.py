@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,19 +14,16 @@ import pytest
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.every_write import DIES, FAILS, Counter, Work, fault, outcome
+from tests.faults.shims import built, needs_shims
 
-SHIM = Path(__file__).parents[1] / "shim" / "faults.c"
+pytestmark = needs_shims
 PARTS = 8  # the long run is cut into so many, which can run beside each other
 _DIED = 137
 
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if sys.platform != "linux" or shutil.which("gcc") is None:
-        pytest.skip("needs Linux and gcc: the faults come from a library loaded before libc")
-    library = tmp_path_factory.mktemp("shim") / "faults.so"
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SHIM), "-ldl"], check=True)
-    return library
+    return built("faults", tmp_path_factory.mktemp("shim"))
 
 
 @contextmanager

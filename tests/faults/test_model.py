@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.faults.machine import Machine
+from tests.faults.shims import needs_shims
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc: a library makes the disk full"
-)
+pytestmark = needs_shims
 SESSIONS = st.sampled_from(["s0", "s1", "s2"])
 OPENCODE = st.sampled_from(["ses_a", "ses_b"])
 CODEX = st.integers(1, 2)

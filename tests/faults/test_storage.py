@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,7 +16,7 @@ import pytest
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.server.wire import Daemon, Wire, environment, running, until
+from tests.server.wire import Wire, running, until
 
 EVERYTHING = sum_of(*range(12))
 SESSIONS = ("a", "b", "c")
@@ -97,55 +95,6 @@ def test_a_torn_tail_is_put_aside(home: Home, known: dict[str, Any], tail: bytes
     assert (home.root / "ledger.jsonl").read_bytes().startswith(before)
     assert [path.read_bytes() for path in home.root.glob("ledger.torn-*")] == [tail]
     tally.faults()
-
-
-def test_a_full_disk_heals(home: Home) -> None:
-    """F41: on a file system of 32 MB that is filled, whole lines only; with room again, everything arrives."""
-    if shutil.which("unshare") is None:
-        pytest.skip("needs the program unshare")
-    script = Path(__file__).with_name("on_small_disk.sh")
-    command = ["unshare", "-Urm", "sh", str(script), str(home.root), sys.executable]
-    log = (home.root.parent / "daemon.log").open("wb")
-    home.root.mkdir(parents=True)
-    process = subprocess.Popen(
-        command, env=environment(home), stderr=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != b"mounted\n":
-            pytest.skip("needs user namespaces in which a tmpfs can be mounted")
-        socket = home.root.parent / "s"
-        until(socket.exists, 60)
-        watched = Watched(home, _elsewhere(home, socket))
-        watched.append("full", whole(answers("full", 0, 3)))
-        watched.until_recorded("full", sum_of(0, 1, 2))
-        _say(process, b"fill\n", b"full\n")
-        watched.append("full", whole(answers("full", 3, 9)))
-        until(lambda: "blocked" in str(watched.call("status")), 60)
-        assert watched.outputs("full") == sum_of(0, 1, 2)
-        _say(process, b"free\n", b"free\n")
-        watched.until_recorded("full", EVERYTHING, 90)
-    finally:
-        process.stdin.close()
-        process.stdout.close()
-        process.wait(60)
-        log.close()
-    tally.faults()
-
-
-def _elsewhere(home: Home, socket: Path) -> Daemon:
-    daemon = Daemon.__new__(Daemon)
-    daemon.home, daemon.socket, daemon.log = home, socket, home.root.parent / "daemon.log"
-    return daemon
-
-
-def _say(process: subprocess.Popen[bytes], word: bytes, answer: bytes) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(word)
-    process.stdin.flush()
-    assert process.stdout.readline() == answer
 
 
 def test_lost_content_is_said(home: Home, known: dict[str, Any]) -> None:
@@ -365,15 +314,3 @@ def test_many_readers_do_not_hold_the_writer(home: Home) -> None:
 def _ask_something(wire: Wire) -> None:
     wire.call("summary", by="session", limit=50)
     wire.call("sessions.list", limit=20)
-
-
-def test_an_open_home_is_refused(home: Home) -> None:
-    """F52: a home that others may write in: refused, with its path and what to do."""
-    home.root.mkdir(parents=True)
-    home.root.chmod(0o777)
-    command = [sys.executable, "-m", "burnd", "run"]
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert str(home.root) in done.stderr
-    assert "chmod 700" in done.stderr
-    tally.bad_inputs()

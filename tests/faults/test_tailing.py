@@ -16,7 +16,7 @@ from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.readers.transcript import Transcript, text
-from tests.server.wire import noise, running
+from tests.server.wire import noise, running, until
 
 
 def test_an_unfinished_line_is_not_read(watched: Watched) -> None:
@@ -126,6 +126,21 @@ def test_deleted_logs_take_nothing_with_them(watched: Watched) -> None:
     tally.faults()
 
 
+def test_a_line_too_long_is_passed_over(watched: Watched) -> None:
+    """F09: 70 MB without a newline between two answers: both are recorded, it is counted, and memory is as it was."""
+    first, second = answers("f09", 0, 2)
+    before = watched.daemon.rss()
+    path = watched.append("f09", first + b"\n")
+    with path.open("r+b") as file:
+        file.seek(70 << 20, os.SEEK_END)  # a hole: it takes no room on the disk
+        file.write(b"\n" + second + b"\n")
+    assert watched.recorded("f09") == sum_of(0, 1)
+    assert watched.daemon.rss() - before < 48 << 20
+    assert watched.counts()["skipped lines"] >= 1
+    path.unlink()
+    tally.bad_inputs()
+
+
 def test_the_last_line_of_a_dead_process_is_read_when_its_log_goes_on(watched: Watched) -> None:
     """F10: a tail without a newline waits; the next writer's newline makes it a line."""
     first, second = answers("f10", 0, 2)
@@ -233,6 +248,22 @@ def test_what_is_no_plain_file_is_not_opened(watched: Watched, tmp_path: Path) -
         assert time.monotonic() - began < 2 * noise() + 2
     assert watched.outputs("f16-secret") == 0
     tally.bad_inputs(5)
+
+
+def test_a_log_that_may_not_be_read_hurts_only_itself(home: Home) -> None:
+    """F17: said in status, with its path, while the others go on; read when it may be."""
+    with running(home, script="tests.faults.unprivileged") as daemon:
+        watched = Watched(home, daemon)
+        secret = watched.append("f17", b"")
+        secret.chmod(0)
+        watched.append("f17b", whole(answers("f17b", 0, 2)))
+        assert watched.recorded("f17b") == sum_of(0, 1)
+        until(lambda: str(secret) in str(watched.call("status")), 30)
+        secret.chmod(0o600)
+        watched.append("f17", whole(answers("f17", 0, 3)))
+        watched.until_recorded("f17", sum_of(0, 1, 2))
+        until(lambda: watched.call("status")["degraded"] == [], 30)
+    tally.faults()
 
 
 def test_a_busy_log_starves_nobody(watched: Watched) -> None:

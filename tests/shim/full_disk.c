@@ -1,4 +1,5 @@
-/* Loaded before libc: while the file FULL_WHILE exists, nothing can be written below the folder FULL_BELOW. */
+/* Loaded before libc: while the file FULL_WHILE exists, nothing can be written below the folder FULL_BELOW: there is no
+ * space, or whatever the error number in that file says. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -9,7 +10,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-static int is_full(int fd) {
+/* Zero when it may be written to, else the error. */
+static int trouble(int fd) {
   const char *below = getenv("FULL_BELOW"), *flag = getenv("FULL_WHILE");
   char link[64], path[PATH_MAX];
   if (!below || !flag || access(flag, F_OK)) return 0;
@@ -17,18 +19,24 @@ static int is_full(int fd) {
   ssize_t n = readlink(link, path, sizeof path - 1);
   if (n <= 0) return 0;
   path[n] = 0;
-  return strncmp(path, below, strlen(below)) == 0;
+  if (strncmp(path, below, strlen(below))) return 0;
+  FILE *said = fopen(flag, "r");
+  int error = 0;
+  if (said) { if (fscanf(said, "%d", &error) != 1) error = 0; fclose(said); }
+  return error ? error : ENOSPC;
 }
 
 ssize_t write(int fd, const void *data, size_t n) {
   ssize_t (*real)(int, const void *, size_t) = (ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
-  if (is_full(fd)) { errno = ENOSPC; return -1; }
+  int error = trouble(fd);
+  if (error) { errno = error; return -1; }
   return real(fd, data, n);
 }
 
 static ssize_t any_pwrite(const char *name, int fd, const void *data, size_t n, off_t at) {
   ssize_t (*real)(int, const void *, size_t, off_t) = (ssize_t (*)(int, const void *, size_t, off_t))dlsym(RTLD_NEXT, name);
-  if (is_full(fd)) { errno = ENOSPC; return -1; }
+  int error = trouble(fd);
+  if (error) { errno = error; return -1; }
   return real(fd, data, n, at);
 }
 ssize_t pwrite(int fd, const void *data, size_t n, off_t at) { return any_pwrite("pwrite", fd, data, n, at); }

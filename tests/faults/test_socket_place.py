@@ -217,7 +217,7 @@ class running_quickly:  # noqa: N801 - reads like `running`
     """A daemon that looks after its socket every fraction of a second."""
 
     def __init__(self, home: Home) -> None:
-        self._daemon = Daemon(home, script="tests.server.quick")
+        self._daemon = Daemon(home, script="tests.faults.quick")
 
     def __enter__(self) -> Daemon:
         self._daemon.wait_until_ready()

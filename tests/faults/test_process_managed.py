@@ -119,7 +119,7 @@ def test_when_signs_of_life_are_expected(environ: dict[str, str], within: float 
 
 def test_signs_of_life_stop_when_the_loop_hangs(home: Home, manager: Manager) -> None:
     """F76: pings come steadily, stop while something blocks the loop, and come again after it."""
-    daemon = Daemon(home, script="tests.server.blockable", NOTIFY_SOCKET=str(manager.path), WATCHDOG_USEC="400000")
+    daemon = Daemon(home, script="tests.faults.blockable", NOTIFY_SOCKET=str(manager.path), WATCHDOG_USEC="400000")
     try:
         manager.until("WATCHDOG")
         begun = time.monotonic()

@@ -275,7 +275,7 @@ def test_a_terminal_that_goes_ends_it_in_good_order(daemon: Daemon, monkeypatch:
 
 def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:
     """F75: for who cannot wait, with the code of the signal."""
-    daemon = Daemon(home, script="tests.server.slow_to_stop", STOP_S="50")
+    daemon = Daemon(home, script="tests.faults.slow_to_stop", STOP_S="50")
     try:
         daemon.wait_until_ready()
         daemon.process.send_signal(signal.SIGTERM)
@@ -289,7 +289,7 @@ def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:
 
 def test_what_hangs_while_stopping_is_cut_off(home: Home) -> None:
     """F75: the hard limit; shortened here."""
-    daemon = Daemon(home, script="tests.server.slow_to_stop")
+    daemon = Daemon(home, script="tests.faults.slow_to_stop")
     try:
         daemon.wait_until_ready()
         daemon.process.send_signal(signal.SIGTERM)
@@ -348,7 +348,7 @@ def test_it_runs_in_a_folder_that_is_gone(home: Home, tmp_path: Path) -> None:
 
 def test_a_failed_sync_ends_the_process(home: Home) -> None:
     """F42: the client is told, the exit code is not 0, and the next start is well."""
-    daemon = Daemon(home, script="tests.server.failing_sync")
+    daemon = Daemon(home, script="tests.faults.failing_sync")
     try:
         daemon.wait_until_ready()
         with daemon.wire() as wire:
@@ -397,12 +397,12 @@ def test_a_poisonous_line_is_passed_over_at_the_fourth_start(home: Home) -> None
     log = conversation("s1", "before", "POISON", "after")
     write(home, log, "s1")
     for _ in range(3):
-        daemon = Daemon(home, script="tests.server.poison")
+        daemon = Daemon(home, script="tests.faults.poison")
         try:
             assert daemon.process.wait(60) == 99
         finally:
             daemon.kill()
-    daemon = Daemon(home, script="tests.server.poison")
+    daemon = Daemon(home, script="tests.faults.poison")
     try:
         daemon.wait_until_ready()
         with daemon.wire() as wire:

@@ -1,0 +1,221 @@
+"""Random and mutated real inputs: no exception escapes, nothing hangs, nothing grows, whatever stands in them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd import config
+from burnd.errors import ConfigError
+from burnd.ledger.journal import Journal
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.pipeline import open_pipeline
+from burnd.records import Prune
+from burnd.records.codec import encode
+from tests.faults import tally
+from tests.faults.mutations import ODD, Mutations
+from tests.faults.watched import Watched
+from tests.ledger.every_fault import batches
+from tests.readers import opencode_data as opencode
+from tests.readers.collect import client_versions, lines_of, transcripts
+from tests.readers.test_claude_fuzz import _samples as claude_samples
+from tests.readers.test_codex_cases import CASES as CODEX
+from tests.server.documented import furnish, shown
+from tests.server.wire import running
+
+SEED = 20261116
+MEMORY = 96 << 20  # what may be added by reading: caches have their size, and the first lines fill them
+# The long run takes other seeds each time; a failure names its own.
+SEEDS = [SEED, *(pytest.param(int(time.time()) + n, marks=pytest.mark.slow) for n in range(4))]
+MUCH = int(os.environ.get("BURND_FUZZ", "10"))  # how many times as much the long run does
+
+
+def amount(seed: int, few: int) -> int:
+    return few if seed == SEED else few * MUCH
+
+
+def claude_lines() -> list[bytes]:
+    real = [line for version in client_versions() for path in transcripts(version) for line in lines_of(path)]
+    return [*claude_samples(), *random.Random(1).sample(real, min(len(real), 2000))]
+
+
+def codex_lines() -> list[bytes]:
+    return [line for log in sorted(CODEX.glob("*/input/*")) for line in log.read_bytes().splitlines()]
+
+
+def well(watched: Watched, before: int) -> None:
+    """Nothing unforeseen happened, and it is about as large as it was."""
+    status = watched.call("status")
+    assert [source for source in status["sources"] if source["restarts"]] == []
+    said = watched.daemon.log.read_text(errors="replace")
+    for event in ("source.failed", "source.session_failed", "request.failed", "client.failed", "Traceback"):
+        assert event not in said, said[-3000:]
+    assert watched.daemon.rss() - before < MEMORY
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_logs_may_hold_anything(watched: Watched, seed: int) -> None:
+    """F11, F12: lines of Claude Code's and Codex's, bent in every way, in many files: read, counted, survived."""
+    before = watched.daemon.rss()
+    count = amount(seed, 30)
+    claude, codex = Mutations(claude_lines(), seed), Mutations(codex_lines(), seed)
+    for n in range(count):
+        watched.append(f"fuzz-{seed}-{n}", b"".join(line + b"\n" for line in claude.lines(40)))
+        path = watched.home.root.parent / ".codex" / "sessions" / "2026" / f"rollout-{seed}-{n}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"".join(line + b"\n" for line in codex.lines(40)))
+    watched.flush()
+    well(watched, before)
+    tally.bad_inputs(count * 80)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rows_may_hold_anything(watched: Watched, seed: int) -> None:
+    """F35, F36: rows of opencode's whose JSON and columns are not what they were; the source goes on."""
+    before = watched.daemon.rss()
+    path = watched.home.root.parent / ".local" / "share" / "opencode" / f"opencode-{seed}.db"
+    count = amount(seed, 60)
+    with closing(opencode.Writer(path)) as writer:
+        for n in range(count):
+            _story(writer, f"ses_{n}", f"m{n}")
+        watched.flush()
+        _bend(writer.db, Mutations([b"{}"], seed))
+        watched.flush()
+    well(watched, before)
+    tally.bad_inputs(count * 7)
+
+
+def _story(writer: opencode.Writer, session: str, name: str) -> None:
+    writer.session(session)
+    writer.user(f"{name}u", session, "go")
+    parts = (opencode.reasoning("hm"), opencode.tool(f"{name}c", "bash", {"command": "ls"}), opencode.text("done"))
+    writer.step(f"{name}a", session, f"{name}u", *parts)
+
+
+def _bend(db: sqlite3.Connection, mutations: Mutations) -> None:
+    chance = mutations.chance
+    for table, columns in (("message", ("time_created",)), ("part", ()), ("session", ("title", "directory", "agent"))):
+        for (number,) in db.execute(f"SELECT rowid FROM {table}").fetchall():
+            if table != "session" and chance.random() < 0.8:
+                (data,) = db.execute(f"SELECT data FROM {table} WHERE rowid = ?", (number,)).fetchone()
+                bent = chance.choice((mutations.odd, mutations.odd, mutations.flipped, mutations.cut))(data.encode())
+                db.execute(
+                    f"UPDATE {table} SET data = ?, time_updated = time_updated + 5000 WHERE rowid = ?", (bent, number)
+                )
+            for column in columns:
+                value = chance.choice([odd for odd in ODD if isinstance(odd, str | float) and odd != "\ud800"])
+                if chance.random() < 0.3:
+                    db.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, number))
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    home = Home(tmp_path_factory.mktemp("furnished") / "home")
+    furnish(home)
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        watched.flush()
+        yield watched
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_requests_may_say_anything(furnished: Watched, seed: int) -> None:
+    """F69: every method's own request with anything in the place of anything: an answer or an error, never a failure
+    that nobody foresaw, and never silence."""
+    before = furnished.daemon.rss()
+    asked = [one.request for one in shown() if one.method not in ("shutdown", "tail", "rebuild")]
+    mutations = Mutations([b"{}"], seed)
+    for n in range(amount(seed, 300)):
+        request = json.loads(json.dumps(mutations.chance.choice(asked)))
+        request["id"] = n
+        for _ in range(mutations.chance.randrange(1, 4)):
+            mutations.odd_value(request.setdefault("params", {"limit": 1}))
+        _ask(furnished, request)
+    well(furnished, before)
+    tally.bad_inputs(amount(seed, 300))
+
+
+def _ask(watched: Watched, request: dict[str, Any]) -> None:
+    with watched.daemon.wire(60) as wire:
+        wire.send(json.dumps(request).encode() + b"\n")
+        while (answer := wire.line()) is not None and "method" in answer:
+            pass
+    assert answer is not None, request
+    error = answer.get("error")
+    assert error is None or error["data"]["name"] != "failed", (request, error)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_ledger_may_hold_anything(tmp_path: Path, seed: int) -> None:
+    """F46: lines of a real ledger, bent in every way: read to the end, and the index is made of what can be used."""
+    samples = _ledger_lines()
+    for n in range(amount(seed, 4)):
+        mutations = Mutations(samples, seed + n)
+        folder = tmp_path / f"{n}"
+        folder.mkdir(mode=0o700)
+        home = Home(folder)
+        lines = [line + b"\n" for line in mutations.lines(500)]
+        home.ledger.write_bytes(b"".join(lines))
+        home.ledger.chmod(0o600)
+        journal = Journal(home.ledger, 0)
+        assert sum(1 for _ in journal.read()) == len(lines)
+        journal.close()
+        pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+        assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
+        await pipeline.close()
+        tally.bad_inputs(len(lines))
+
+
+def _ledger_lines() -> list[bytes]:
+    """Turns, revisions, copies, sessions, stamps and a prune."""
+    entries = [entry for batch in batches() for entry in batch.entries]
+    entries += [Prune(session_id="s1", up_to="2026-11-16T10:00:00.000Z", messages=3)]
+    return [encode(entry).rstrip(b"\n") for entry in entries]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_settings_may_say_anything(tmp_path: Path, seed: int) -> None:
+    """F81: a settings file bent in every way is understood or refused, with the file and a reason."""
+    home = Home(tmp_path / "home")
+    home.root.mkdir(mode=0o700)
+    mutations = Mutations([config.template().encode()], seed)
+    for _ in range(amount(seed, 300)):
+        text = config.template().encode()
+        for _ in range(mutations.chance.randrange(1, 4)):
+            text = mutations.chance.choice((mutations.flipped, mutations.cut, mutations.mixed, _assigned(mutations)))(
+                text
+            )
+        home.config.write_bytes(text)
+        assert str(home.config) in _refusal(home)
+    tally.bad_inputs(amount(seed, 300))
+
+
+def _refusal(home: Home) -> str:
+    try:
+        config.load(home, {})
+    except ConfigError as error:
+        return str(error)
+    return str(home.config)  # understood
+
+
+def _assigned(mutations: Mutations) -> Any:
+    """A value of a setting is replaced by another, which TOML can say."""
+
+    def change(text: bytes) -> bytes:
+        lines = text.split(b"\n")
+        at = mutations.chance.randrange(len(lines))
+        odd = json.dumps(mutations.chance.choice(ODD[1:])).encode()
+        lines[at] = lines[at].partition(b"=")[0] + b"= " + odd
+        return b"\n".join(lines)
+
+    return change

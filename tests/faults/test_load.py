@@ -1,0 +1,165 @@
+"""Many sessions at once and many who ask, and many short sessions one after the other: nothing lost, nothing grows."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from statistics import median
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.readers.transcript import Transcript, text
+from tests.server.wire import Daemon, Wire, noise, running, until
+
+LOAD_S = float(os.environ.get("BURND_LOAD_S", "600"))
+SOAK_S = float(os.environ.get("BURND_SOAK_S", "300"))
+CLIENTS = 20
+_MB = 1 << 20
+
+
+class Writers:
+    """Sessions that grow in turns; each answer's words are looked for, which says how late it came."""
+
+    def __init__(self, watched: Watched, sessions: int) -> None:
+        self.watched = watched
+        self.turns = 0
+        self.lags: list[float] = []
+        self._logs = [Transcript(session=f"l{n}", prefix=f"l{n}-u") for n in range(sessions)]
+
+    def keep_on(self, over: threading.Event, pause: float) -> None:
+        while not over.is_set():
+            for log, n in zip(self._logs, range(len(self._logs)), strict=True):
+                log.prompt("go on")
+                log.says(f"l{n}-{self.turns}", text("an answer of ordinary length " * 20), output=1)
+                self.watched.append(f"l{n}", whole(log.lines))
+                log.lines.clear()
+                self.turns += 1
+                if over.wait(pause):
+                    return
+
+    def measure(self, over: threading.Event) -> None:
+        """How long a line takes from the log to an answer, again and again."""
+        count = 0
+        while not over.is_set():
+            session = f"lag{count % 10}-{count // 300}"
+            began = time.monotonic()
+            self.watched.append(session, whole(answers(session, count // 10 % 30, 1)))
+            until(lambda s=session, n=count: self.watched.outputs(s) >> (n // 10 % 30) & 1, 120)  # type: ignore[misc]
+            self.lags.append(time.monotonic() - began)
+            count += 1
+            over.wait(0.1)
+
+
+@contextmanager
+def beside(*work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Does all of it in threads until the block ends; what fails in one fails the test."""
+    over, failures = threading.Event(), list[BaseException]()
+
+    def kept(do: Callable[[threading.Event], None]) -> None:
+        try:
+            do(over)
+        except BaseException as error:  # noqa: BLE001 - raised again below
+            failures.append(error)
+
+    threads = [threading.Thread(target=kept, args=(do,)) for do in work]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def _ask(daemon: Daemon, over: threading.Event) -> None:
+    chance = random.Random(threading.get_ident())
+    with daemon.wire(60) as wire:
+        while not over.is_set():
+            _question(wire, chance.randrange(5))
+            over.wait(chance.uniform(0.05, 0.3))
+
+
+def _question(wire: Wire, which: int) -> None:
+    if which == 0:
+        wire.call("summary", by="session", limit=50)
+    elif which == 1:
+        wire.call("sessions.list", limit=20)
+    elif which == 2:
+        wire.call("sessions.search", query="ordinary length")
+    elif which == 3:
+        wire.call("summary", by="day")
+    else:
+        wire.call("status")
+
+
+@pytest.mark.parametrize("seconds", [6.0, pytest.param(LOAD_S, marks=pytest.mark.slow)])
+def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
+    """P1, P8, F59: 200 sessions append, 20 clients ask: every turn is recorded, soon, in memory that does not grow."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        writers = Writers(watched, 200)
+        asking = [lambda over: _ask(daemon, over) for _ in range(CLIENTS)]
+        with beside(lambda over: writers.keep_on(over, 0.01), writers.measure, *asking):
+            time.sleep(seconds / 3)
+            settled = daemon.rss()
+            time.sleep(seconds * 2 / 3)
+            grown = daemon.rss() - settled
+        watched.flush()
+        totals = watched.call("summary")["totals"]
+        assert totals["turns"] == writers.turns + len(writers.lags)
+        assert sum(path.stat().st_size for path in (home.root / "index").glob("*-wal")) < 64 * _MB
+    lag = sorted(writers.lags)[int(len(writers.lags) * 0.99)]
+    assert lag < 5 * noise() + 5
+    assert grown < 64 * _MB, f"{grown / _MB:.0f} MB more"
+    tally.load(totals["turns"])
+    rate = writers.turns / seconds
+    tally.note(
+        f"{seconds:.0f} s of {rate:.0f} turns/s over 200 sessions, {CLIENTS} clients asking:"
+        f" lag p50 {median(writers.lags):.2f} s, p99 {lag:.2f} s, memory {grown / _MB:+.0f} MB"
+    )
+
+
+@pytest.mark.slow
+def test_short_sessions_for_a_long_time(home: Home) -> None:
+    """F80: sessions come, are asked about and are deleted, for as long as BURND_SOAK_S says: descriptors, threads and
+    memory are what they were after the first quarter."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        count, marks = 0, list[tuple[int, int, int]]()
+        began = time.monotonic()
+        while (passed := time.monotonic() - began) < SOAK_S:
+            _short_life(watched, count)
+            count += 1
+            if passed > SOAK_S * (len(marks) + 1) / 4:
+                watched.flush()
+                marks.append((daemon.rss(), daemon.descriptors(), daemon.threads()))
+        watched.flush()
+        marks.append((daemon.rss(), daemon.descriptors(), daemon.threads()))
+        totals = watched.call("summary")["totals"]
+        assert (totals["turns"], totals["usage"]["output"]) == (3 * count, count * sum_of(0, 1, 2))
+    first, last = marks[0], marks[-1]
+    assert last[1] <= first[1] + 8, marks
+    assert last[2] <= first[2] + 4, marks
+    assert last[0] - first[0] < 32 * _MB, marks
+    tally.load(3 * count)
+    tally.note(f"{SOAK_S:.0f} s of short sessions, {count} of them: memory {(last[0] - first[0]) / _MB:+.1f} MB")
+
+
+def _short_life(watched: Watched, number: int) -> None:
+    name = f"short{number}"
+    path = watched.append(name, whole(answers(name, 0, 3)))
+    if number % 10 == 0:
+        watched.flush()
+        watched.call("summary", session=name)
+        watched.call("sessions.search", query=f"answer of {name}")
+    if number % 20 == 0:
+        path.unlink()
