@@ -269,8 +269,9 @@ class Applier:
             self._write_session_messages(db, self._sessions[session_id], items)
 
     def _write_session_messages(self, db: sqlite3.Connection, session: int, items: list[Placed]) -> None:
-        numbers = _message_numbers(db, session, {p.record.message_id for p in items})
         ends = _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
+        # On rails that have nothing yet no message can be known: most sessions of a backlog come whole.
+        numbers = _message_numbers(db, session, {p.record.message_id for p in items}) if any(ends.values()) else {}
         known, seen = frozenset(numbers), set()
         message_rows: list[rows.Row] = []
         said_again: list[rows.Row] = []

@@ -34,6 +34,8 @@ class Keeping:
 
     def mode_of(self, session_id: str) -> ContentMode:
         """The mode a session was given, or its nearest ancestor was, or the daemon's."""
+        if not self._modes:
+            return self.mode
         seen: set[str] = set()
         at: str | None = session_id
         while at is not None and at not in seen:

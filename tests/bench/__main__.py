@@ -53,7 +53,7 @@ def main() -> None:
     folder = Path(os.environ.get("BENCH_DIR") or ROOT / ".bench")
     begun = time.perf_counter()
     findings = measure(folder, QUICK if given.quick else FULL, with_peers=not given.no_peers)
-    page = written(findings, time.perf_counter() - begun)
+    page = written(findings, time.perf_counter() - begun, is_quick=given.quick)
     output = given.output or (None if given.quick else PAGE)
     if output is not None:
         output.write_text(page)

@@ -45,7 +45,7 @@ class Findings:
         return self.read(size, "disk_bytes") / self.truths[size].bytes
 
 
-def written(findings: Findings, seconds: float) -> str:
+def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
     sections = [
         _HEAD.format(
             system=platform.system(),
@@ -53,7 +53,8 @@ def written(findings: Findings, seconds: float) -> str:
             python=platform.python_version(),
             runs=findings.runs,
             minutes=seconds / 60,
-        ),
+        )
+        + (_QUICK if is_quick else ""),
         _table(("what", "to reach", "measured", ""), _goals(findings)),
         "## How the first read grows\n\n" + _table(_GROWTH, _growth(findings)),
         _FLAT + _table(("with", "processor time of one more turn"), _flat(findings)),
@@ -183,6 +184,10 @@ as a person would run it, in processes of their own with a home of their own. Ma
 ratios within one run.
 
 "A first read" is over when everything is in the ledger, the content, the index and the search index, and is found.
+"""
+
+_QUICK = """
+**These are the small sizes of `--quick`**: a first read of so little is mostly starting up.
 """
 
 _FLAT = """## One more turn
