@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from burnd.causes.cause import MISS, TOOL
 from burnd.causes.pieces import Pieces, TurnRow
@@ -36,13 +36,9 @@ _EVERY_PLACE = "SELECT id FROM places"
 _TURN = By(("turn",))
 
 
-class Spent(NamedTuple):
-    """What turns of one class, in one place where places are asked for, paid for one cause."""
-
-    place: int
-    kind: int
-    cause: int
-    sums: tuple[int, ...]  # as `Sums` has them
+# What turns of one class paid for one cause: place (0 where places are not asked for), class, cause, and what is
+# counted, as `attribution.Sums` has it. There may be very many of these, so they are plain tuples.
+Spent = tuple[int, int, int, tuple[int, ...]]
 
 
 class CauseReader:
@@ -62,7 +58,7 @@ class CauseReader:
     def by_place(self, level: int, causes: frozenset[int]) -> Iterator[Spent]:
         """The same of these causes alone, each place by itself."""
         found = self._read(level, By(("place",)), within("x.cause", causes))
-        return (spent for spent in found if spent.cause in causes)
+        return (spent for spent in found if spent[2] in causes)
 
     def _read(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         if self._begin >= self._end:
@@ -149,7 +145,7 @@ class CauseReader:
                 and self._is_theirs(session, subagent)
                 and (number := self._pieces.at_level(cause, level)) is not None
             ):
-                yield Spent(place, kind, number, tuple(sums))
+                yield place, kind, number, tuple(sums)
 
     def _is_theirs(self, session: int, subagent: int) -> bool:
         """Whether all turns of a session, or those of one of its agents, are among the chosen groups."""
@@ -170,7 +166,7 @@ class CauseReader:
         turns.sort(key=_piece)
         for _, some in groupby(turns, key=_piece):
             for row in self._pieces.of_turns(list(some), level, one_by_one=by_activity):
-                yield Spent(row[0], row[1], row[2], row[3:])
+                yield row[0], row[1], row[2], row[3:]
 
 
 def _widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
@@ -188,9 +184,9 @@ def _piece(turn: TurnRow) -> tuple[int, str, int]:
 
 
 def _spent(rows: Iterable[tuple[int, ...]], by: By) -> Iterator[Spent]:
-    width = len(by.keys)
-    for row in rows:
-        yield Spent(row[0] if width else 0, row[width], row[width + 1], row[width + 3 :])
+    if by.keys:
+        return ((row[0], row[1], row[2], row[4:]) for row in rows)
+    return ((0, row[0], row[1], row[3:]) for row in rows)
 
 
 def whole_days(begin: int, end: int) -> tuple[tuple[int, int], list[Stretch]]:

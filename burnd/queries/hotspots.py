@@ -154,8 +154,8 @@ class _Rolled:
         """Weighs all subjects, of which there may be very many, and keeps the heaviest."""
         rows = [*found]
         if self._by in _TOOLS_OF:  # agents and skills are at one level
-            self._learn(row.cause for row in rows)
-            rows = [row for row in rows if self._keys[row.cause].kind == kind]
+            self._learn(row[2] for row in rows)
+            rows = [row for row in rows if self._keys[row[2]].kind == kind]
         weights: dict[int, int] = {}
         weigh = weigher(self._rank, self._kinds)
         for _, number, cause, sums in rows:
@@ -170,7 +170,7 @@ class _Rolled:
 
     def _add_tools(self, found: Iterable[Spent]) -> None:
         rows = list(found)
-        self._learn(row.cause for row in rows)
+        self._learn(row[2] for row in rows)
         for _, number, cause, sums in rows:
             key, kind = self._keys[cause], self._kinds[number]
             if self._by == "prefix" and key.kind == "prefix":

@@ -7,10 +7,12 @@ import shutil
 import sys
 from typing import Any
 
+from burnd.causes.explainer import Explainer
 from burnd.pipeline import Batch
+from burnd.queries.hotspots import WAYS
 from tests.conftest import Opened
-from tests.make import at, stamp, text, turn
-from tests.queries.asking import ask_compare, ask_summary
+from tests.make import START_MS, at, stamp, text, turn
+from tests.queries.asking import ask_compare, ask_hotspots, ask_summary
 
 opened_paths: list[str] = []
 watching = False
@@ -26,7 +28,7 @@ sys.addaudithook(_watch)
 
 
 async def test_no_report_reads_content(opened: Opened) -> None:
-    """I5: every summary and comparison comes from the index alone, and is the same when all content is gone."""
+    """I5: every summary, comparison and hotspot comes from index and ledger, and is the same without any content."""
     global watching  # noqa: PLW0603 - an audit hook knows nothing else
     pipeline = await opened()
     entries = [
@@ -38,8 +40,10 @@ async def test_no_report_reads_content(opened: Opened) -> None:
 
     async def reports() -> list[Any]:
         answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]
+        answers += [await ask_hotspots(pipeline, by=by, since=START_MS + 500) for by in WAYS]
         return [*answers, await ask_compare(pipeline.index), await ask_compare(pipeline.index, whatIf="gemini-2.5-pro")]
 
+    await Explainer(pipeline).catch_up()
     watching = True
     try:
         before = await reports()

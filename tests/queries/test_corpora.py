@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from burnd.causes.explainer import Explainer
+from burnd.pipeline import Pipeline
+from burnd.queries.hotspots import NOT_COUNTED, WAYS
 from burnd.queries.kinds import shown_model
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
-from tests.queries.asking import PRICES, ask_compare, ask_summary, by_key
+from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key
 from tests.readers.collect import case_root
 
 
@@ -47,6 +50,23 @@ def agrees(row: dict[str, Any], known: dict[str, Any]) -> None:
     assert row["costUsd"] == pytest.approx(known["cost_usd"], abs=1e-6)
 
 
+async def causes_add_up(pipeline: Pipeline) -> None:
+    """Every way of rolling causes up comes to the summary: of all, and of a time that begins and ends anywhere."""
+    await Explainer(pipeline).catch_up()
+    ((first, last),) = await pipeline.index.rows("SELECT min(ts), max(ts) FROM turns")
+    third = (last - first) // 3
+    for filters in ({}, {"since": first + third, "until": last - third}):
+        total = (await ask_summary(pipeline.index, **filters))["totals"]
+        for by in WAYS:
+            answer = await ask_hotspots(pipeline, by=by, **filters)
+            assert answer["totals"] == total
+            assert all(row["key"] != NOT_COUNTED for row in answer["rows"]), (by, filters)
+            for name, tokens in total["usage"].items():
+                assert sum(row["usage"][name] for row in answer["rows"]) == tokens
+            told = sum(row["costUsd"] or 0 for row in answer["rows"])
+            assert told == pytest.approx(total["costUsd"] or 0, rel=1e-12)
+
+
 @pytest.mark.skipif(generator("gen_claude.py") is None, reason="needs the corpus generator beside BURND_CASES")
 @pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.5", "--growing-frac", "0.8"]])
 async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> None:
@@ -73,6 +93,7 @@ async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> No
     cells = (await ask_compare(index))["cells"]
     assert sum(cell["turns"] for cell in cells) == truth["turns"]
     assert sum(cell["costUsd"] or 0 for cell in cells) == pytest.approx(truth["cost_usd"], abs=1e-6)
+    await causes_add_up(rig.pipeline)
     await rig.close()
 
 
@@ -95,4 +116,5 @@ async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
         ]
         assert usage["cacheCreate5m"] + usage["cacheCreate1h"] == known["cache_write"]
         assert row["costUsd"] == pytest.approx(known["cost_usd"], abs=1e-6)
+    await causes_add_up(rig.pipeline)
     await rig.close()
