@@ -77,15 +77,17 @@ class CauseReader:
     def _from_sums(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         (begin, end), edges = whole_days(self._begin, self._end)
         for grain, first, last in grains(begin, end, self._grains(level), _LENGTHS):
-            terms = [
-                Clause(f"x.level = {level} AND x.grain = {grain}"),
-                self._activity(),
-                self._place(level, grain, by),
-                Clause(f"x.bucket = {first}" if last == first + 1 else f"x.bucket >= {first} AND x.bucket < {last}"),
-                *within("x.class", self._chosen.kinds),
-                *also,
-            ]
-            yield from _spent(self._scan.plain(_SUMS, by, terms, beside="x.cause"), by)
+            # Each age for itself: within it rows are in the order of their causes, and SQLite need not sort them.
+            for some in [range(n, n + 1) for n in range(first, last)] if grain == AGE else [range(first, last)]:
+                terms = [
+                    Clause(f"x.level = {level} AND x.grain = {grain}"),
+                    self._activity(),
+                    self._place(level, grain, by),
+                    _buckets(some),
+                    *within("x.class", self._chosen.kinds),
+                    *also,
+                ]
+                yield from _spent(self._scan.plain(_SUMS, by, terms, beside="x.cause"), by)
         for edge in edges:
             yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
 
@@ -135,7 +137,10 @@ class CauseReader:
 
     def _of_days(self, level: int, days: range) -> Iterator[Spent]:
         chosen = self._chosen
-        rows = self._pieces.by_activity(chosen.activities or frozenset(), chosen.sessions)
+        inside, across = self._sessions()
+        touched = inside | across if inside is not None else None
+        sessions = touched if chosen.sessions is None else chosen.sessions & (touched or chosen.sessions)
+        rows = self._pieces.by_activity(chosen.activities or frozenset(), sessions)
         for session, (day, kind, place, branch, subagent, cause, *sums) in rows:
             if (
                 day in days
@@ -181,6 +186,10 @@ def _widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
 
 def _piece(turn: TurnRow) -> tuple[int, str, int]:
     return turn.piece
+
+
+def _buckets(some: range) -> Clause:
+    return Clause(f"x.bucket = {some[0]}" if len(some) == 1 else f"x.bucket >= {some[0]} AND x.bucket <= {some[-1]}")
 
 
 def _spent(rows: Iterable[tuple[int, ...]], by: By) -> Iterator[Spent]:
