@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,8 +14,10 @@ from burnd.causes import counting
 from burnd.causes.cause import UNKNOWN_AGENT, CauseKey, Numbered, key_of, miss_key, numbered
 from burnd.causes.packs import Row, unpacked
 from burnd.index.rollup import bucket_of
+from burnd.index.store import keyed
 from burnd.queries.rails import Span, load_span
 
+Fed = tuple[counting.Counts, counting.Misses]
 _WIDTH = 5  # of the key of turns: bucket, class, place, branch, subagent
 
 
@@ -50,14 +52,18 @@ class Pieces:
         self._causes: dict[int, Numbered] = {}
         self._keys: dict[CauseKey, int | None] = {}
         self._agents: dict[int, str] = {0: ""}
+        self._fed: dict[tuple[int, str, int, frozenset[int]], Fed] = {}  # asked for again at another level
 
     def at_level(self, cause: int, level: int) -> int | None:
         """The number under which a cause is summed up at a level; None where it is not."""
-        found = self._causes.get(cause)
-        if found is None:
-            (row,) = self._db.execute("SELECT id, level, whole, subject FROM causes WHERE id = ?", (cause,)).fetchall()
-            found = self._causes[cause] = numbered(*row)
-        return found.at(level)
+        if cause not in self._causes:
+            self._learn([cause])
+        return self._causes[cause].at(level)
+
+    def _learn(self, causes: Iterable[int]) -> None:
+        missing = [(cause,) for cause in sorted(set(causes) - self._causes.keys())]
+        for row in keyed(self._db, "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", missing):
+            self._causes[row[0]] = numbered(*row)
 
     def by_activity(self, activities: frozenset[int], sessions: frozenset[int] | None) -> Iterator[tuple[int, Row]]:
         """The rows of all pieces, or of these sessions', that turns of these activities made, with their session."""
@@ -65,7 +71,9 @@ class Pieces:
         for session, data in self._db.execute(_OF_SESSIONS if listed else _OF_ALL, (listed,) if listed else ()):
             pack = unpacked(data)
             for activity in activities:
-                for row in pack.of_activity(activity):
+                rows = pack.of_activity(activity)
+                self._learn(row[_WIDTH] for row in rows)
+                for row in rows:
                     yield session, row
 
     def of_turns(self, turns: Sequence[TurnRow], level: int, *, one_by_one: bool) -> Iterator[tuple[int, ...]]:
@@ -81,7 +89,9 @@ class Pieces:
         wanted = Counter(turn.key for turn in turns)
         pack = unpacked(found[0])
         whole = set() if one_by_one else {tuple(k) for *k, count in pack.counts() if wanted.get(tuple(k)) == count}
-        for row in pack.rows() if whole else ():
+        rows = pack.rows() if whole else []
+        self._learn(row[_WIDTH] for row in rows)
+        for row in rows:
             if row[:_WIDTH] in whole and (number := self.at_level(row[_WIDTH], level)) is not None:
                 yield row[2], row[1], number, *row[_WIDTH + 1 :]
         left = frozenset(turn.id for turn in turns if turn.key not in whole)
@@ -91,14 +101,10 @@ class Pieces:
     def _explained(
         self, session: int, rail: str, n: int, turns: frozenset[int], level: int
     ) -> Iterator[tuple[int, ...]]:
-        before = counting.before(self._db, session, rail, n)
-        if before is None:  # it was never counted, and says so by what is missing in the sum
-            return
-        span = Span(n * counting.LENGTH, (n + 1) * counting.LENGTH, before.newest)
-        entries = load_span(self._db, self._ledger, session, rail, span)
-        every = counting.dims_of(self._db, session, rail, n)
-        places = {key: dims for key, (number, dims) in every.items() if number in turns}
-        sums, misses = counting.add_up(before.rail(), entries, places)
+        place = (session, rail, n, turns)
+        if place not in self._fed:
+            self._fed[place] = self._feed(*place)
+        sums, misses = self._fed[place]
         for dims, groups in sums.items():
             agent = self._agent(dims.subagent)
             for group, paid in groups.items():
@@ -108,6 +114,16 @@ class Pieces:
             for reason, paid in reasons.items():
                 if (number := self._number(miss_key(reason, self._agent(dims.subagent)).at(level))) is not None:
                     yield dims.place, dims.kind, number, *paid
+
+    def _feed(self, session: int, rail: str, n: int, turns: frozenset[int]) -> Fed:
+        before = counting.before(self._db, session, rail, n)
+        if before is None:  # it was never counted, and says so by what is missing in the sum
+            return {}, {}
+        span = Span(n * counting.LENGTH, (n + 1) * counting.LENGTH, before.newest)
+        entries = load_span(self._db, self._ledger, session, rail, span)
+        every = counting.dims_of(self._db, session, rail, n)
+        places = {key: dims for key, (number, dims) in every.items() if number in turns}
+        return counting.add_up(before.rail(), entries, places)
 
     def _number(self, key: CauseKey | None) -> int | None:
         if key is None:

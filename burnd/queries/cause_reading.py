@@ -7,10 +7,10 @@ where a quarter of an hour is cut in two, that piece of the rail is explained an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from burnd.causes.cause import MISS, TOOL
 from burnd.causes.pieces import Pieces, TurnRow
@@ -18,7 +18,7 @@ from burnd.causes.rolling import AGE, BLOCKS_AN_AGE, COUNTED
 from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import TOUCHING, Reader, grains
-from burnd.queries.scanning import By, Clause, Scan, Table, during, within
+from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, within
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 
@@ -39,6 +39,16 @@ _TURN = By(("turn",))
 # What turns of one class paid for one cause: place (0 where places are not asked for), class, cause, and what is
 # counted, as `attribution.Sums` has it. There may be very many of these, so they are plain tuples.
 Spent = tuple[int, int, int, tuple[int, ...]]
+
+
+Rates = Mapping[int, tuple[int, ...]]  # by class, what each column that is counted weighs
+
+
+class Heaviest(NamedTuple):
+    """What the heaviest causes paid, and how many causes there are."""
+
+    rows: list[Spent]
+    of: int
 
 
 class CauseReader:
@@ -74,22 +84,47 @@ class CauseReader:
 
     # Sums over all sessions
 
+    def heaviest(self, level: int, rates: Rates, most: int) -> Heaviest | None:
+        """The same of the heaviest causes alone, where SQLite can weigh them; and how many there are in all.
+
+        What lies at the edges of the selected time is not weighed there: all causes that it has are among them.
+        """
+        if self._begin >= self._end or self._chosen.activities is not None or not self._chosen.is_by_sums:
+            return None
+        (begin, end), edges = whole_days(self._begin, self._end)
+        at_edges = [spent for edge in edges for spent in self._at_edge(level, edge)]
+        parts = [*self._parts(level, By(), begin, end)]
+        ranked = self._view.rows(*_ranking(parts, rates, most)) if parts else []
+        shown = frozenset((*(cause for cause, *_ in ranked), *(spent[2] for spent in at_edges)))
+        only = within("x.cause", shown)
+        rows = [
+            s for part in parts for s in _spent(self._scan.plain(_SUMS, By(), [*part, *only], beside="x.cause"), By())
+        ]
+        count = (ranked[0][2] if ranked else 0) + len({s[2] for s in at_edges} - {s[2] for s in rows})
+        return Heaviest([*rows, *at_edges], count)
+
     def _from_sums(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         (begin, end), edges = whole_days(self._begin, self._end)
+        for part in self._parts(level, by, begin, end):
+            yield from _spent(self._scan.plain(_SUMS, by, [*part, *also], beside="x.cause"), by)
+        for edge in edges:
+            yield from self._at_edge(level, edge)
+
+    def _at_edge(self, level: int, edge: Stretch) -> Iterator[Spent]:
+        return self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+
+    def _parts(self, level: int, by: By, begin: int, end: int) -> Iterator[list[Clause]]:
+        """The selected rows of `cause_sums`, in the longest grains that fit."""
         for grain, first, last in grains(begin, end, self._grains(level), _LENGTHS):
             # Each age for itself: within it rows are in the order of their causes, and SQLite need not sort them.
             for some in [range(n, n + 1) for n in range(first, last)] if grain == AGE else [range(first, last)]:
-                terms = [
+                yield [
                     Clause(f"x.level = {level} AND x.grain = {grain}"),
                     self._activity(),
                     self._place(level, grain, by),
                     _buckets(some),
                     *within("x.class", self._chosen.kinds),
-                    *also,
                 ]
-                yield from _spent(self._scan.plain(_SUMS, by, terms, beside="x.cause"), by)
-        for edge in edges:
-            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
 
     def _grains(self, level: int) -> tuple[int, ...]:
         return (BLOCK, DAY) if level in (TOOL, MISS) else (AGE, BLOCK, DAY)
@@ -133,7 +168,7 @@ class CauseReader:
         if days:
             yield from self._of_days(level, days)
         for edge in edges:
-            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+            yield from self._at_edge(level, edge)
 
     def _of_days(self, level: int, days: range) -> Iterator[Spent]:
         chosen = self._chosen
@@ -186,6 +221,24 @@ def _widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
 
 def _piece(turn: TurnRow) -> tuple[int, str, int]:
     return turn.piece
+
+
+def _ranking(parts: list[list[Clause]], rates: Rates, most: int) -> tuple[str, list[Any]]:
+    """The heaviest causes of these parts as (cause, weight, how many there are)."""
+    weighing = [n for n, _ in enumerate(COUNTED[1:]) if any(rate_of[n] for rate_of in rates.values())]
+    columns = ",".join(f"json_extract(value, '$[{n}]') AS w{n}" for n in range(len(weighing) + 1))
+    product = " + ".join(f"x.{COUNTED[1 + n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
+    rows = " UNION ALL ".join(
+        f"SELECT x.cause, {product} AS weight FROM cause_sums x JOIN r ON r.w0 = x.class "
+        f"WHERE {' AND '.join(clause.sql for clause in part)}"
+        for part in parts
+    )
+    sql = (
+        f"WITH r AS MATERIALIZED (SELECT {columns} FROM json_each(?)) SELECT cause, total(weight), count(*) OVER () "
+        f"FROM ({rows}) GROUP BY cause ORDER BY 2 DESC, 1 LIMIT {most}"
+    )
+    listed = as_json([(kind, *(float(rate_of[n]) for n in weighing)) for kind, rate_of in rates.items()])
+    return sql, [listed, *(value for part in parts for clause in part for value in clause.bound)]
 
 
 def _buckets(some: range) -> Clause:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import add, sub
 from typing import Any
 
@@ -11,21 +11,15 @@ from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.tally import Tally, usage
 
 
-def weigher(rank: str, kinds: Kinds) -> Callable[[int, Sequence[int]], int]:
-    """What a row of one kind adds to the weight of its heap, by the kind's number: the same as `Heap.weight` has."""
-    rates = {kind.id: (*(kind.own_rates or (0,) * 6), SEARCH_UNITS if kind.own_rates else 0) for kind in kinds}
-
-    def cost(kind: int, sums: Sequence[int]) -> int:
-        a, b, c, d, e, f, g = rates[kind]
-        return sums[0] * a + sums[1] * b + sums[2] * c + sums[3] * d + sums[4] * e + sums[5] * f + sums[6] * g
-
-    def tokens(_: int, sums: Sequence[int]) -> int:
-        return sum(sums[:6])
-
-    def rides(_: int, sums: Sequence[int]) -> int:
-        return sums[0] + sums[3] + sums[4] + sums[5] - sums[7]
-
-    return {"cost": cost, "tokens": tokens, "rides": rides}[rank]
+def rates_of(rank: str, kinds: Kinds) -> dict[int, tuple[int, ...]]:
+    """By kind, what each number of `attribution.Sums` adds to the weight of its heap, as `Heap.weight` has it."""
+    if rank == "tokens":
+        return {kind.id: (1, 1, 1, 1, 1, 1, 0, 0, 0, 0) for kind in kinds}
+    if rank == "rides":
+        return {kind.id: (1, 0, 0, 1, 1, 1, 0, -1, 0, 0) for kind in kinds}
+    return {
+        kind.id: (*kind.own_rates, SEARCH_UNITS, 0, 0, 0) if kind.own_rates is not None else (0,) * 10 for kind in kinds
+    }
 
 
 class Heap:

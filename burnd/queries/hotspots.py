@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import nsmallest
+from operator import mul
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -19,7 +20,7 @@ from burnd.classify.tools import mcp_server
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.filters import Filters, choose
-from burnd.queries.heap import Heap, weigher
+from burnd.queries.heap import Heap, rates_of
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, Worked, about, worked
 from burnd.queries.reading import Reader
@@ -128,8 +129,7 @@ class _Rolled:
 
     def read(self, causes: CauseReader) -> None:
         if self._by in _SUBJECTS:
-            level, kind = _SUBJECTS[self._by]
-            self._add_subjects(causes.read(level), kind)
+            self._add_subjects(causes, *_SUBJECTS[self._by])
         if self._by == "prefix":
             self._add_prefixes(causes)
         if self._by != "cache-miss":
@@ -150,19 +150,20 @@ class _Rolled:
                 heap = self._prompts.setdefault(prompt, Heap())
             heap.add(self._kinds[number], sums)
 
-    def _add_subjects(self, found: Iterable[Spent], kind: str) -> None:
+    def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
         """Weighs all subjects, of which there may be very many, and keeps the heaviest."""
-        rows = [*found]
+        rates = rates_of(self._rank, self._kinds)
+        heaviest = causes.heaviest(level, rates, self._limit) if self._by in ("file", "command") else None
+        rows = heaviest.rows if heaviest is not None else [*causes.read(level)]
         if self._by in _TOOLS_OF:  # agents and skills are at one level
             self._learn(row[2] for row in rows)
             rows = [row for row in rows if self._keys[row[2]].kind == kind]
         weights: dict[int, int] = {}
-        weigh = weigher(self._rank, self._kinds)
         for _, number, cause, sums in rows:
-            weights[cause] = weights.get(cause, 0) + weigh(number, sums)
+            weights[cause] = weights.get(cause, 0) + sum(map(mul, sums, rates[number]))
         most = len(weights) if self._by == "subagent" else self._limit
         shown = nsmallest(most, weights, key=lambda cause: (-weights[cause], cause))
-        self.left_out = len(weights) - len(shown)
+        self.left_out = (heaviest.of if heaviest is not None else len(weights)) - len(shown)
         self._subjects = {cause: Heap() for cause in shown}
         for _, number, cause, sums in rows:
             if cause in self._subjects:
