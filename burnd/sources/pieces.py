@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -76,13 +76,15 @@ class Pieces:
             return []
         return [piece] if piece is not None else []
 
-    async def settled(self, transcript: Transcript, *, answered_only: bool) -> list[Piece]:
-        """What is open in a transcript, settled: all of it or only what has its answers."""
-        if answered_only and not any(holding.answered for holding in transcript.open_holdings):
-            return []
+    async def settled(self, transcripts: Sequence[Transcript], *, answered_only: bool) -> list[Piece]:
+        """What is open in transcripts, settled: all of it or only what has its answers."""
         now = self._pipeline.now()
-        piece = await self.in_thread(lambda: self.known.settle(transcript, now, answered_only=answered_only))
-        return [piece] if piece is not None else []
+        some = [t for t in transcripts if not answered_only or any(held.answered for held in t.open_holdings)]
+
+        def settle() -> list[Piece | None]:
+            return [self.known.settle(transcript, now, answered_only=answered_only) for transcript in some]
+
+        return [piece for piece in await self.in_thread(settle) if piece is not None] if some else []
 
     async def rest(self) -> None:
         """With nothing left to read, the other process ends."""

@@ -23,7 +23,7 @@ from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
 from burnd.sources.saved import Saved
-from burnd.sources.transcripts import Piece, Transcripts, batch_of
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of
 from burnd.sources.watch import Times, Watcher
 
 T = TypeVar("T")
@@ -34,6 +34,7 @@ BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 2.0
 QUIET_S = 10.0
 IDLE_S = 600.0
 _LOOK_AGAIN_S = 1.0
+SETTLED_AT_ONCE = 500  # transcripts
 
 
 class TranscriptTree:
@@ -331,18 +332,22 @@ class TranscriptTree:
 
     async def _settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
-        now, pieces = self._clock(), []
+        now = self._clock()
         self._settle_at = now + _LOOK_AGAIN_S
-        for transcript in self._pieces.known.live():
-            quiet = now - transcript.changed_at
-            if quiet < QUIET_S or self._queue.is_out(transcript.path):
-                continue
-            if transcript.open_holdings:
-                pieces += await self._pieces.settled(transcript, answered_only=quiet < IDLE_S)
-            if quiet >= IDLE_S and transcript.has_untried_tail:
-                pieces += await self._pieces.tail_of(transcript)
-        if pieces:
-            await self._commit(pieces)
+        known = [(t, now - t.changed_at) for t in self._pieces.known.live() if not self._queue.is_out(t.path)]
+        quiet = [t for t, seconds in known if QUIET_S <= seconds < IDLE_S]
+        idle = [t for t, seconds in known if seconds >= IDLE_S]
+        await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
+        await self._settle([t for t in idle if t.open_holdings], answered_only=False)
+        for transcript in idle:
+            if transcript.has_untried_tail and (pieces := await self._pieces.tail_of(transcript)):
+                await self._commit(pieces)
+
+    async def _settle(self, transcripts: list[Transcript], *, answered_only: bool) -> None:
+        for begin in range(0, len(transcripts), SETTLED_AT_ONCE):
+            some = transcripts[begin : begin + SETTLED_AT_ONCE]
+            if pieces := await self._pieces.settled(some, answered_only=answered_only):
+                await self._commit(pieces)
 
     async def _answer_flushes(self) -> None:
         """With nothing left to read after a scan, settles what the flushes asked for."""
@@ -353,13 +358,9 @@ class TranscriptTree:
             await self._commit(pieces)
         everything = any(session_id is None for session_id, _ in flushes)
         sessions = {session_id for session_id, _ in flushes}
-        settled: list[Piece] = []
-        for transcript in self._pieces.known.live():
-            held_by = {holding.session_id for holding in transcript.open_holdings}
-            if held_by and (everything or held_by & sessions):
-                settled += await self._pieces.settled(transcript, answered_only=False)
-        if settled:
-            await self._commit(settled)
+        held_by = {t: {held.session_id for held in t.open_holdings} for t in self._pieces.known.live()}
+        wanted = [t for t, holders in held_by.items() if holders and (everything or holders & sessions)]
+        await self._settle(wanted, answered_only=False)
         await self._take_news()
         for _, done in flushes:
             done.set()

@@ -37,6 +37,7 @@ def idle(root: Path, files: int, watched_s: float) -> Idle:
         wire = first.wire()
         while not is_caught_up(wire.call("status")):
             time.sleep(0.2)
+        wire.socket.settimeout(600)
         wire.call("flush")
         wire.close()
     with running(Home(root, logs)) as daemon:
