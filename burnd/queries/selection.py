@@ -39,9 +39,11 @@ def grouped(stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashab
             known[values] = OUT if said is None else numbers.setdefault(said, len(numbers))
         return known[values]
 
+    rest = number((None,) * len(stamped.keys))
+    numbered = {values: number(values) for values in dict.fromkeys(stamped.whole.values())}
     return Groups(
-        rest=number((None,) * len(stamped.keys)),
-        whole={session: number(values) for session, values in stamped.whole.items()},
+        rest=rest,
+        whole={session: numbered[values] for session, values in stamped.whole.items()},
         parts=[(part.session, part.begin, part.end, number(part.values)) for part in stamped.parts],
         single={turn: (session, number(values)) for turn, (session, values) in stamped.single.items()},
         labels=tuple(numbers),

@@ -58,42 +58,46 @@ class _Fold:
         self._view = view
         self._keys = keys
         # Of the stamps on whole sessions the last for each key: the others can never count.
-        self._by_session: defaultdict[str, list[_Word]] = defaultdict(list)
+        self._on_session = [{row[0]: row for row in view.rows(_WHOLE, (key,))} for key in keys]
+        self._on_range: defaultdict[str, list[_Word]] = defaultdict(list)
         self._by_message: defaultdict[str, list[_Word]] = defaultdict(list)
-        self._ranged: set[str] = set()
         for key in range(len(keys)):
-            self._read(key)
-        self._parents: dict[str, str] = dict(view.rows(_PARENTS)) if self._by_session else {}
+            self._read_narrow(key)
+        self._stamped = set().union(self._on_range, *self._on_session)
+        self._parents: dict[str, str] = dict(view.rows(_PARENTS)) if self._stamped else {}
 
-    def _read(self, key: int) -> None:
-        by_session, by_message, name = self._by_session, self._by_message, (self._keys[key],)
-        for session_id, ts, position, value in self._view.rows(_WHOLE, name):
-            by_session[session_id].append(_Word((ts, position), value, key, *_ALWAYS))
-        for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, name):
+    def _read_narrow(self, key: int) -> None:
+        for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, (self._keys[key],)):
             if message_id is not None:
-                by_message[message_id].append(_Word((ts, position), value, key, *_ALWAYS))
+                self._by_message[message_id].append(_Word((ts, position), value, key, *_ALWAYS))
             else:
-                by_session[session_id].append(_Word((ts, position), value, key, begin, end))
-                self._ranged.add(session_id)
+                self._on_range[session_id].append(_Word((ts, position), value, key, begin, end))
 
     def result(self) -> Stamped:
         whole: dict[int, Values] = {}
         parts: list[Part] = []
+        on_session, special = self._on_session, self._parents.keys() | self._on_range.keys()
         for number, session_id in self._sessions():
-            if session_id not in self._parents and session_id not in self._ranged:
-                whole[number] = self._values(self._by_session[session_id])
+            if session_id not in special:
+                whole[number] = tuple([said[session_id][3] if session_id in said else None for said in on_session])
                 continue
             line = lineage(session_id, self._parents)
-            if self._ranged.isdisjoint(line):
+            if self._on_range.keys().isdisjoint(line):
                 whole[number] = self._fold(line, EARLIEST_MS)
             else:
                 parts += self._parts(number, line)
         single = self._single(parts, whole)
         return Stamped(self._keys, whole, parts, single)
 
+    def _words(self, session_id: str) -> list[_Word]:
+        """All that is said of a session, whenever it holds."""
+        rows = [(key, said[session_id]) for key, said in enumerate(self._on_session) if session_id in said]
+        words = [_Word((ts, position), value, key, *_ALWAYS) for key, (_, ts, position, value) in rows]
+        return words + self._on_range.get(session_id, [])
+
     def _sessions(self) -> list[tuple[int, str]]:
         """The sessions that are stamped, and those below them."""
-        wanted = set(self._by_session)
+        wanted = set(self._stamped)
         children: defaultdict[str, list[str]] = defaultdict(list)
         for child, parent in self._parents.items():
             children[parent].append(child)
@@ -110,7 +114,7 @@ class _Fold:
     def _parts(self, number: int, line: list[str]) -> list[Part]:
         cuts = set(_ALWAYS)
         for session_id in line:
-            for word in self._by_session.get(session_id, ()):
+            for word in self._words(session_id):
                 cuts |= {word.begin, word.end}
         return [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(sorted(cuts))]
 
@@ -132,7 +136,7 @@ class _Fold:
         """The root's stamps first, then those of its child on the way down, so that a session's own keys win."""
         words: list[_Word] = []
         for session_id in line:
-            said = [word for word in self._by_session.get(session_id, ()) if word.begin <= ts < word.end]
+            said = [word for word in self._words(session_id) if word.begin <= ts < word.end]
             words += sorted([*said, *of_message] if session_id is line[-1] else said)
         return self._values(words)
 
