@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS
 from burnd.queries.periods import DAY_MS, HOUR_MS, Stretch
-from burnd.queries.selection import Groups, Selection
+from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
 
 Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
@@ -147,9 +148,9 @@ class Scan:
         """Sessions with the group that all of their turns are in."""
         numbered = groups.whole
         if groups.rest >= 0:
-            mixed = groups.mixed
-            every = (row[0] for row in self._view.rows("SELECT session FROM endings")) if sessions is None else sessions
-            numbered = {session: groups.rest for session in every if session not in mixed} | numbered
+            found = self._view.rows("SELECT session FROM endings") if sessions is None else ()
+            every = chain.from_iterable(found) if sessions is None else sessions
+            numbered = dict.fromkeys(every, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
         return {s: g for s, g in numbered.items() if g >= 0 and (sessions is None or s in sessions)}
 
     def mixed(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
