@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
+from burnd.pipeline import open_pipeline
 from burnd.records.times import to_iso
+from tests.dump import index_dump
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.known import Known, now_ms
 from tests.faults.shims import built
@@ -57,6 +62,18 @@ class Machine:
     def lose_index(self) -> None:
         self.stop(kill=False)
         shutil.rmtree(self.home.root / "index", ignore_errors=True)
+
+    def compare_indexes(self) -> None:
+        """An index that grew and one that is made anew say the same, row by row."""
+        self.settle()
+        self.stop(kill=False)
+        grown = asyncio.run(_indexed(self.home))
+        self.lose_index()
+        self.settle()
+        self.stop(kill=False)
+        made = asyncio.run(_indexed(self.home))
+        for table, rows in grown.items():
+            assert made[table] == rows, f"{table} of an index made anew"
 
     def end(self) -> None:
         if self.daemon is not None:
@@ -162,6 +179,14 @@ class Machine:
         assert self.daemon is not None
         with self.daemon.wire(PATIENCE_S) as wire:
             yield wire
+
+
+async def _indexed(home: Home) -> dict[str, list[Any]]:
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    try:
+        return await index_dump(pipeline.index, places=False)
+    finally:
+        await pipeline.close()
 
 
 def _found(wire: Wire, word: str) -> set[str]:

@@ -118,6 +118,10 @@ class Whatever(RuleBasedStateMachine):
     def lose_index(self) -> None:
         self.machine.lose_index()
 
+    @rule()
+    def compare_indexes(self) -> None:
+        self.machine.compare_indexes()
+
     @rule(session=SESSIONS, cut=st.booleans())
     def stand_still(self, session: str, cut: bool) -> None:
         """What happens while the daemon cannot look is seen when it can."""
