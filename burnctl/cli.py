@@ -61,9 +61,11 @@ def _dispatch(given: list[str]) -> int:
 
 def run(verb: str, arguments: list[str]) -> int:
     """Runs one verb with its arguments, in this process."""
+    module = load(verb)
+    if not arguments and hasattr(module, "run_plainly"):
+        return int(module.run_plainly())
     from burnctl.parser import parser_for
 
-    module = load(verb)
     options = parser_for(verb, module).parse_args(arguments)
     return int(module.run(options))
 
