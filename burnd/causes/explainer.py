@@ -116,7 +116,7 @@ class Explainer:
 
     async def _number(self, generation: int, keys: set[CauseKey]) -> dict[CauseKey, Numbered] | None:
         """The causes' numbers, given out in a transaction of their own: the rest is worked out while nobody waits."""
-        if missing := keys - self._numbers.keys():
+        if missing := {key for key in keys if key not in self._numbers}:
             found = await self._pipeline.derive(generation, partial(writing.number, keys=missing))
             if found is None:
                 return None

@@ -61,7 +61,7 @@ class Pieces:
         return self._causes[cause].at(level)
 
     def _learn(self, causes: Iterable[int]) -> None:
-        missing = [(cause,) for cause in sorted(set(causes) - self._causes.keys())]
+        missing = [(cause,) for cause in sorted({cause for cause in causes if cause not in self._causes})]
         for row in keyed(self._db, "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", missing):
             self._causes[row[0]] = numbered(*row)
 

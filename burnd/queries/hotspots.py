@@ -200,7 +200,7 @@ class _Rolled:
         return Label(by, server) if server is not None else Label(OTHER, OTHER_TOOLS)
 
     def _learn(self, causes: Iterable[int]) -> None:
-        missing = sorted(set(causes) - self._keys.keys())
+        missing = sorted({cause for cause in causes if cause not in self._keys})
         sql = NAMED_CAUSES + "WHERE c.id IN ({keys})"
         for number, *key in self._view.keyed(sql, [(number,) for number in missing]):
             self._keys[number] = CauseKey(*key)
