@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
-    findings = Findings(sizes.runs)
+    findings = Findings(sizes.runs, load=os.getloadavg()[0])
     middle = sizes.trees[-2]
     trees = {size: tree_of(folder, size) for size in sizes.trees}
     for size, (tree, truth) in trees.items():

@@ -34,6 +34,7 @@ class Findings:
     search: tuple[int, list[tuple[str, str]]] = (0, [])
     peers: list[Measured] = field(default_factory=list)
     peers_read: int = 0
+    load: float = 0.0  # of the machine before anything was measured
 
     def read(self, size: int, what: str) -> float:
         return float(statistics.median([getattr(found, what) for found in self.reads[size]]))
@@ -53,6 +54,7 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
             python=platform.python_version(),
             runs=findings.runs,
             minutes=seconds / 60,
+            load=findings.load,
         )
         + (_QUICK if is_quick else ""),
         _table(("what", "to reach", "measured", ""), _goals(findings)),
@@ -176,8 +178,9 @@ def _table(columns: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequ
 
 _HEAD = """# Benchmarks
 
-Made by `make bench` on {system}, {cores} cores, Python {python}, in {minutes:.0f} minutes; medians of {runs} runs (of
-one for the largest tree). `python -m tests.bench --quick` tries it with small sizes. The logs are made by
+Made by `make bench` on {system}, {cores} cores, Python {python}, in {minutes:.0f} minutes, with a load of
+{load:.1f} from other work when it began; medians of {runs} runs (of one for the largest tree).
+`python -m tests.bench --quick` tries it with small sizes. The logs are made by
 `tests/bench/corpus.py`, the same bytes every time and with their exact truth: messages on several lines whose usage
 grows, forks, subagents, answers made up by the client, results that stand twice, last lines cut short. Everything runs
 as a person would run it, in processes of their own with a home of their own. Machines differ: what counts are the
