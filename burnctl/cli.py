@@ -121,14 +121,17 @@ def _help(words: list[str]) -> int:
 
 
 def _complain(error: BurnctlError) -> int:
-    """One line on stderr: what happened, and what to do."""
+    """One sentence on stderr, in one line but for a terminal's width: what happened, and what to do."""
+    from burnctl.render.paragraphs import wrapped
+    from burnctl.render.screen import columns
     from burnctl.render.text import clean
 
     said = f"{error.message.rstrip('.')}; {error.hint}" if error.hint else error.message
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-        print(f"burnctl: {clean(said)}", file=sys.stderr)
+        line = f"burnctl: {clean(said)}"
+        print(*(wrapped(line, columns()) if sys.stderr.isatty() else [line]), sep="\n", file=sys.stderr)
     except BrokenPipeError:
         return errors.BROKEN_PIPE
     return error.exit_code

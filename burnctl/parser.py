@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 
+_MISSING = "the following arguments are required: "  # argparse's words
+_ALIKE = 0.7
+
+
 def parser_for(verb: str, module: ModuleType) -> Parser:
     """The parser that `module` describes."""
     parser = Parser(prog=f"burnctl {verb}", description=module.HELP)
@@ -53,8 +57,15 @@ class Parser(argparse.ArgumentParser):
         Screen.of().show(self.format_help().rstrip())
 
     def error(self, message: str) -> NoReturn:
-        what = message[0].lower() + message[1:]
-        raise Usage(f"{self._path()}: {what}", f"see: burnctl help {self._path()}")
+        what, hint = message[0].lower() + message[1:], f"see: burnctl help {self._path()}"
+        if message.startswith(_MISSING):
+            missing = message.removeprefix(_MISSING)
+            what = f"{missing} is missing"
+            choices = [
+                choice for action in self._actions if action.metavar == missing for choice in _shown_choices(action)
+            ]
+            hint = f"choose from {', '.join(choices)}" if choices else hint
+        raise Usage(f"{self._path()}: {what}", hint)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options, unknown = self.parse_known_args(args, namespace)
@@ -85,6 +96,6 @@ class Parser(argparse.ArgumentParser):
             return Usage(f"{self._path()}: did not expect {word!r}", f"see: burnctl help {self._path()}")
         name = word.split("=", maxsplit=1)[0]
         flags = [flag for action in self._actions for flag in action.option_strings]
-        close = get_close_matches(name, flags, 1)
+        close = get_close_matches(name, flags, 1, _ALIKE)
         hint = f"did you mean: {close[0]}" if close else f"see: burnctl help {self._path()}"
         return Usage(f"{self._path()}: no such option: {name}", hint)

@@ -52,7 +52,8 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
     except KeyboardInterrupt:
         print("burnd goes on reading; see how far it is with: burnctl status", file=sys.stderr)
         raise
-    turns = (status.get("ledger") or {}).get("turns")
+    ledger = status.get("ledger") or {}
+    turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)
     print(f"old logs are taken in: {number(turns)} turns in {duration(time.monotonic() - began)}", file=sys.stderr)
 
 

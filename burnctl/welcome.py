@@ -40,13 +40,11 @@ def show(verb: str, arguments: list[str], *, heading: bool = True) -> None:
 
 
 def _say_what_to_ask_next(client: Client) -> None:
-    from burnctl.render.turns import short_id
-
-    program = _program()
+    program = program_name()
     rows = client.summary(by="session", limit=1)["rows"]
-    dearest = short_id(rows[0]["key"]) if rows else "SESSION"
+    dearest = _typed(client, rows[0]["key"]) if rows else "SESSION"
     asks = (
-        (f"{program} why {dearest}", "what each dollar of the dearest session went to"),
+        (f"{program} why {dearest}", "what the dearest session's dollars went to"),
         (f"{program} waste", "where to save, with evidence"),
         (f"{program} search WORDS", "find a conversation again"),
     )
@@ -54,10 +52,22 @@ def _say_what_to_ask_next(client: Client) -> None:
     print("\nTo ask next:")
     for command, what in asks:
         print(f"{'':{_INDENT}}{command:{width}}  {what}")
-    print(f"\nburnd goes on recording in the background; to have it started at login: {program} service install")
+    print(f"\nburnd goes on recording in the background. To have it started at login:\n  {program} service install")
 
 
-def _program() -> str:
+def _typed(client: Client, session_id: str) -> str:
+    """As little of an id as can be typed in."""
+    from burnctl.errors import Failed
+    from burnctl.render.turns import short_id
+
+    try:
+        client.sessions_meta(short_id(session_id))
+    except Failed:
+        return session_id
+    return short_id(session_id)
+
+
+def program_name() -> str:
     """What to type for burnctl: its path where the shell would not find it by name."""
     if shutil.which("burnctl"):
         return "burnctl"

@@ -24,4 +24,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     limit = options.limit or (None if options.json or options.csv else READABLE)
-    return show(reach(options).by_tool(rank=options.rank, limit=limit, **flags.filters_of(options)), options)
+    client = reach(options)
+    return show(client.by_tool(rank=options.rank, limit=limit, **flags.filters_of(options)), client, options)

@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    answer = reach(options).compare(
+    client = reach(options)
+    answer = client.compare(
         by=options.by,
         models=options.models,
         min_sample=options.min_sample,
@@ -54,9 +55,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.render.compare import flat_cells
 
         return as_csv(flat_cells(answer))
+    from burnctl.nothing import nothing
     from burnctl.render.compare import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen))
+    screen.show(shown(answer, screen) or nothing(client, options))
     return 0

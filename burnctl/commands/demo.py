@@ -25,9 +25,11 @@ EXAMPLES = ("burnctl demo", "burnctl demo --keep")
 _PACE_S = 1.5
 _BEHIND_S = 60.0  # the live session's own time goes faster than it is played
 _FINDABLE_S = 1.0  # what is recorded can be searched a moment later
+_DEAREST = "the dearest session"
 _TOUR = (
     ("summary", "--by", "project"),
     ("compare",),
+    ("why", _DEAREST, "--limit", "6"),
     ("waste", "--limit", "5"),
     ("sessions",),
     ("search", "cron", "refactor"),
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.demo.machine import Machine
+    from burnctl.render.turns import short_id
     from burnctl.welcome import show
 
     machine = Machine(tempfile.mkdtemp(prefix="burnd-demo-"))
@@ -52,14 +55,17 @@ def run(options: argparse.Namespace) -> int:
     try:
         _begin(machine, client)
         flags = ["--no-color"] if options.no_color else []
+        dearest = short_id(client.summary(by="session", limit=1)["rows"][0]["key"])
         for verb, *arguments in _TOUR:
-            show(verb, [*arguments, *flags])
+            show(verb, [dearest if one == _DEAREST else one for one in arguments] + flags)
         _live(machine, options.pace, flags)
         if options.keep:
             _say_how_to_go_on(machine)
     finally:
         if not options.keep:
             _end(machine, client)
+    if not options.keep:
+        _say_that_it_is_over()
     return 0
 
 
@@ -92,6 +98,13 @@ def _live(machine: Machine, pace: float, flags: list[str]) -> None:
     finally:
         watcher.terminate()
         watcher.wait()
+
+
+def _say_that_it_is_over() -> None:
+    from burnctl.welcome import program_name
+
+    print("\nThat was made up, and everything of it is removed again.")
+    print(f"To see your own sessions: {program_name()} up --look")
 
 
 def _say_how_to_go_on(machine: Machine) -> None:

@@ -9,6 +9,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
+    from burnctl.client import Client
+
 HELP = (
     "shows what cost most: the same causes as `why`, added up over all sessions by tool, file, command, MCP server, "
     "skill, subagent, prompt, project's prefix or reason of a cache miss. A result pays when it comes in and again in "
@@ -27,7 +29,9 @@ READABLE = 30
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
-    parser.add_argument("--by", choices=BY, default="tool", help="what the rows are (tool)")
+    parser.add_argument(
+        "--by", metavar="WHAT", choices=BY, default="tool", help=f"what the rows are: {', '.join(BY)} (tool)"
+    )
     shared(parser)
 
 
@@ -43,11 +47,12 @@ def shared(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     limit = options.limit or (None if options.json or options.csv else READABLE)
-    answer = reach(options).hotspots(by=options.by, rank=options.rank, limit=limit, **flags.filters_of(options))
-    return show(answer, options)
+    client = reach(options)
+    answer = client.hotspots(by=options.by, rank=options.rank, limit=limit, **flags.filters_of(options))
+    return show(answer, client, options)
 
 
-def show(answer: dict[str, object], options: argparse.Namespace) -> int:
+def show(answer: dict[str, object], client: Client, options: argparse.Namespace) -> int:
     if options.json:
         from burnctl.output import as_json
 
@@ -57,9 +62,10 @@ def show(answer: dict[str, object], options: argparse.Namespace) -> int:
         from burnctl.render.hotspots import flat_rows
 
         return as_csv(flat_rows(answer))
+    from burnctl.nothing import nothing
     from burnctl.render.hotspots import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen))
+    screen.show(shown(answer, screen) or nothing(client, options))
     return 0

@@ -39,7 +39,8 @@ def _count(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     history = 0 if options.check and options.history is None else options.history
-    answer = reach(options).limits(source=options.source, history=history)
+    client = reach(options)
+    answer = client.limits(source=options.source, history=history)
     failed = options.check and bool(answer["crossed"])
     if options.json:
         from burnctl.output import as_json
@@ -48,11 +49,12 @@ def run(options: argparse.Namespace) -> int:
     elif options.check:
         _say_whether_crossed(answer)
     else:
+        from burnctl.nothing import nothing
         from burnctl.render.limits import shown
         from burnctl.render.screen import Screen
 
         screen = Screen.of(options)
-        screen.show(shown(answer, screen))
+        screen.show(shown(answer, screen) or nothing(client, options, f"No turns of {answer['source']}"))
     return 1 if failed else 0
 
 

@@ -34,17 +34,19 @@ def run(options: argparse.Namespace) -> int:
 
     folder = flags.project(options.project)
     zone = flags.time_zone() if options.since or options.until else None
+    client = reach(options)
     with Telling("looking") as heard:
-        answer = reach(options).overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
+        answer = client.overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
     files, known = (find(folder, os.environ), servers(folder, os.environ)) if os.path.isdir(folder) else ([], [])
     told = priced(answer, files, known)
     if options.json:
         from burnctl.output import as_json
 
         return as_json(told)
+    from burnctl.nothing import nothing
     from burnctl.render.overhead import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, screen))
+    screen.show(shown(told, folder, screen) or nothing(client, options, "No sessions of this project"))
     return 0

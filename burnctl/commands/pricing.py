@@ -87,18 +87,16 @@ def _priced(answer: dict[str, Any], screen: Screen) -> str:
     rows = [
         [size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, answer["tiers"], strict=True)
     ]
-    lines = [f"{_name(answer, screen)} is priced as {found['provider']} {found['model']}, {_from(found)}."]
+    lines = [f"{_name(answer)} is priced as {found['provider']} {found['model']}, {_from(found)}."]
     if found["retiredAfter"]:
         lines.append(f"It is not sold any more; its last price, seen on {found['retiredAfter']}, still counts.")
     lines += ["", "USD per million tokens:", table(columns, rows, screen, indent=2), ""]
     lines.append(f"Fast mode costs twice that. A web search costs ${answer['searchUsd']:g}.")
-    return "\n".join(_wrapped(line, screen) for line in lines)
+    return _told(answer, lines, screen)
 
 
 def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
-    lines = [
-        f"{_name(answer, screen)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."
-    ]
+    lines = [f"{_name(answer)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."]
     if answer["lookedIn"]:
         lines.append(f"Looked for at: {', '.join(answer['lookedIn'])}.")
     if answer["soldBy"]:
@@ -106,14 +104,21 @@ def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
     if answer["near"]:
         lines.append(f"Near names, which are other models: {', '.join(answer['near'])}.")
     lines.append("Give it a price in models.dev.json in the home, or try: burnctl pricing update")
-    return "\n".join(_wrapped(line, screen) for line in lines)
+    return _told(answer, lines, screen)
 
 
-def _name(answer: dict[str, Any], screen: Screen) -> str:
+def _told(answer: dict[str, Any], lines: list[str], screen: Screen) -> str:
+    """The lines as wide as the screen is; they begin with the model's name, which stands out."""
+    name = _name(answer)
+    text = "\n".join(_wrapped(line, screen) for line in lines)
+    return screen.paint(name, "bold") + text.removeprefix(name) if text.startswith(name) else text
+
+
+def _name(answer: dict[str, Any]) -> str:
     from burnctl.render.text import clean
 
     served = f" (served by {clean(answer['provider'])})" if answer["provider"] else ""
-    return screen.paint(clean(answer["model"]), "bold") + served
+    return clean(answer["model"]) + served
 
 
 def _from(found: dict[str, Any]) -> str:
@@ -135,7 +140,7 @@ def _rate(usd: float) -> str:
 
 
 def _wrapped(line: str, screen: Screen) -> str:
-    if "\n" in line or "\x1b" in line or len(line) <= screen.width:
+    if "\n" in line or len(line) <= screen.width:
         return line
     import textwrap
 

@@ -39,16 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     chosen = flags.sessions_of(options) | {"role": options.role, "tool": options.tool, "session": options.session}
     shown = {"limit": options.limit, "before": options.before, "after": options.after, "all": options.all or None}
-    answer = reach(options).sessions_search(" ".join(options.words), **chosen, **shown)
+    client = reach(options)
+    answer = client.sessions_search(" ".join(options.words), **chosen, **shown)
     if options.json:
         from burnctl.output import as_json
 
         return as_json(answer)
     import time
 
+    from burnctl.nothing import nothing
     from burnctl.render.hits import found
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(found(answer, screen, time.time() * 1000))
+    otherwise = "" if answer["hits"] else nothing(client, options, "Nothing was found")
+    screen.show(found(answer, screen, time.time() * 1000, otherwise))
     return 0

@@ -31,16 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     chosen = flags.sessions_of(options)
     more = {"agent": options.agent, "parent": options.parent, "limit": options.limit, "next": options.next}
-    answer = reach(options).sessions_list(**chosen, **more, costs=True)
+    client = reach(options)
+    answer = client.sessions_list(**chosen, **more, costs=True)
     if options.json:
         from burnctl.output import as_json
 
         return as_json(answer)
     import time
 
+    from burnctl.nothing import nothing
     from burnctl.render.screen import Screen
     from burnctl.render.sessions import listed
 
     screen = Screen.of(options)
-    screen.show(listed(answer, screen, time.time() * 1000))
+    screen.show(listed(answer, screen, time.time() * 1000) or nothing(client, options, "No sessions"))
     return 0

@@ -80,7 +80,8 @@ def _heading(page: dict[str, Any], screen: Any) -> list[str]:
     lines.append(line(" · ".join([page["sessionId"], *about] if page["title"] else about), "dim"))
     others = [rail["railId"] for rail in page["rails"] if rail["railId"] != page["railId"]]
     if page["railId"] != "main" or others:
-        shown = f"rail {page['railId']}" + (f"; others: {', '.join(others[:6])}" if others else "")
+        own = "main conversation" if page["railId"] == "main" else f"subagent {page['railId']}"
+        shown = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
         lines.append(line(shown + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
         lines += ["", line(page["why"][:1].upper() + page["why"][1:] + ".", "yellow")]
@@ -89,6 +90,14 @@ def _heading(page: dict[str, Any], screen: Any) -> list[str]:
 
 def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Any) -> list[str]:
     if page.get("next") is None:
-        return [] if page["total"] else ["", "Nothing was said in it."]
+        return _where_it_ends(page)
     more = page["total"] - page["next"]
     return ["", screen.paint(f"{more:,} more: burnctl show {options.session} --from {page['next']}", "dim")]
+
+
+def _where_it_ends(page: dict[str, Any]) -> list[str]:
+    """What to say where no message is shown."""
+    if page["messages"]:
+        return []
+    last = page["total"] - 1
+    return ["", f"No messages from there on; the last one is #{last:,}." if last >= 0 else "Nothing was said in it."]

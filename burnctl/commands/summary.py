@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     wants_series = not options.csv and not options.json
     by_time = options.by in ("day", "hour")
-    answer = reach(options).summary(
+    client = reach(options)
+    answer = client.summary(
         by=options.by,
         limit=options.limit or (_READABLE if wants_series and not by_time and not options.tree else None),
         tree=options.tree or None,
@@ -58,9 +59,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.render.summary import flat_rows
 
         return as_csv(flat_rows(answer))
+    from burnctl.nothing import nothing
     from burnctl.render.screen import Screen
     from burnctl.render.summary import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen, chart=options.chart))
+    screen.show(shown(answer, screen, chart=options.chart) or nothing(client, options))
     return 0

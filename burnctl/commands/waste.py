@@ -29,8 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    client = reach(options)
     with Telling("looking") as heard:
-        answer = reach(options).waste(
+        answer = client.waste(
             min_cost=options.min_cost,
             limit=options.limit or (None if options.json else _READABLE),
             heard=heard,
@@ -40,9 +41,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_json
 
         return as_json(answer)
+    from burnctl.nothing import nothing
     from burnctl.render.screen import Screen
     from burnctl.render.waste import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen))
+    screen.show(shown(answer, screen) or nothing(client, options))
     return 0

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def shown(answer: dict[str, Any], screen: Screen) -> str:
-    """All of it, for a person."""
+    """All of it, for a person; nothing where no turn matches."""
     cells = [cell for cell in answer["cells"] if not cell["noData"]]
     if not cells:
-        return "No turns match: there is nothing to compare."
+        return ""
     parts = [_table(answer, cells, screen)]
     if "whatIf" in answer:
         what_if = answer["whatIf"]
@@ -51,6 +51,8 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
         title = category
         for model in answer["models"]:
             cell = by_place[category, model]
+            if cell["noData"]:
+                continue
             rows.append(_row(title, model, cell, with_quota=with_quota, with_what_if=with_what_if))
             title = ""
     return table(columns, rows, screen)
@@ -64,7 +66,7 @@ def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: boo
     return [
         title,
         _name(model),
-        few + number(cell["turns"]) if cell["turns"] else NOTHING,
+        few + number(cell["turns"]),
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
         few_prompts + percent(cell["oneShotRate"]) if cell["oneShotRate"] is not None else NOTHING,
@@ -87,8 +89,9 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         if not one["turns"]:
             notes.append(f"{_name(one['model'])}: no turns.")
             continue
+        turns = "1 turn" if one["turns"] == 1 else f"{number(one['turns'])} turns"
         kinds = "1 activity" if one["categories"] == 1 else f"{one['categories']} activities"
-        told = f"{_name(one['model'])}: {number(one['turns'])} turns in {kinds}, "
+        told = f"{_name(one['model'])}: {turns} in {kinds}, "
         told += f"{one['sufficientCategories']} of them with enough to judge by"
         if one["pricedTurns"] < one["turns"]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"

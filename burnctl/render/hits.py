@@ -20,12 +20,12 @@ _MARK = "bold red"
 _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of them
 
 
-def found(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
-    """All hits, those of one session together, and what else there is to say."""
+def found(answer: Mapping[str, Any], screen: Screen, now: float, otherwise: str = "Nothing was found.") -> str:
+    """All hits, those of one session together, or what is said otherwise; and what else there is to say."""
     ids = short_ids(hit["sessionId"] for hit in answer["hits"])
     parts = [_session(hits, clean(ids[hits[0]["sessionId"]]), screen, now) for hits in _by_session(answer["hits"])]
     if not parts:
-        parts = ["Nothing was found."]
+        parts = [otherwise]
     for word, meant in (answer.get("corrected") or {}).items():
         parts.append(screen.paint(f"{clean(word)} is nowhere; looked for {clean(', '.join(meant))}.", "dim"))
     if answer.get("note"):

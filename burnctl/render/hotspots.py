@@ -24,9 +24,10 @@ _RESTS = (_NOT_COUNTED, "everything else")  # of these it is not known what came
 
 
 def shown(answer: dict[str, Any], screen: Screen) -> str:
+    """All of it, for a person; nothing where no turn matches."""
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
-        return "No turns match. `burnctl summary` says what there is."
+        return ""
     notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
     notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
     return "\n\n".join([_table(answer, screen), "\n".join(notes)])
@@ -95,15 +96,20 @@ def _notes(answer: dict[str, Any]) -> list[str]:
     if any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"]):
         notes.append("Some of it is still being looked at: ask again in a moment, or see `burnctl status`.")
     if totals["openTurns"]:
-        notes.append(f"{number(totals['openTurns'])} turns are still open: what they used may grow.")
+        notes.append(f"{_turns(totals['openTurns'])} still open and may yet use more.")
     if totals["unpricedTurns"]:
         names = ", ".join(answer["unpricedModels"][:5]) + (" ..." if len(answer["unpricedModels"]) > 5 else "")
-        notes.append(f"{number(totals['unpricedTurns'])} turns have no price: {names}. See: burnctl pricing show MODEL")
+        notes.append(f"{_turns(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
     if answer["unlogged"] is not None:
         extra = answer["unlogged"]
-        told = f"{number(sum(extra['usage'].values()))} tokens, {money(extra['costUsd'])}"
+        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
+        told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes
+
+
+def _turns(count: int) -> str:
+    return "1 turn is" if count == 1 else f"{number(count)} turns are"
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,9 @@ _HIGH, _TOO_HIGH = 80.0, 100.0
 
 
 def shown(answer: dict[str, Any], screen: Screen) -> str:
-    """All of it, for a person."""
+    """All of it, for a person; nothing where there is neither a turn nor a budget."""
+    if not answer["budgets"] and not any(one["current"] or one["history"] for one in answer["windows"].values()):
+        return ""
     now = milliseconds(answer["now"])
     parts = []
     for name, title in _NAMES.items():

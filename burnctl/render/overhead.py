@@ -21,12 +21,12 @@ _SECTIONS = 8
 
 
 def shown(told: Mapping[str, Any], folder: str, screen: Screen) -> str:
-    """All of it, for a person."""
+    """All of it, for a person; nothing where no session matches."""
+    if not told["sources"]:
+        return ""
     lines = []
     for source in told["sources"]:
         lines += [*_source(source, told["totals"]["costUsd"], folder, screen), ""]
-    if not told["sources"]:
-        lines += ["No session of this project is recorded with a prefix of its own.", ""]
     notes = [line for note in _notes(told) for line in wrapped(clean(note), screen.width)]
     return "\n".join([*lines, *notes])
 
@@ -35,7 +35,11 @@ def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: 
     sizes, cost = source["prefix"], source["costUsd"]
     share = f", {percent(cost / bill)} of all that was spent" if cost is not None and bill else ""
     sessions = f"{source['sessions']:,} {'session' if source['sessions'] == 1 else 'sessions'}"
-    span = f" (from {number(sizes['smallest'])} to {number(sizes['largest'])})" if source["sessions"] > 1 else ""
+    span = (
+        f" (from {number(sizes['smallest'])} to {number(sizes['largest'])})"
+        if sizes["smallest"] != sizes["largest"]
+        else ""
+    )
     said = (
         f"{source['source']}: {sessions} began with {number(sizes['median'])} tokens{span}, which were paid for in "
         f"{source['rides']:,} requests: {money(cost)}{share}"
@@ -48,7 +52,7 @@ def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: 
         Column("read", drop=1, style="dim"),
         Column("tokens", "right"),
         Column("cost", "right"),
-        Column("of the prefix", "right", drop=2),
+        Column("share", "right", drop=2),
     ]
     rows: list[list[object]] = []
     for file in source["files"]:
@@ -97,8 +101,8 @@ def _place(path: str, folder: str) -> str:
 def _notes(told: Mapping[str, Any]) -> Iterator[str]:
     if told["neverCalled"]:
         names = ", ".join(told["neverCalled"][:8]) + (" ..." if len(told["neverCalled"]) > 8 else "")
-        yield f"Never called in these sessions, though their tools are in every prefix: {names} (MCP servers)."
+        yield f"MCP servers never called in these sessions, though every one began with their tools: {names}."
     yield (
-        "Files are sized as they are today, at four bytes a token; sessions may have begun with others. Subagents' "
-        "prefixes are not in it. Costs are at API prices; a subscriber did not pay them."
+        "Files are sized as they are today, at four bytes a token; sessions may have begun with others. What subagents "
+        "began with is not in it. Costs are at API prices; a subscriber did not pay them."
     )

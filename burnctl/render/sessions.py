@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from burnctl.render.numbers import ago, money
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 from burnctl.render.turns import last_name, short_ids
 
 TYPE_CHECKING = False
@@ -26,16 +28,17 @@ _COLUMNS = (
 
 
 def listed(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
-    """The page of sessions that `sessions.list` gave."""
+    """The page of sessions that `sessions.list` gave; nothing where there are none."""
     sessions = answer["sessions"]
     if not sessions:
-        return "There is no session."
+        return ""
     ids = short_ids(session["sessionId"] for session in sessions)
     rows = [[ids[session["sessionId"]], *_row(session, now)] for session in sessions]
     said = [n for n in range(len(_COLUMNS)) if any(row[n] for row in rows)]
     text = table([_COLUMNS[n] for n in said], [[row[n] for n in said] for row in rows], screen)
     if answer.get("next"):
-        text += "\n" + screen.paint(f"There are more: --limit, or --next {answer['next']}", "dim")
+        more = wrapped(f"There are more: --limit, or --next {clean(answer['next'])}", screen.width)
+        text += "".join("\n" + screen.paint(line, "dim") for line in more)
     return text
 
 

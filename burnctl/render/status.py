@@ -105,10 +105,11 @@ def _kept(answer: Answer, screen: Screen) -> str:
     sessions = f", {_counted(kept, 'session')} kept" if kept else ""
     rows.append(("content", f"{content.get('mode', '?')}{sessions}", size(content.get("bytes"))))
     waiting = (answer.get("causes") or {}).get("pending")
-    behind = (
-        f", causes of {_count(waiting)} more {'rail' if waiting == 1 else 'rails'} to be counted" if waiting else ""
-    )
+    behind = f", what {_counted(waiting, 'conversation')} cost is yet to be explained" if waiting else ""
     rows.append(("index", f"{index.get('state', '?')}{behind}", size(index.get("bytes"))))
+    if search := answer.get("search"):
+        later = f", {_counted(search['pending'], 'session')} yet to be taken in" if search.get("pending") else ""
+        rows.append(("search", f"{search.get('state', '?')}{later}", size(search.get("bytes"))))
     disk, prices = answer.get("disk") or {}, answer.get("prices") or {}
     if disk.get("free") is not None:
         rows.append(("disk", "free", size(disk["free"])))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 
 from burnctl.render.chart import bar, sparkline
-from burnctl.render.numbers import NOTHING, ago, day, money, number, percent
+from burnctl.render.numbers import NOTHING, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
@@ -26,10 +25,10 @@ _OPEN = "*"
 
 
 def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str:
-    """All of it, for a person."""
+    """All of it, for a person; nothing where no turn matches."""
     totals = answer["totals"]
     if not totals["turns"] and not totals["emptyTurns"]:
-        return _nothing(answer)
+        return ""
     parts = []
     if chart:
         parts.append(_chart(answer["series"], screen))
@@ -37,14 +36,6 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
     notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
     return "\n\n".join([*parts, "\n".join(notes)])
-
-
-def _nothing(answer: dict[str, Any]) -> str:
-    """Where there is nothing, what there would be elsewhere."""
-    if answer["newest"] is None:
-        return "No turns are recorded yet. `burnctl status` says what burnd is reading."
-    newest = ago(answer["newest"], time.time() * 1000)
-    return f"No turns match; the newest of all is from {newest}."
 
 
 def _table(answer: dict[str, Any], screen: Screen) -> str:

@@ -22,6 +22,8 @@ _SHOWN_TURNS, _SHOWN_SESSIONS = 8, 4
 
 def shown(answer: Mapping[str, Any], screen: Screen) -> str:
     """All of it, for a person."""
+    if not answer["totals"]["turns"]:
+        return ""
     lines = []
     for finding in answer["findings"]:
         lines += [*_finding(finding, answer["totals"]["costUsd"], screen), ""]
@@ -105,7 +107,7 @@ def _error(finding: Mapping[str, Any]) -> str:
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
     turns = answer["totals"]["turns"]
     if not answer["findings"]:
-        yield f"Nothing to be found in {turns:,} turns." if turns else "No turns match."
+        yield f"Nothing to be found in {turns:,} {'turn' if turns == 1 else 'turns'}."
         return
     if answer["moreFindings"]:
         more = answer["moreFindings"]

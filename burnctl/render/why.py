@@ -155,7 +155,8 @@ class _Drawing:
             notes.append(f"{many} {'turn is' if many == 1 else 'turns are'} still open: what they used may grow.")
         if answer.get("unlogged"):
             extra = answer["unlogged"]
-            told = f"{number(sum(extra['usage'].values()))} tokens, {money(extra['costUsd'])}"
+            cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
+            told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
             notes.append(f"Beside this, the harness says it used {told} that it did not log.")
         yield ""
         for note in notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -50,7 +51,9 @@ def tag_keys(by: str) -> tuple[str, ...]:
 
 def check(by: str, names: Sequence[str] = NAMES) -> None:
     if by not in names and not (by.startswith(TAG) and by != TAG):
-        raise Mistaken(f"nothing can be divided by {by[:40]!r}", f"one of: {', '.join(names)}, tag:KEY")
+        close = get_close_matches(by[:40], names, 1)
+        hint = f"did you mean: {close[0]}" if close else f"one of: {', '.join(names)}, tag:KEY"
+        raise Mistaken(f"nothing can be divided by {by[:40]!r}", hint)
 
 
 def dimension(view: View, by: str, selection: Selection) -> Dimension:

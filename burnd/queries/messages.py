@@ -83,7 +83,9 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
         answer["why"] = why_not_retained(facts)
         page, total = _bare_turns(view, known, rail, offset, limit)
         if params.rail is not None and not total:
-            raise Missing(f"there is no rail {params.rail[:100]!r} in this session", "sessions.meta lists its rails")
+            raise Missing(
+                f"there is no subagent {params.rail[:100]!r} in this session", "sessions.meta lists its rails"
+            )
     _add_turns(view, known.row, page)
     answer |= {"total": total, "messages": page}
     if offset + len(page) < total and page:

@@ -64,7 +64,7 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
         if name in (rail.rail_id, rail.session_id):
             return rail
     names = ", ".join(rail.rail_id for rail in own[:8])
-    raise Missing(f"there is no rail {name[:80]!r} in this session", f"its rails are: {names}")
+    raise Missing(f"there is no subagent {name[:80]!r} in this session", f"its conversations are: {names}")
 
 
 def _turn(rail: RailEntries, turn_index: int) -> Turn:
@@ -73,7 +73,7 @@ def _turn(rail: RailEntries, turn_index: int) -> Turn:
         if turn.turn_index == turn_index:
             return turn
     first, last = turns[0].turn_index, turns[-1].turn_index
-    raise Missing(f"there is no turn {turn_index} on this rail", f"its own turns are from {first} to {last}")
+    raise Missing(f"there is no turn {turn_index} in this conversation", f"its own turns are from {first} to {last}")
 
 
 def _facts(turn: Turn, turns: int) -> dict[str, Any]:

@@ -60,11 +60,28 @@ def test_filters_narrow_it(desk: Desk) -> None:
     assert desk.json("summary", "--workflow", "nightly")["totals"]["turns"] == tagged["turns"]
 
 
-def test_nothing_found_says_where_there_would_be_something(desk: Desk) -> None:
-    """An empty answer tells how old the newest turn is instead of showing an empty table."""
-    done = desk.run("summary", "--since", "1h")
-    assert done.returncode == 0
-    assert done.stdout == "No turns match; the newest of all is from 19 h ago.\n"
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("summary --since 1h", "No turns in the last hour; the newest of all is from 19 h ago."),
+        ("compare --since 30m", "No turns in the last 30 min; the newest of all is from 19 h ago."),
+        ("hotspots --since 2h --model gpt-5", "No turns match in the last 2 h; the newest of all is from 19 h ago."),
+        ("by-tool --tag persona=nobody", "No turns match; the newest of all is from 19 h ago."),
+        ("waste --until 2020-01-01", "No turns up to 2020-01-01; the newest of all is from 19 h ago."),
+        ("sessions --since 2h", "No sessions in the last 2 h; the newest turn is from 19 h ago."),
+        ("search cron --since 2h", "Nothing was found in the last 2 h; the newest turn is from 19 h ago."),
+        ("search zebrafish", "Nothing was found."),
+        (
+            "overhead --project shop-api --since 2h",
+            "No sessions of this project in the last 2 h; the newest turn is from 19 h ago.",
+        ),
+        ("limits --source codex", "No turns of codex."),
+    ],
+)
+def test_nothing_found_says_where_there_would_be_something(desk: Desk, words: str, said: str) -> None:
+    """An empty answer tells which time was asked for and how old the newest turn is, not an empty table."""
+    done = desk.run(*words.split())
+    assert (done.returncode, done.stdout) == (0, said + "\n")
 
 
 def test_charts_csv_and_quality(desk: Desk) -> None:

@@ -151,7 +151,7 @@ def test_lists_fit_any_width(width: int) -> None:
     assert "00000001" in text
     assert "content pruned" in text or width < 80
     assert "--next 1.x" in text
-    assert listed({"sessions": []}, Screen(width), NOW) == "There is no session."
+    assert listed({"sessions": []}, Screen(width), NOW) == ""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -368,7 +368,7 @@ def test_show_reads_page_after_page(home: Home) -> None:
     assert [f"#{n}" in whole for n in (0, 1, 3, 4)] == [True] * 4
     assert "more:" not in whole
     assert "Fix the cron job\n" in whole
-    assert "rail main; others: a1b2" in whole
+    assert "main conversation; others, see --rail: a1b2" in whole
     assert "burnctl show 00000001 --from 4" in part or "--from 3" in part
 
 

@@ -21,6 +21,7 @@ from burnd.sources.base import Progress, Status
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
+_SEARCH_REMEDIES = {True: "install it beside burnd: pip install tantivy", False: "nothing: it is tried again by itself"}
 
 
 async def status(service: Service, _params: NoParams) -> Result:
@@ -209,6 +210,8 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             "the file of large content was damaged and was set aside",
             "restore content/blobs.db from a backup while the daemon is stopped",
         )
+    if service.searcher.problem and service.searcher.engine is None and "starting" not in service.searcher.problem:
+        yield service.searcher.problem, _SEARCH_REMEDIES[service.searcher.is_missing]
     if spool.blocked:
         yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
     if spool.bad:
