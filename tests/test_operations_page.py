@@ -1,0 +1,79 @@
+"""docs/operations.md tells every event of the log and every state that is not as it should be, with what to do."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+MODULES = [ast.parse(path.read_text()) for path in sorted((ROOT / "burnd").rglob("*.py"))]
+EVENT = re.compile(r"[a-z]+\.[a-z_]+")
+LEAST = 9  # of a sentence's fixed parts, those too short to tell anything are not looked for
+
+
+def calls() -> Iterator[ast.Call]:
+    for module in MODULES:
+        yield from (node for node in ast.walk(module) if isinstance(node, ast.Call))
+
+
+@cache
+def events() -> set[str]:
+    """What is given to the log as the name of an event; `tell` is the log at a level chosen before."""
+    levels = {"debug", "info", "warning", "error", "exception", "critical"}
+    found = set()
+    for call in calls():
+        to_log = isinstance(call.func, ast.Attribute) and call.func.attr in levels
+        if call.args and (to_log or (isinstance(call.func, ast.Name) and call.func.id == "tell")):
+            found |= {text for text in texts(call.args[0]) if EVENT.fullmatch(text)}
+    return found
+
+
+def texts(node: ast.AST) -> Iterator[str]:
+    """The fixed parts of what an expression says."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def states() -> set[str]:
+    """What `status` says of itself when something is wrong, and what is wrong with a database of opencode's."""
+    status = ast.parse((ROOT / "burnd/server/methods/status.py").read_text())
+    found = set()
+    for node in ast.walk(status):
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("_degraded"):
+            yields = [one.value for one in ast.walk(node) if isinstance(one, ast.Yield)]
+            found |= {text for one in yields if isinstance(one, ast.Tuple) for text in texts(one.elts[0])}
+    for call in calls():
+        if isinstance(call.func, ast.Name) and call.func.id == "Trouble" and len(call.args) > 1:
+            found |= set(texts(call.args[1]))
+    return {text.strip(" (),:") for text in found if len(text.strip(" (),:")) >= LEAST}
+
+
+def test_every_event_of_the_log_is_told() -> None:
+    """Whoever meets a word in the log finds it on the page."""
+    assert len(events()) > 40
+    assert {event for event in events() if f"`{event}`" not in PAGE} == set()
+
+
+def test_no_event_is_told_that_is_not_there() -> None:
+    """Names on the page are those of the log; files are not events."""
+    rooms = {event.partition(".")[0] for event in events()}
+    told = {name for name in re.findall(r"`([a-z]+\.[a-z_]+)`", PAGE) if name.partition(".")[0] in rooms}
+    assert told - events() - {"budget.command", "ledger.jsonl"} == set()
+
+
+def test_every_degraded_state_is_told() -> None:
+    """The words of `burnctl status` stand on the page."""
+    assert len(states()) > 8
+    assert {state for state in states() if state not in PAGE} == set()
+
+
+def test_every_row_says_what_to_do() -> None:
+    """No state is named without its meaning and its remedy."""
+    rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    assert [row for row in cells if len(row) != 3 or not all(row)] == []
