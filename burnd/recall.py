@@ -7,8 +7,11 @@ import os
 import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import zstandard
@@ -19,12 +22,24 @@ from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
 
-_PACKS_KEPT = 64  # of 256 KB each
+_KEPT_BYTES = 16 << 20  # of unpacked packs
 _MOST_HELD = 256 << 10
+_BLOBS_AT_ONCE, _MOST_AT_ONCE = 500, 4 << 20
 _refs = msgspec.json.Decoder(BlobRef)
 _contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
-_PLACE = "SELECT b.pack, length(p.data), b.start, b.length FROM blob b JOIN pack p ON p.id = b.pack WHERE b.sha = ?"
+_PLACES = """
+SELECT b.pack, length(p.data), b.start, b.length, b.sha FROM blob b JOIN pack p ON p.id = b.pack
+WHERE b.sha IN ({marks})
+"""
 _ESCAPE = 12  # the most bytes of a JSON string that make one character
+
+
+class Spot(NamedTuple):
+    """Where a record stands. With `at_most`, only so many bytes of a large text are wanted: how it begins."""
+
+    position: int
+    length: int
+    at_most: int | None = None
 
 
 class Recall:
@@ -48,8 +63,45 @@ class Recall:
         finally:
             os.close(fd)
 
+    def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
+        """For each session the records at these places. What is large is looked up at once, unless it is very much."""
+        drafts: list[list[Content | None]] = []
+        needs: dict[str, int | None] = {}
+        size = 0
+        for session_id, spots in wanted:
+            drafts.append(self._drafts(session_id, spots))
+            for spot, record in zip(spots, drafts[-1], strict=True):
+                if record is not None and (ref := reference_in(record)) is not None:
+                    needs[ref.blob] = _more(needs.get(ref.blob, 0), spot.at_most)
+                    size += _cut(ref.bytes, spot.at_most)
+            if size > _MOST_AT_ONCE:
+                yield from self._resolved(drafts, needs)
+                drafts, needs, size = [], {}, 0
+        yield from self._resolved(drafts, needs)
+
+    def _drafts(self, session_id: str, spots: Sequence[Spot]) -> list[Content | None]:
+        with self.opened(session_id) as reading:
+            if spots:
+                reading.hold(min(spot.position for spot in spots), max(spot.position + spot.length for spot in spots))
+            return [reading.draft(spot.position, spot.length) for spot in spots]
+
+    def _resolved(
+        self, drafts: list[list[Content | None]], needs: Mapping[str, int | None]
+    ) -> Iterator[list[Content | None]]:
+        if not needs:
+            yield from drafts
+            return
+        found = self._blobs.get(needs)
+        for records in drafts:
+            yield [record and resolved(record, lambda ref: found[ref.blob]) for record in records]
+
     def close(self) -> None:
         self._blobs.close()
+
+
+def _more(one: int | None, other: int | None) -> int | None:
+    """The larger of two amounts; None is all there is."""
+    return None if one is None or other is None else max(one, other)
 
 
 class Reading:
@@ -69,13 +121,17 @@ class Reading:
 
         With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
         """
+        record = self.draft(position, length)
+        return record and resolved(record, lambda ref: self._blobs.get({ref.blob: at_most})[ref.blob])
+
+    def draft(self, position: int, length: int) -> Content | None:
+        """The record as it stands there, what is large as a reference."""
         if self._fd is None:
             return None
         try:
-            record = _contents.decode(self._line(self._fd, position, length))
+            return _contents.decode(self._line(self._fd, position, length))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return resolved(record, lambda ref: self._blobs.get(ref.blob, at_most))
 
     def _line(self, fd: int, position: int, length: int) -> bytes:
         start = position - self._begin
@@ -90,42 +146,63 @@ class _Blobs:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._packs: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._packs: OrderedDict[tuple[int, int], bytes] = OrderedDict()  # each as far as it was needed
+        self._kept = 0
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
 
-    def get(self, sha: str, at_most: int | None) -> Found:
+    def get(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+        """Large contents by their hashes, of each so many bytes at most, or all of it."""
         with self._one_at_a_time:
-            try:
-                return self._get(sha, at_most)
-            except (sqlite3.Error, zstandard.ZstdError):
-                self._forget()
-                return Found(b"", "damaged" if self._path.exists() else "missing")
+            return self._as_far_as_sound(wanted)
 
     def close(self) -> None:
         with self._one_at_a_time:
             self._forget()
 
-    def _get(self, sha: str, at_most: int | None) -> Found:
-        db = self._connection()
-        row = db.execute(_PLACE, (_key(sha),)).fetchone() if db is not None else None
-        if db is None or row is None:
-            return Found(b"", "missing")
-        pack, size, start, length = row
-        whole = at_most is None or at_most >= length
-        data = self._pack(db, pack, size)[start : start + (length if whole else at_most)]
-        return Found(data) if not whole or sha_of(data) == sha else Found(b"", "damaged")
+    def _as_far_as_sound(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+        try:
+            return self._get(wanted)
+        except (sqlite3.Error, zstandard.ZstdError):
+            self._forget()
+        if len(wanted) > 1:  # a damaged one must not take the others with it
+            each = (self._as_far_as_sound({sha: at_most}) for sha, at_most in wanted.items())
+            return {sha: found for one in each for sha, found in one.items()}
+        return dict.fromkeys(wanted, Found(b"", "damaged" if self._path.exists() else "missing"))
 
-    def _pack(self, db: sqlite3.Connection, pack: int, size: int) -> bytes:
+    def _get(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+        found = dict.fromkeys(wanted, Found(b"", "missing"))
+        db = self._connection()
+        if db is None:
+            return found
+        for (pack, size), blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0, 1)):
+            cuts = [(sha, start, length, _cut(length, wanted[sha])) for _, _, start, length, sha in blobs]
+            data = self._pack(db, pack, size, max(start + cut for _, start, _, cut in cuts))
+            for sha, start, length, cut in cuts:
+                piece = data[start : start + cut]
+                is_sound = cut < length or sha_of(piece) == sha
+                found[sha] = Found(piece) if is_sound else Found(b"", "damaged")
+        return found
+
+    def _pack(self, db: sqlite3.Connection, pack: int, size: int, end: int) -> bytes:
+        """A pack, at least as far as `end`."""
         # A pack that lost blobs is written anew under its own number: its size tells the two apart.
-        data = self._packs.get((pack, size))
-        if data is None:
+        data = self._packs.pop((pack, size), b"")
+        if len(data) < end:
+            self._kept -= len(data)
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
-            data = self._packs[pack, size] = self._zstd.decompress(row[0]) if row else b""
-            while len(self._packs) > _PACKS_KEPT:
-                self._packs.popitem(last=False)
-        self._packs.move_to_end((pack, size))
+            data = self._unpacked(row[0], end) if row else b""
+            self._kept += len(data)
+        self._packs[pack, size] = data
+        while self._kept > _KEPT_BYTES and len(self._packs) > 1:
+            self._kept -= len(self._packs.popitem(last=False)[1])
         return data
+
+    def _unpacked(self, packed: bytes, end: int) -> bytes:
+        if end * 2 > zstandard.frame_content_size(packed):
+            return self._zstd.decompress(packed)
+        with self._zstd.stream_reader(packed) as reader:
+            return reader.read(end)
 
     def _connection(self) -> sqlite3.Connection | None:
         if self._db is None and self._path.exists():
@@ -134,9 +211,34 @@ class _Blobs:
 
     def _forget(self) -> None:
         self._packs.clear()
+        self._kept = 0
         if self._db is not None:
             self._db.close()
             self._db = None
+
+
+def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, int, str]]:
+    """For each that is there its pack, the size of that, where in it and how long it is, and its hash."""
+    names = {_key(sha): sha for sha in wanted}
+    keys = list(names)
+    for begin in range(0, len(keys), _BLOBS_AT_ONCE):
+        some = keys[begin : begin + _BLOBS_AT_ONCE]
+        for *place, key in db.execute(_PLACES.format(marks=",".join("?" * len(some))), some):
+            yield (*place, names[key])
+
+
+def _cut(length: int, at_most: int | None) -> int:
+    return length if at_most is None else min(length, at_most)
+
+
+def reference_in(record: Content) -> BlobRef | None:
+    """The large content that a record refers to and that `resolved` would look for."""
+    if isinstance(record.text, BlobRef):
+        return record.text
+    raw = record.tool_use.input if record.tool_use is not None else None
+    if raw is None and record.tool_result is not None:
+        raw = record.tool_result.content
+    return reference(raw) if raw is not None and is_reference(raw) else None
 
 
 def resolved(record: Content, find: Callable[[BlobRef], Found]) -> Content:

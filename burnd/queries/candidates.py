@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -62,15 +62,15 @@ class Candidates:
         while lot := list(islice(weighed, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
             there = self._there(places)
-            self.check.prepare(there.numbers)
+            self.check.prepare(there.numbers, {known.row: known.session_id for known in there.sessions.values()})
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
                 hit = self._hit(candidate, place, there) if key not in taken else None
                 if hit is not None:
                     taken.add(key)
                     yield hit
-                if self.check.gave_up:
-                    return
+            if self.check.gave_up:
+                return
 
     def _weighed(self) -> Iterator[Candidate]:
         """A session's title speaks for all its messages: so they rank above a twin's without it."""
@@ -80,7 +80,7 @@ class Candidates:
         spread = self._spread()
         others = list(self._to_look_into(titles, spread, matches))
         if others:
-            matches += islice(self._find(self._only._replace(sessions=frozenset(others))), self._lot + len(others))
+            matches += self._more(self._only._replace(sessions=frozenset(others)), len(others))
         worth = [_with_all(match, titles, spread) for match in matches]
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
@@ -102,6 +102,11 @@ class Candidates:
     def _find(self, only: Only) -> Iterator[Match]:
         """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
         return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._wanted, only)
+
+    def _more(self, only: Only, sessions: int) -> Iterable[Match]:
+        if self._is_by_session:
+            return self._lookup.best_of(self._wanted, only)
+        return islice(self._lookup.messages(self._wanted, only), self._lot + sessions)
 
     def _titles(self, sessions: set[int]) -> dict[int, Match]:
         """The titles that match best, and those of these sessions."""
@@ -135,7 +140,7 @@ class Candidates:
             return Hit(known, candidate.score) if self._title_matches(known) else None
         key = (known.row, place.message_id, place.rail)
         number = there.numbers.get(key)
-        if number is None or not self.check.passes(known.session_id, key):
+        if number is None or not self.check.passes(key):
             return None
         return Hit(known, candidate.score, place.rail, number)
 

@@ -5,16 +5,18 @@ The search index knows words, and messages as wholes. So this is seen in the tex
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from burnd.queries.view import View
-from burnd.recall import Recall
+from burnd.recall import Recall, Spot
 from burnd.search.documents import narrowed, strings
 from burnd.search.passages import Spotter
 from burnd.search.wanted import Only, Wanted
 
-_MOST_READ, _MOST_READ_CHARS = 600, 64 << 20
+# Where nothing was found yet, it is worth more time.
+_MOST_READ_CHARS, _SOON_S, _LATE_S = 64 << 20, 0.008, 0.04
 _EDGE: Final = "\n"
 
 Key = tuple[int, str, str]  # a session's row, a message, a rail
@@ -27,7 +29,10 @@ class Check:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._has_phrases = bool(wanted.phrases)
         self._records: dict[Key, list[tuple[int, int, str]]] = {}
-        self._read = self._read_chars = 0
+        self._texts: dict[Key, str] = {}
+        self._read_chars = 0
+        self._spent = 0.0
+        self._passed = 0
 
     @property
     def is_needed(self) -> bool:
@@ -36,30 +41,36 @@ class Check:
     @property
     def gave_up(self) -> bool:
         """Whether too many messages had the words to look into every one."""
-        return self._read >= _MOST_READ or self._read_chars >= _MOST_READ_CHARS
+        return self._read_chars >= _MOST_READ_CHARS or self._spent > (_SOON_S if self._passed else _LATE_S)
 
-    def prepare(self, keys: Iterable[Key]) -> None:
-        """Finds where the records of these messages stand."""
+    def prepare(self, keys: Iterable[Key], sessions: Mapping[int, str]) -> None:
+        """Reads what is to be looked into of these messages."""
         if not self.is_needed:
             return
-        self._records = {}
+        begun = time.thread_time()
+        self._records, self._texts = {}, {}
         for session, message_id, rail, position, length, role in self._view.keyed(_RECORDS, keys):
             self._records.setdefault((session, message_id, rail), []).append((position, length, role))
+        unsure = [key for key, rows in self._records.items() if self._has_phrases or not self._is_certain(rows)]
+        spots = [(sessions[key[0]], [Spot(row[0], row[1]) for row in self._records[key]]) for key in unsure]
+        for key, records in zip(unsure, self._recall.records(spots), strict=True):
+            said = narrowed([record for record in records if record is not None], self._only)
+            self._texts[key] = _EDGE.join(text for record in said for text in strings(record))
+            self._read_chars += len(self._texts[key])
+        self._spent += time.thread_time() - begun
 
-    def passes(self, session_id: str, key: Key) -> bool:
+    def passes(self, key: Key) -> bool:
         """Whether the phrases stand in the message, and who is asked for said one of the words."""
         if not self.is_needed:
             return True
-        rows = self._records.get(key, [])
-        if not self._has_phrases and self._is_certain(rows):
-            return True
-        self._read += 1
-        with self._recall.opened(session_id) as reading:
-            records = [reading.record(position, length) for position, length, _ in rows]
-        said = narrowed([record for record in records if record is not None], self._only)
-        text = _EDGE.join(text for record in said for text in strings(record))
-        self._read_chars += len(text)
-        return self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
+        text = self._texts.get(key)
+        if text is None:
+            return not self._has_phrases and self._is_certain(self._records.get(key, []))
+        begun = time.thread_time()
+        found = self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
+        self._passed += found
+        self._spent += time.thread_time() - begun
+        return found
 
     def _is_certain(self, rows: list[tuple[int, int, str]]) -> bool:
         """A message that is all by one, or is one record: then what the index says of it is exact."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
 from typing import Any, Final, NamedTuple
 
 from burnd.queries.messages import Line, Span, lines_of
 from burnd.queries.sessions import Known
 from burnd.queries.view import View
-from burnd.recall import Reading, Recall
+from burnd.recall import Recall, Spot
 from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.search.documents import Names, narrowed, strings
 from burnd.search.folding import folded
-from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, passage
+from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
 from burnd.search.wanted import Only
 
 _TELLING: Final = ("text", "summary", "tool_use", "tool_result", "thinking", "file")
@@ -34,6 +34,14 @@ class Hit(NamedTuple):
     msg_idx: int | None = None
 
 
+class _Message(NamedTuple):
+    """A message to be shown: its first record, and those of its records that are read for it."""
+
+    line: Line
+    spots: list[Spot]
+    is_match: bool = False
+
+
 class Windows:
     """Draws windows, so many messages before and after each hit. A message is in one window only: the best hit's."""
 
@@ -46,7 +54,18 @@ class Windows:
         spans = [self._span(hit) for hit in hits]
         self._shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
         lines = lines_of(self._view, spans)
-        return [self._drawn(hit, span, own) for hit, span, own in zip(hits, spans, lines, strict=True)]
+        pairs = zip(hits, spans, lines, strict=True)
+        messages = [list(self._messages(hit, span.rail, own)) for hit, span, own in pairs]
+        records = self._recall.records(
+            [
+                (hit.known.session_id, [spot for message in own for spot in message.spots])
+                for hit, own in zip(hits, messages, strict=True)
+            ]
+        )
+        return [
+            self._drawn(hit, span, self._items(own, iter(read)))
+            for hit, span, own, read in zip(hits, spans, messages, records, strict=True)
+        ]
 
     def _span(self, hit: Hit) -> Span:
         """What to show around a hit; of a session whose title matched, how it begins."""
@@ -56,9 +75,8 @@ class Windows:
         rows = self._view.rows(_FIRST, (hit.known.row,))
         return Span(hit.known.row, rows[0][0] if rows else "", 0, self._after + 1)
 
-    def _drawn(self, hit: Hit, span: Span, lines: Sequence[Line]) -> dict[str, Any]:
+    def _drawn(self, hit: Hit, span: Span, window: list[dict[str, Any]]) -> dict[str, Any]:
         facts = hit.known.facts
-        window = self._items(hit.known, span.rail, lines, hit.msg_idx)
         drawn: dict[str, Any] = {
             "sessionId": hit.known.session_id,
             "railId": span.rail or None,
@@ -74,27 +92,31 @@ class Windows:
             drawn |= {"msgIdx": window[0]["msgIdx"] if window else None, "matchedTitle": title}
         return drawn
 
-    def _items(self, known: Known, rail: str, lines: Sequence[Line], matched: int | None) -> list[dict[str, Any]]:
-        """A window's messages, as far as no other window has them."""
+    def _messages(self, hit: Hit, rail: str, lines: Sequence[Line]) -> Iterator[_Message]:
+        """A window's messages, as far as no other window has them, and what is to be read of each."""
+        for msg_idx, group in groupby(lines, key=lambda line: line.msg_idx):
+            own = list(group)
+            place = (hit.known.row, rail, msg_idx)
+            if msg_idx == hit.msg_idx:
+                yield _Message(own[0], [Spot(line.position, line.length) for line in own], is_match=True)
+            elif place not in self._shown:
+                self._shown.add(place)
+                telling = _telling(own) if len(own) > 1 else own
+                yield _Message(own[0], [Spot(line.position, line.length, _ENOUGH) for line in telling])
+
+    def _items(self, messages: Sequence[_Message], read: Iterator[Content | None]) -> list[dict[str, Any]]:
+        """What is shown of messages, given the records of them all in a row."""
         items = []
         names = Names()
-        with self._recall.opened(known.session_id) as reading:
-            if lines:
-                reading.hold(min(line.position for line in lines), max(line.position + line.length for line in lines))
-            for msg_idx, group in groupby(lines, key=lambda line: line.msg_idx):
-                place = (known.row, rail, msg_idx)
-                if msg_idx == matched:
-                    items.append(self._match(reading, list(group), names))
-                elif place not in self._shown:
-                    self._shown.add(place)
-                    items.append(_neighbour(reading, list(group), names))
+        for message in messages:
+            records = [record for record in islice(read, len(message.spots)) if record is not None]
+            names.learn(records)
+            items.append((self._match if message.is_match else _neighbour)(message.line, records, names))
         return items
 
-    def _match(self, reading: Reading, own: Sequence[Line], names: Names) -> dict[str, Any]:
-        records = [record for line in own if (record := reading.record(line.position, line.length)) is not None]
-        names.learn(records)
+    def _match(self, line: Line, records: Sequence[Content], names: Names) -> dict[str, Any]:
         about, found = self._best(narrowed(records, self._only) or records)
-        return _item(own[0], about, found, names) | {"match": True, "highlights": found.highlights}
+        return _item(line, about, found, names) | {"match": True, "highlights": found.highlights}
 
     def _best(self, records: Sequence[Content]) -> tuple[Content | None, Passage]:
         """The record with most of what was looked for, and the passage where that is."""
@@ -109,13 +131,9 @@ class Windows:
         return best
 
 
-def _neighbour(reading: Reading, own: Sequence[Line], names: Names) -> dict[str, Any]:
-    telling = _telling(own) if len(own) > 1 else own
-    read = (reading.record(line.position, line.length, _ENOUGH) for line in telling)
-    records = [record for record in read if record is not None]
-    names.learn(records)
-    opening = passage("\n".join(filter(None, map(told, records))), ())
-    return _item(own[0], records[0] if records else None, opening, names)
+def _neighbour(line: Line, records: Sequence[Content], names: Names) -> dict[str, Any]:
+    text = told(records[0]) if len(records) == 1 else "\n".join(filter(None, map(told, records)))
+    return _item(line, records[0] if records else None, opening(text), names)
 
 
 def _item(line: Line, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:

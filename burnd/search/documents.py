@@ -167,17 +167,16 @@ def _is_of(record: Content, tool: str, names: Names) -> bool:
     return name.lower() == tool if name is not None else record.tool_result is not None
 
 
-def _in_json(raw: msgspec.Raw) -> Iterator[str]:
+def _in_json(raw: msgspec.Raw) -> Iterable[str]:
     """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
     data = bytes(raw)
     if data.startswith(b'{"blob"') and b'"lost"' in data:
-        return
+        return ()
     try:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        yield data.decode("utf-8", "replace")
-    else:
-        yield from _leaves(value)
+        return (data.decode("utf-8", "replace"),)
+    return (value,) if isinstance(value, str) else _leaves(value)
 
 
 def _leaves(value: Any) -> Iterator[str]:

@@ -28,9 +28,8 @@ class Plain(NamedTuple):
     text: str
     bends: tuple[Bend, ...] = ()
 
-    def spot(self, match: re.Match[str]) -> tuple[int, int]:
-        """Where in the text a match in the folded text stands; of a bent piece, all of it."""
-        begin, end = match.span()
+    def spot(self, begin: int, end: int) -> tuple[int, int]:
+        """Where in the text a piece of the folded text stands; of a bent piece, all of it."""
         if not self.bends:
             return begin, end
         return self._place(begin, is_end=False), self._place(end, is_end=True)

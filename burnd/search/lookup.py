@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import log
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import tantivy
 from tantivy import Occur, Query
@@ -27,6 +27,14 @@ _SPREAD_WORDS: Final = 8  # the rarest of a query
 _PAGES: Final = (100, 400, 1600, 3200)
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
+
+
+class _Page(NamedTuple):
+    """Some of what matches, best first: scores with addresses, and beside them the sessions."""
+
+    hits: list[tuple[float, Any]]
+    sessions: list[Any]
+    is_full: bool  # there may be more
 
 
 class Lookup:
@@ -63,30 +71,36 @@ class Lookup:
 
     def messages(self, wanted: Wanted, only: Only) -> Iterator[Match]:
         """The messages that match, best first, up to several thousand. One may come twice."""
-        query = self._query(wanted, only, MESSAGE_FIELDS)
-        is_all = True
-        for page, is_all in self._pages(query):  # noqa: B007 - the last one is asked
-            yield from _allowed(page, only)
-        if not is_all and _is_wide(only):
-            for page, _ in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
-                yield from page
+        page = None
+        for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
+            yield from self._matches(page, _allowed(page, only))
+        if page is not None and page.is_full and _is_wide(only):
+            for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
+                yield from self._matches(page, range(len(page.hits)))
 
     def sessions(self, wanted: Wanted, only: Only) -> Iterator[Match]:
         """The best message of each session that has one, best first."""
-        query = self._query(wanted, only, MESSAGE_FIELDS)
         seen: set[int] = set()
-        is_all = True
-        for page, is_all in self._pages(query):  # noqa: B007 - the last one is asked
-            for match in _allowed(page, only):
-                if match.session not in seen:
-                    seen.add(match.session)
-                    yield match
-        if not is_all:
+        page = None
+        for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
+            yield from self._matches(page, _first_of_each(page, _allowed(page, only), seen))
+            if only.sessions is not None and seen >= only.sessions:
+                return
+        if page is not None and page.is_full:
             # A few long sessions, or those it is not narrowed to, had all the best places: what is there beside them?
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             known = Query.term_set_query(self._schema, "session", sorted(seen))
-            others = self._page(_all_of([query], but=known), _PAGES[0], 0) if query is not None else []
-            yield from {match.session: match for match in reversed(others)}.values()
+            if query is not None:
+                others = self._page(_all_of([query], but=known), _PAGES[0], 0)
+                yield from self._matches(others, _first_of_each(others, range(len(others.hits)), seen))
+
+    def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
+        """The best message of each of the sessions it is narrowed to, as far as it stands among their best."""
+        query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
+        if query is None:
+            return []
+        page = self._page(query, _PAGES[1], 0)
+        return self._matches(page, _first_of_each(page, range(len(page.hits)), set()))
 
     def spread(self, wanted: Wanted, only: Only) -> dict[int, float]:
         """For each session what its messages match together: each word counts where it stands best.
@@ -96,15 +110,22 @@ class Lookup:
         sums: dict[int, float] = {}
         for term in wanted.terms[:_SPREAD_WORDS]:
             query = self._query(wanted._replace(terms=(term,)), only, MESSAGE_FIELDS)
-            page = _allowed(self._page(query, _PAGES[0], 0), only) if query is not None else []
-            for session, best in {match.session: match.score for match in reversed(page)}.items():
-                sums[session] = sums.get(session, 0.0) + best
+            if query is None:
+                continue
+            page = self._page(query, _PAGES[0], 0)
+            allowed = only.sessions
+            for session, (score, _) in dict(zip(reversed(page.sessions), reversed(page.hits), strict=True)).items():
+                if allowed is None or session in allowed:
+                    sums[session] = sums.get(session, 0.0) + score
         return sums
 
     def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
         """The sessions whose title or summary matches, best first."""
         query = self._query(wanted, only._replace(role=None, tool=None), TITLE_FIELDS)
-        return _allowed(self._page(query, limit, 0), only) if query is not None else []
+        if query is None:
+            return []
+        page = self._page(query, limit, 0)
+        return self._matches(page, _allowed(page, only))
 
     def place(self, match: Match) -> Place:
         with in_our_words():
@@ -185,30 +206,34 @@ class Lookup:
                 needed.append(Query.term_query(self._schema, field, value, "basic"))
         return [_silent(query) for query in needed]
 
-    def _pages(self, query: Query | None) -> Iterator[tuple[list[Match], bool]]:
-        """Pages of matches, larger and larger, each with whether it is the last there is."""
+    def _pages(self, query: Query | None) -> Iterator[_Page]:
+        """Pages of what matches, larger and larger."""
         if query is None:
             return
         offset = 0
         for size in _PAGES:
             page = self._page(query, size, offset)
-            is_all = len(page) < size
-            yield page, is_all
-            if is_all:
+            yield page
+            if not page.is_full:
                 return
             offset += size
 
-    def _page(self, query: Query, limit: int, offset: int) -> list[Match]:
+    def _page(self, query: Query, limit: int, offset: int) -> _Page:
         with in_our_words():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
-            if not hits:
-                return []
-            addresses = [address for _, address in hits]
-            sessions = self._searcher.fast_field_values("session", addresses)
-            times = self._searcher.fast_field_values("ts", addresses)
+            sessions = self._searcher.fast_field_values("session", [address for _, address in hits]) if hits else []
+        return _Page(hits, sessions, len(hits) == limit)
+
+    def _matches(self, page: _Page, chosen: Iterable[int]) -> list[Match]:
+        """These of a page: most of what is found is of a session that was found before, and never looked at."""
+        numbers = list(chosen)
+        if not numbers:
+            return []
+        with in_our_words():
+            times = self._searcher.fast_field_values("ts", [page.hits[number][1] for number in numbers])
         return [
-            Match(score, int(session or 0), int(ts or 0), address)
-            for (score, address), session, ts in zip(hits, sessions, times, strict=True)
+            Match(page.hits[number][0], page.sessions[number], int(ts or 0), page.hits[number][1])
+            for number, ts in zip(numbers, times, strict=True)
         ]
 
 
@@ -221,10 +246,19 @@ def _is_wide(only: Only) -> bool:
     return only.sessions is not None and len(only.sessions) > _MOST_FILTERED
 
 
-def _allowed(matches: list[Match], only: Only) -> list[Match]:
+def _allowed(page: _Page, only: Only) -> Iterable[int]:
     """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
     allowed = only.sessions
-    return matches if allowed is None else [match for match in matches if match.session in allowed]
+    if allowed is None:
+        return range(len(page.hits))
+    return [number for number, session in enumerate(page.sessions) if session in allowed]
+
+
+def _first_of_each(page: _Page, numbers: Iterable[int], seen: set[int]) -> Iterator[int]:
+    for number in numbers:
+        if page.sessions[number] not in seen:
+            seen.add(page.sessions[number])
+            yield number
 
 
 def slips(word: str) -> set[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from burnd.search.folding import folded, plain
@@ -37,7 +38,7 @@ class Spotter:
 
     def __init__(self, words: Sequence[str], phrases: Sequence[str] = ()) -> None:
         self._phrases = [_phrase(found) for phrase in phrases if (found := pieces(phrase))]
-        self._words = [re.compile(re.escape(word)) for word in dict.fromkeys(words) if word]
+        self._words = [word for word in dict.fromkeys(words) if word]
 
     def has_phrases(self, text: str) -> bool:
         """Whether every phrase stands in the text."""
@@ -47,9 +48,9 @@ class Spotter:
     def spots(self, text: str) -> list[Spot]:
         """Where words and phrases stand, in order; those that overlap are one."""
         as_indexed = plain(text)
-        found = [as_indexed.spot(match) for phrase in self._phrases for match in _first(phrase, as_indexed.text)]
+        found = [as_indexed.spot(*place) for phrase in self._phrases for place in _first(phrase, as_indexed.text)]
         for word in self._words:
-            spots = [as_indexed.spot(match) for match in _first(word, as_indexed.text)]
+            spots = [as_indexed.spot(*place) for place in _first_of_word(word, as_indexed.text)]
             found += [spot for spot in spots if _stands_alone(text, *spot)]
         apart: list[Spot] = []
         for begin, end in sorted(found):
@@ -60,8 +61,18 @@ class Spotter:
         return apart
 
 
-def _first(pattern: re.Pattern[str], text: str) -> list[re.Match[str]]:
-    return [match for match, _ in zip(pattern.finditer(text), range(_MOST_SPOTS), strict=False)]
+def _first(pattern: re.Pattern[str], text: str) -> list[Spot]:
+    return [match.span() for match in islice(pattern.finditer(text), _MOST_SPOTS)]
+
+
+def _first_of_word(word: str, text: str) -> Iterator[Spot]:
+    end = 0
+    for _ in range(_MOST_SPOTS):
+        begin = text.find(word, end)
+        if begin < 0:
+            return
+        end = begin + len(word)
+        yield begin, end
 
 
 def _phrase(words: Sequence[str]) -> re.Pattern[str]:
@@ -113,6 +124,17 @@ def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Pas
     lead = _CUT if begin > 0 else ""
     tail = _CUT if end < len(text.rstrip()) else ""
     return Passage(lead + shown + tail, _within(spots, begin, end, len(lead)), truncated=True)
+
+
+def opening(text: str, limit: int = SNIPPET_BYTES) -> Passage:
+    """How a text begins, in at most `limit` bytes of UTF-8."""
+    whole = text.strip()
+    if len(whole) <= limit and whole.isascii():
+        return Passage(whole)
+    shown = _fitting(whole[:limit], limit)
+    if len(shown) == len(whole):
+        return Passage(whole)
+    return Passage(_fitting(shown, limit - len(_CUT.encode())) + _CUT, truncated=True)
 
 
 def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:

@@ -21,6 +21,7 @@ import structlog
 from burnctl.client import Client
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
+from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
 from burnd.pipeline import Batch, Pipeline, open_pipeline
 from burnd.records import Content
@@ -50,7 +51,7 @@ def measured(messages: int) -> Rows:
 async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
     """Puts the corpus into a home and into the rival; returns how much text it is."""
     prepare_home(home.root)
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
     size = 0
     for batch in corpus.batches():
         size += sum(len(found) for record in batch for found in strings(record))
@@ -63,7 +64,7 @@ async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
 
 async def _appending(home: Home) -> Rows:
     """What a listening search costs the pipeline for each message."""
-    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
     plain = await _append_ms(pipeline, "plain")
     searcher = Searcher(pipeline)
     told = 0.0
