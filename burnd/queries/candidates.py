@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
+_BESIDE: Final = 0.28  # what words are worth that stand elsewhere in the session: many are there by chance
 _LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
 
 
@@ -79,15 +80,19 @@ class Candidates:
         titles = self._titles({match.session for match in matches})
         spread = self._spread()
         others = list(self._to_look_into(titles, spread, matches))
+        if self._is_by_session and len(matches) == self._lot:
+            # What is not among the matches has no better message than the last of them.
+            least = nlargest(self._at_once, (_worth(match, titles, spread) for match in matches))[-1]
+            others = [key for key in others if _worth(matches[-1]._replace(session=key), titles, spread) > least]
         if others:
             matches += self._more(self._only._replace(sessions=frozenset(others)), len(others))
-        worth = [_with_all(match, titles, spread) for match in matches]
+        worth = [Candidate(_worth(match, titles, spread), match) for match in matches]
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {match.session for match in matches} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
-        yield from (_with_all(match, titles, spread) for match in found)
+        yield from (Candidate(_worth(match, titles, spread), match) for match in found)
 
     @property
     def _is_by_session(self) -> bool:
@@ -154,11 +159,11 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
-def _with_all(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float]) -> Candidate:
+def _worth(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float]) -> float:
     """A message with what the rest of its session says, and what that is called."""
     title = titles.get(match.session)
-    together = (match.score + max(spread.get(match.session, 0.0), match.score)) / 2
-    return Candidate(together + (title.score if title is not None else 0.0), match)
+    beside = max(spread.get(match.session, 0.0) - match.score, 0.0) * _BESIDE
+    return match.score + beside + (title.score if title is not None else 0.0)
 
 
 _NUMBERS = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from math import log
@@ -23,7 +24,7 @@ _PART_WEIGHT, _CORRECTED_WEIGHT = 0.3, 0.7
 _CORRECTED: Final = 3  # words of one query, at most
 _CORRECTIONS: Final = 3  # for one word
 _SHORTEST_CORRECTED: Final = 4
-_SPREAD_WORDS: Final = 8  # the rarest of a query
+_SPREAD_WORDS, _SPREAD_MESSAGES = 8, 300  # the rarest of a query, and of each its best
 _PAGES: Final = (100, 400, 1600, 3200)
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
@@ -105,19 +106,24 @@ class Lookup:
     def spread(self, wanted: Wanted, only: Only) -> dict[int, float]:
         """For each session what its messages match together: each word counts where it stands best.
 
-        What somebody remembers of a session was seldom said in one message.
+        What somebody remembers of a session was seldom said in one message. A session that has all of the words is
+        worth more than one that has a few rare ones: it counts by the share of them that it has.
         """
         sums: dict[int, float] = {}
-        for term in wanted.terms[:_SPREAD_WORDS]:
+        words: Counter[int] = Counter()
+        terms = wanted.terms[:_SPREAD_WORDS]
+        for term in terms:
             query = self._query(wanted._replace(terms=(term,)), only, MESSAGE_FIELDS)
             if query is None:
                 continue
-            page = self._page(query, _PAGES[0], 0)
+            page = self._page(query, _SPREAD_MESSAGES, 0)
             allowed = only.sessions
-            for session, (score, _) in dict(zip(reversed(page.sessions), reversed(page.hits), strict=True)).items():
+            best = dict(zip(reversed(page.sessions), reversed(page.hits), strict=True))
+            words.update(best.keys())
+            for session, (score, _) in best.items():
                 if allowed is None or session in allowed:
                     sums[session] = sums.get(session, 0.0) + score
-        return sums
+        return {session: score * words[session] / len(terms) for session, score in sums.items()}
 
     def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
         """The sessions whose title or summary matches, best first."""
