@@ -36,11 +36,11 @@ class Sizes(NamedTuple):
     long_session: int
     many_files: int
     history: int
-    messages: int
+    messages: tuple[int, ...]
 
 
-FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 30.0, 2000, 10_000, 20_000, 1_000_000, 100_000)
-QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, 10_000)
+FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 30.0, 2000, 10_000, 20_000, 1_000_000, (100_000, 1_000_000))
+QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, (10_000,))
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     findings.catch_up = (sizes.known_files, resting.catch_up(folder / "homes" / "known", sizes.known_files, sizes.runs))
     findings.idle = (sizes.idle_files, resting.idle(folder / "homes" / "idle", sizes.idle_files, sizes.idle_s))
     say("searching")
-    findings.search = (sizes.messages, search.measured(sizes.messages))
+    findings.search = [(count, search.measured(count, folder / "search")) for count in sizes.messages]
     if with_peers:
         say("peers")
         peers.install(folder / "peers")

@@ -31,7 +31,7 @@ class Findings:
     flat: list[tuple[str, float]] = field(default_factory=list)
     catch_up: tuple[int, list[float]] = (0, [])
     idle: tuple[int, Idle] = (0, Idle(0, 0.0))
-    search: tuple[int, list[tuple[str, str]]] = (0, [])
+    search: list[tuple[int, list[tuple[str, str]]]] = field(default_factory=list)
     peers: list[Measured] = field(default_factory=list)
     peers_read: int = 0
     load: float = 0.0  # of the machine before anything was measured
@@ -60,7 +60,7 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
         _table(("what", "to reach", "measured", ""), _goals(findings)),
         "## How the first read grows\n\n" + _table(_GROWTH, _growth(findings)),
         _FLAT + _table(("with", "processor time of one more turn"), _flat(findings)),
-        _SEARCH.format(messages=findings.search[0]) + _table(("what", "measured"), findings.search[1]),
+        *(_SEARCH.format(messages=n) + _table(("what", "measured"), rows) for n, rows in findings.search),
         _PEERS.format(size=findings.peers_read) + _table(_PEER_COLUMNS, _peers(findings)),
         _WHY,
     ]
@@ -200,9 +200,9 @@ are or how much was recorded before. Processor time of all threads, medians of 6
 
 """
 
-_SEARCH = """## Search
+_SEARCH = """## Search over {messages:,} messages
 
-Over {messages:,} messages, beside SQLite's FTS5 on the same words.
+Beside SQLite's FTS5 on the same words.
 
 """
 

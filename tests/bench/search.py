@@ -1,12 +1,15 @@
 """Measures search over the socket, beside SQLite's FTS5 on the same words: `python -m tests.bench.search [MESSAGES]`.
 
-Set `BENCH_DIR` to keep the large files elsewhere than in the system's temporary folder.
+Set `BENCH_DIR` to keep the large files: the corpus is made once for one state of the code.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import os
+import shutil
 import sqlite3
 import tempfile
 import time
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import structlog
 
 from burnctl.client import Client
@@ -29,27 +33,51 @@ from burnd.search.documents import strings
 from burnd.search.searcher import Searcher
 from tests.bench.search_corpus import Corpus
 from tests.make import text
-from tests.server.wire import running
+from tests.server.wire import Daemon, running
 
+ROOT = Path(__file__).parents[2]
 QUERIES, PHRASES, LABELLED, APPENDS = 500, 100, 60, 200
 Rows = list[tuple[str, str]]
 
 
-def measured(messages: int) -> Rows:
-    """Everything about a corpus of so many messages."""
+def measured(messages: int, folder: Path) -> Rows:
+    """Everything about a corpus of so many messages, which is made once in the folder; the search index always anew."""
     corpus = Corpus(messages)
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR"), prefix="burnd-") as folder:
-        home = Home(Path(folder) / "home")
-        fts = Fts(Path(folder) / "fts.db")
-        size = anyio.run(_filled, home, corpus, fts)
-        rows = [("messages, MB of text", f"{messages:,}, {size / 1e6:.0f}")]
-        rows += anyio.run(_appending, home)
-        with running(home) as daemon:
-            return rows + _asked(daemon.home, corpus, fts, size)
+    home = Home(folder / f"{messages}" / "home")
+    fts = Fts(home.root.parent / "fts.db")
+    size = _made(home, corpus, fts)
+    shutil.rmtree(home.search, ignore_errors=True)
+    rows = [("messages, MB of text", f"{messages:,}, {size / 1e6:.0f}")]
+    rows += anyio.run(_appending, home)
+    with running(home) as daemon:
+        return rows + _asked(daemon, corpus, fts, size)
+
+
+def _made(home: Home, corpus: Corpus, fts: Fts) -> int:
+    """Puts the corpus into the home and into the rival, unless this very code did; returns how much text it is."""
+    note = home.root.parent / "made.json"
+    code = _code()
+    if note.exists() and (known := msgspec.json.decode(note.read_bytes()))["code"] == code:
+        corpus.about, fts.seconds = known["about"], known["ftsSeconds"]
+        return int(known["size"])
+    for place in (home.root, note):
+        shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
+    fts.begin()
+    size = anyio.run(_filled, home, corpus, fts)
+    made = {"code": code, "size": size, "about": corpus.about, "ftsSeconds": fts.seconds}
+    note.write_bytes(msgspec.json.encode(made))
+    return size
+
+
+def _code() -> str:
+    """Tells one state of the code from another: what one has written is not measured with the next."""
+    digest = hashlib.sha256()
+    for path in sorted((*(ROOT / "burnd").rglob("*.py"), *(ROOT / "tests" / "bench").glob("search*.py"))):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 async def _filled(home: Home, corpus: Corpus, fts: Fts) -> int:
-    """Puts the corpus into a home and into the rival; returns how much text it is."""
     prepare_home(home.root)
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
     size = 0
@@ -81,8 +109,8 @@ async def _appending(home: Home) -> Rows:
     return [("one message recorded, and what search adds to that", f"{plain:.2f} ms, {told / APPENDS * 1000:.3f} ms")]
 
 
-def _asked(home: Home, corpus: Corpus, fts: Fts, size: int) -> Rows:
-    client = Client(home.root / "burnd.sock", timeout=600)
+def _asked(daemon: Daemon, corpus: Corpus, fts: Fts, size: int) -> Rows:
+    client = Client(daemon.socket, timeout=600)
     begun = time.perf_counter()
     while (state := client.status()["search"])["state"] != "ready":
         time.sleep(0.2)
@@ -118,9 +146,10 @@ def _remembered(client: Client, corpus: Corpus) -> Rows:
 
 def _until_found(client: Client) -> float:
     session = client.sessions_new("bench", "bench")["sessionId"]
+    word = f"zyxwvu{time.time_ns()}"
     begun = time.perf_counter()
-    client.sessions_append(session, messages=[{"id": "m", "role": "user", "content": "the word zyxwvutsrq is new"}])
-    while not client.sessions_search("zyxwvutsrq")["hits"]:
+    client.sessions_append(session, messages=[{"id": "m", "role": "user", "content": f"the word {word} is new"}])
+    while not client.sessions_search(word)["hits"]:
         time.sleep(0.01)
     return (time.perf_counter() - begun) * 1000
 
@@ -133,9 +162,9 @@ def _timed(work: Callable[[], Any]) -> float:
 
 async def _append_ms(pipeline: Pipeline, name: str) -> float:
     """The median time of a commit of one message."""
-    times = []
+    times, run = [], time.time_ns()
     for i in range(APPENDS):
-        record = text(f"{name}{i}", "a few words of an answer " * 20, session_id=f"append-{name}")
+        record = text(f"{name}{run}{i}", "a few words of an answer " * 20, session_id=f"append-{name}")
         begun = time.perf_counter()
         await pipeline.commit(Batch(content=[record]))
         times.append(time.perf_counter() - begun)
@@ -151,12 +180,16 @@ class Fts:
     """The same words in SQLite's own full-text index, without their text, as a rival would have them."""
 
     def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._db = sqlite3.connect(path, isolation_level=None)
         self._db.execute("PRAGMA journal_mode=WAL")
+        self.seconds = 0.0
+
+    def begin(self) -> None:
+        self._db.execute("DROP TABLE IF EXISTS found")
         words = "tokenize='unicode61 remove_diacritics 2'"
         self._db.execute(f"CREATE VIRTUAL TABLE found USING fts5(text, content='', {words})")
-        self.seconds = 0.0
 
     def add(self, batch: list[Content]) -> None:
         texts = [("\n".join(strings(record)),) for record in batch]
@@ -187,9 +220,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("messages", nargs="*", type=int, default=[100_000])
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    for messages in parser.parse_args().messages:
-        for what, found in measured(messages):
-            print(f"| {what} | {found} |", flush=True)
+    kept = os.environ.get("BENCH_DIR")
+    with contextlib.ExitStack() as rooms:
+        folder = Path(kept or rooms.enter_context(tempfile.TemporaryDirectory(prefix="burnd-")))
+        for messages in parser.parse_args().messages:
+            for what, found in measured(messages, folder / "search"):
+                print(f"| {what} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Corpus:
         self._prose = [" ".join(word() for _ in range(rng.randrange(2, 9))) for _ in range(60_000)]
         self._code = [_line_of_code(rng, word) for _ in range(40_000)]
         self._rare = words[len(words) // 4 :]
-        self._about: dict[str, list[str]] = {}
+        self.about: dict[str, list[str]] = {}
 
     @property
     def sessions(self) -> int:
@@ -139,7 +139,7 @@ class Corpus:
         session_id = f"{rng.getrandbits(64):016x}-{number:06d}"
         subjects = rng.sample(SUBJECTS, 4)
         names = rng.sample(self._rare, 3)
-        self._about[session_id] = [*subjects, *names]
+        self.about[session_id] = [*subjects, *names]
         began = at(number * 60)
         title = rng.choice(self._prose)
         yield text("title:ai", title, role="system", kind="title", session_id=session_id, ts=began)
@@ -187,8 +187,8 @@ class Corpus:
         rng = random.Random("labelled")
         slips = {word: (other, slip) for word, other, slip in SLIPS}
         queries = []
-        for session_id in rng.sample(sorted(self._about), count):
-            subjects, names = self._about[session_id][:4], self._about[session_id][4:]
+        for session_id in rng.sample(sorted(self.about), count):
+            subjects, names = self.about[session_id][:4], self.about[session_id][4:]
             other, slipped, *kept = rng.sample(subjects, 4)
             words = [slips[other][0], slips[slipped][1], *kept, rng.choice(names), rng.choice(_COMMON.split())]
             rng.shuffle(words)
