@@ -33,7 +33,7 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
     if chart:
         parts.append(_chart(answer["series"], screen))
     parts.append(_table(answer, screen))
-    notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
+    notes = [line for note in _notes(answer, with_days=not chart) for line in wrapped(clean(note), screen.width)]
     notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
     return "\n\n".join([*parts, "\n".join(notes)])
 
@@ -112,12 +112,12 @@ def _quality_cells(quality: dict[str, Any]) -> list[str]:
     return [percent(rate), f"{ended['completed']} of {known}" if known else NOTHING]
 
 
-def _notes(answer: dict[str, Any]) -> list[str]:
+def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
     totals, notes = answer["totals"], []
     if answer["moreRows"]:
         notes.append(f"{answer['moreRows']:,} more rows are not shown, but in the total; see --limit.")
     days = _every_day(answer.get("series") or [])
-    if len(days) > 1 and answer["by"] not in ("day", "hour"):
+    if with_days and len(days) > 1 and answer["by"] not in ("day", "hour"):
         spent = [usd or 0 for _, usd in days]
         notes.append(f"by day {sparkline(spent, _SPARK)} up to {money(max(spent))}, {len(days):,} days")
     if "quality" in answer:
@@ -150,9 +150,11 @@ def _chart(series: list[dict[str, Any]], screen: Screen) -> str:
     shown_days = days[-_CHART_DAYS:]
     most = max((usd or 0 for _, usd in shown_days), default=0)
     room = max(10, min(screen.width - 24, 100))
+    amounts = [money(usd) for _, usd in shown_days]
+    longest = max(map(len, amounts), default=0)
     lines = [
-        f"{name}  {screen.paint(bar(usd or 0, most, room), 'cyan')}  {money(usd) if usd is not None else NOTHING}"
-        for name, usd in shown_days
+        f"{name}  {screen.paint(bar(usd or 0, most, room), 'cyan')}  {amount:>{longest}}"
+        for (name, usd), amount in zip(shown_days, amounts, strict=True)
     ]
     left_out = len(days) - len(shown_days)
     return "\n".join(([f"({left_out:,} earlier days are left out)"] if left_out else []) + lines)

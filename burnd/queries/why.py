@@ -24,7 +24,7 @@ from burnd.recall import Recall
 from burnd.records import Turn
 from burnd.records.times import to_ms
 
-USUAL_CAUSES: Final = 100
+USUAL_CAUSES: Final = 1000
 MOST_CAUSES: Final = 2000
 _QUOTED: Final = 200
 _DEEPEST: Final = 24

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,9 @@ def test_charts_csv_and_quality(desk: Desk) -> None:
     chart = desk.run("summary", "--chart").stdout
     assert "█" in chart
     assert chart.count("$") > 7
+    days = [line for line in chart.splitlines() if re.match(r"\d{4}-\d\d-\d\d  ", line)]
+    assert len({len(line) for line in days}) == 1, "amounts stand in a column"
+    assert "by day" not in chart
     rows = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "project", "--csv").stdout)))
     assert rows[-1]["key"] == "total"
     assert sum(int(row["turns"]) for row in rows[:-1]) == int(rows[-1]["turns"])

@@ -180,6 +180,18 @@ async def test_agents_are_what_their_calls_cost(opened: Opened) -> None:
     assert all("causes" not in agent for row in closed["causes"] for agent in row.get("agents", []))
 
 
+async def test_programs_are_told_every_cause_of_a_long_session(opened: Opened) -> None:
+    """Whoever looks for one cause finds it by itself: unless asked, nothing is folded before there are a thousand."""
+    pipeline = await opened()
+    scene = Scene()
+    for n in range(150):
+        scene.turn(10_000 + 100 * n, 20, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    causes = (await ask_why(pipeline, "s1"))["causes"]
+    assert {row["turnIndex"] for row in causes if row["kind"] == "answer"} == set(range(150))
+    assert "smaller" not in {row["kind"] for row in causes}
+
+
 async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
     """In order, with what each paid; a turn that is not there is said with those that are."""
     pipeline = await opened()
@@ -197,7 +209,7 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
     assert answer["miss"] is None
     with pytest.raises(Missing, match="no turn 99"):
         await ask_why(pipeline, "s1", turn=99)
-    with pytest.raises(Missing, match="no rail 'x'"):
+    with pytest.raises(Missing, match="no subagent 'x'"):
         await ask_why(pipeline, "s1", turn=1, rail="x")
     with pytest.raises(Missing, match="no session"):
         await ask_why(pipeline, "other")

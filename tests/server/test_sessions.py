@@ -106,3 +106,5 @@ def test_without_tantivy_everything_else_works(home: Home) -> None:
         error = wire.error("sessions.search", query="zeppelin")
         assert "tantivy" in error["message"]
         assert error["code"] == protocol.REFUSED
+        states = [one for one in wire.call("status")["degraded"] if "tantivy" in one["what"]]
+        assert ["pip install" in one["remedy"] for one in states] == [True]
