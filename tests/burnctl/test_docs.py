@@ -23,6 +23,9 @@ from tests.burnctl.pages import API, COMMANDS, GENERATED, actions_of, page
 from tests.make import turn
 from tests.server.logs import conversation
 
+ROOT = COMMANDS.parents[1]
+DOCS = COMMANDS.parent
+
 
 @pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
 def test_what_is_generated_is_fresh(path: Path) -> None:
@@ -41,6 +44,42 @@ def test_every_command_and_flag_is_documented() -> None:
                 assert explained, f"{one.prog}: {action.dest} is not explained"
                 for flag in action.option_strings:
                     assert flag in ("-h", "--help") or flag in text
+
+
+def test_the_readme_has_every_command() -> None:
+    """With the very line that `burnctl help` has for it."""
+    rows = re.findall(r"^\| `burnctl (\S+)` \| (.+) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {verb: line for verb, (_, line) in present().items()}
+
+
+def test_every_room_of_the_daemon_is_on_the_map() -> None:
+    """docs/architecture.md names each folder and each file at the top of burnd, and none that is not there."""
+    text = (DOCS / "architecture.md").read_text()
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `burn")]
+    told = {name.removeprefix("burnd/").rstrip("/") for row in rows for name in re.findall(r"`([\w./]+)`", row)}
+    there = [path for path in (ROOT / "burnd").iterdir() if not path.name.startswith("__")]
+    assert told - {"burnctl"} == {path.name for path in there}
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Between pages, to their headings, to pictures; and every page can be reached from the README."""
+    reached = set()
+    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            place, _, heading = target.partition("#")
+            if "://" in target:
+                continue
+            page = (path.parent / place).resolve() if place else path
+            assert page.exists(), f"{path.name}: {target}"
+            assert not heading or heading in headings(page), f"{path.name}: {target}"
+            reached |= {page} if path.name == "README.md" else set()
+    assert set(DOCS.glob("*.md")) <= reached
+
+
+def headings(path: Path) -> set[str]:
+    """As a link names them: small letters, dashes, no other signs."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_exit_code_is_documented() -> None:
