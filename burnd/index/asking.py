@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import NamedTuple, TypeVar, cast
 
@@ -14,6 +15,7 @@ import anyio.to_thread
 T = TypeVar("T")
 AT_ONCE = 4
 DEADLINE_S = 5.0
+_AGAIN_S = 0.02
 
 
 class TookTooLong(Exception):
@@ -46,11 +48,14 @@ class Asking:
     async def _run(
         self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float
     ) -> T:
+        answered = threading.Event()
         with anyio.move_on_after(within) as deadline:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_interrupt_when_cancelled, connection)
+                tasks.start_soon(_interrupt_when_cancelled, connection, answered)
                 # Waited for even when cancelled: only a connection whose thread is done may be used again.
-                outcome = await anyio.to_thread.run_sync(_outcome, question, connection, limiter=self._threads)
+                outcome = await anyio.to_thread.run_sync(
+                    _outcome, question, connection, answered, limiter=self._threads
+                )
                 tasks.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint_if_cancelled()
         if deadline.cancel_called:
@@ -86,20 +91,29 @@ class _Outcome(NamedTuple):
     error: Exception | None
 
 
-def _outcome(question: Callable[[sqlite3.Connection], object], connection: sqlite3.Connection) -> _Outcome:
+def _outcome(
+    question: Callable[[sqlite3.Connection], object], connection: sqlite3.Connection, answered: threading.Event
+) -> _Outcome:
     """Asks within one transaction, so that several statements see the same state."""
     try:
+        if connection.in_transaction:  # an interrupt may have met the end of the question before
+            connection.execute("ROLLBACK")
         connection.execute("BEGIN")
         return _Outcome(question(connection), None)
     except Exception as error:  # noqa: BLE001 - it is raised again where the question was asked
         return _Outcome(None, error)
     finally:
+        answered.set()
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
 
 
-async def _interrupt_when_cancelled(connection: sqlite3.Connection) -> None:
+async def _interrupt_when_cancelled(connection: sqlite3.Connection, answered: threading.Event) -> None:
+    """Again and again: an interrupt stops only what is running, and the question may just be between two statements."""
     try:
         await anyio.sleep_forever()
     finally:
-        connection.interrupt()
+        with anyio.CancelScope(shield=True):
+            while not answered.is_set():
+                connection.interrupt()
+                await anyio.sleep(_AGAIN_S)

@@ -99,16 +99,19 @@ def replacement(path: Path) -> Iterator[AppendFile]:
 
 
 class AppendFile:
-    """A file that grows by whole appends only. After a failed one it is as long as it was before."""
+    """A file that grows by whole appends only. After a failed one it is as long as it was before.
 
-    def __init__(self, path: Path) -> None:
+    Who opens many in a folder may sync the names of the new ones in one go, and says so by `name_later`.
+    """
+
+    def __init__(self, path: Path, *, name_later: bool = False) -> None:
         self.path = path
-        is_new = not path.exists()
+        self.is_new = not path.exists()
         try:
             self._fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise as_storage_error(error, path) from error
-        if is_new:
+        if self.is_new and not name_later:
             sync_folder(path.parent)
         self.end = os.fstat(self._fd).st_size
 

@@ -34,6 +34,7 @@ class Sidecars:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: OrderedDict[str, files.AppendFile] = OrderedDict()
+        self._has_new_names = False
 
     def path(self, session_id: str) -> Path:
         """Where a session's content is; whatever the id, it is a file directly inside the folder."""
@@ -57,6 +58,7 @@ class Sidecars:
                 file.extend(data)
             for session_id, (start, _) in grown.items():
                 self._file(session_id).sync(start)
+            self._sync_names()
         except BaseException:
             self._take_back(grown, dates)
             raise
@@ -117,13 +119,20 @@ class Sidecars:
         file = self._open.get(session_id)
         if file is None:
             files.make_folder(self.folder)
-            file = files.AppendFile(self.path(session_id))
+            file = files.AppendFile(self.path(session_id), name_later=True)
+            self._has_new_names |= file.is_new
             if _cut_torn_tail(file):
                 self.set_mtime(session_id, _newest_in(file.path))
             self._open[session_id] = file
             self._close_oldest()
         self._open.move_to_end(session_id)
         return file
+
+    def _sync_names(self) -> None:
+        """Once for all sidecars of a batch that are new: a first start makes thousands."""
+        if self._has_new_names:
+            files.sync_folder(self.folder)
+            self._has_new_names = False
 
     def _close_oldest(self) -> None:
         while len(self._open) > _OPEN_AT_MOST:

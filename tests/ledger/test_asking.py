@@ -45,6 +45,19 @@ async def test_a_late_question_is_interrupted_and_the_next_one_is_quick(opened: 
     assert await pipeline.index.ask(count) == 0
 
 
+async def test_a_question_that_is_late_between_two_statements_is_stopped(opened: Opened) -> None:
+    """F56: the deadline passes while no statement runs, as on a busy machine; the next statement ends all the same."""
+    pipeline = await opened()
+
+    def late(db: sqlite3.Connection) -> object:
+        time.sleep(0.2)
+        return forever(db)
+
+    with pytest.raises(TookTooLong):
+        await pipeline.index.ask(late, within=0.05)
+    assert await pipeline.index.ask(count) == 0
+
+
 async def test_a_question_nobody_waits_for_any_more_is_interrupted(opened: Opened) -> None:
     """A client that goes away takes its question with it (F70)."""
     pipeline = await opened()
