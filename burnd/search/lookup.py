@@ -25,6 +25,7 @@ _CORRECTED: Final = 3  # words of one query, at most
 _CORRECTIONS: Final = 3  # for one word
 _SHORTEST_CORRECTED: Final = 4
 _SPREAD_WORDS, _SPREAD_MESSAGES = 8, 300  # the rarest of a query, and of each its best
+_SPREAD_SHARE: Final = 20  # what stands in more than one of so many messages is in every session
 _PAGES: Final = (100, 400, 1600, 3200)
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
@@ -111,7 +112,8 @@ class Lookup:
         """
         sums: dict[int, float] = {}
         words: Counter[int] = Counter()
-        terms = wanted.terms[:_SPREAD_WORDS]
+        most = max(self._searcher.num_docs, _MANY_DOCUMENTS) / _SPREAD_SHARE
+        terms = [term for term in wanted.terms if term.uses < most][:_SPREAD_WORDS]
         for term in terms:
             query = self._query(wanted._replace(terms=(term,)), only, MESSAGE_FIELDS)
             if query is None:
