@@ -207,6 +207,7 @@ class Fts:
 
     def size(self) -> int:
         self._db.execute("VACUUM")
+        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return os.path.getsize(self._path)
 
     def seconds_for(self, query: str) -> float:
