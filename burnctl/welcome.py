@@ -40,6 +40,8 @@ def show(verb: str, arguments: list[str], *, heading: bool = True) -> None:
 
 
 def _say_what_to_ask_next(client: Client) -> None:
+    from burnctl.render.screen import columns
+
     program = program_name()
     rows = client.summary(by="session", limit=1)["rows"]
     dearest = _typed(client, rows[0]["key"]) if rows else "SESSION"
@@ -49,9 +51,10 @@ def _say_what_to_ask_next(client: Client) -> None:
         (f"{program} search WORDS", "find a conversation again"),
     )
     width = max(len(command) for command, _ in asks)
+    are_beside = _INDENT + width + 2 + max(len(what) for _, what in asks) <= columns()
     print("\nTo ask next:")
     for command, what in asks:
-        print(f"{'':{_INDENT}}{command:{width}}  {what}")
+        print(f"{'':{_INDENT}}{command:{width}}  {what}" if are_beside else f"{'':{_INDENT}}{what}:\n    {command}")
     print(f"\nburnd goes on recording in the background. To have it started at login:\n  {program} service install")
 
 
@@ -72,4 +75,6 @@ def program_name() -> str:
     if shutil.which("burnctl"):
         return "burnctl"
     beside = os.path.join(os.path.dirname(sys.executable), "burnctl")
-    return os.path.relpath(beside) if os.path.exists(beside) else f"{sys.executable} -m burnctl"
+    if not os.path.exists(beside):
+        return f"{sys.executable} -m burnctl"
+    return min(beside, os.path.relpath(beside), key=len)

@@ -98,6 +98,8 @@ def _live(machine: Machine, pace: float, flags: list[str]) -> None:
     finally:
         watcher.terminate()
         watcher.wait()
+        if sys.stdout.isatty():
+            print()  # the line of a turn that was still open has no end
 
 
 def _say_that_it_is_over() -> None:
