@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from burnd.causes.prompts import TOKENS
 from burnd.causes.rolling import COUNTED as SPENT
 from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
@@ -104,6 +105,7 @@ _NAMED = """JOIN causes k ON k.id = x.cause
       LEFT JOIN names kt ON kt.id = k.tool LEFT JOIN names kg ON kg.id = k.target
       LEFT JOIN names ka ON ka.id = k.agent"""
 _SPENT = ", ".join(SPENT)
+_PAID = ", ".join(TOKENS)
 _CAUSES = {
     "cause_sums": f"""
       SELECT {_KIND}, f.name, g.name, x.place = 0, a.name, x.activity = 0, x.level, grain, bucket, {_CAUSE}, {_SPENT}
@@ -113,6 +115,9 @@ _CAUSES = {
       FROM session_causes x {_JOINS} {_NAMED} JOIN sessions s ON s.id = x.session
       LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",
+    "prompt_sums": f"""
+      SELECT {_KIND}, f.name, g.name, s.session_id, x.prompt_id, x.rail, x.n, x.day, x.turns, {_PAID}
+      FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session""",
     "segments": """
       SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
       JOIN sessions s ON s.id = x.session""",

@@ -65,10 +65,9 @@ class Pieces:
         for row in keyed(self._db, "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", missing):
             self._causes[row[0]] = numbered(*row)
 
-    def by_activity(self, activities: frozenset[int], sessions: frozenset[int] | None) -> Iterator[tuple[int, Row]]:
-        """The rows of all pieces, or of these sessions', that turns of these activities made, with their session."""
-        listed = None if sessions is None else msgspec.json.encode(sorted(sessions)).decode()
-        for session, data in self._db.execute(_OF_SESSIONS if listed else _OF_ALL, (listed,) if listed else ()):
+    def by_activity(self, activities: frozenset[int], sessions: frozenset[int]) -> Iterator[tuple[int, Row]]:
+        """The rows of these sessions' pieces that turns of these activities made, with their session."""
+        for session, data in self._db.execute(_OF_SESSIONS, (msgspec.json.encode(sorted(sessions)).decode(),)):
             pack = unpacked(data)
             for activity in activities:
                 rows = pack.of_activity(activity)
@@ -146,5 +145,4 @@ _BY_KEY = "SELECT id FROM causes WHERE kind = :kind" + "".join(
     f" AND {name} = {_NAME.format(name)}" for name in ("tool", "target", "agent")
 )
 _ONE = "SELECT counted FROM segments WHERE session = ? AND rail = ? AND n = ?"
-_OF_ALL = "SELECT session, counted FROM segments"
-_OF_SESSIONS = f"{_OF_ALL} WHERE session IN (SELECT value FROM json_each(?))"
+_OF_SESSIONS = "SELECT session, counted FROM segments WHERE session IN (SELECT value FROM json_each(?))"

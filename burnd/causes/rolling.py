@@ -53,9 +53,12 @@ def rolled(pieces: Iterable[tuple[int, Counted | None, Counted | None]], causes:
         for activity in old.by_activity.keys() | new.by_activity.keys():
             changes = _changes(old.by_activity.get(activity, {}), new.by_activity.get(activity, {}))
             for (day, kind, place, _, _, cause), change in changes.items():
-                level = MISS if causes[cause].level == MISS else TOOL
-                for grain, bucket in ((DAY, day), (BLOCK, day // _DAYS_A_BLOCK)):
-                    _add(by_activity, (level, grain, activity, place, bucket, causes[cause].whole, kind), change)
+                block = day // _DAYS_A_BLOCK
+                for level, number in _levels(causes[cause]):
+                    # Targets of activities are kept by age alone: by block they would take as much as all else.
+                    grains = ((DAY, day), (BLOCK, block)) if level in (TOOL, MISS) else ((AGE, block // BLOCKS_AN_AGE),)
+                    for grain, bucket in grains:
+                        _add(by_activity, (level, grain, activity, place, bucket, number, kind), change)
     return Rolled(_kept(by_activity | _by_time(by_day, causes)), _kept(by_session))
 
 

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from burnd.causes import prompts
 from burnd.causes.cause import TOOL, CauseKey, Numbered, numbered
 from burnd.causes.rolling import COUNTED, Rolled
 from burnd.index.store import keyed
@@ -73,6 +74,7 @@ def _numbered(
 def write(db: sqlite3.Connection, what: Written) -> None:
     db.executemany("DELETE FROM segments WHERE session = ? AND rail = ? AND n = ?", what.gone)
     db.executemany(_KEEP, what.pieces)
+    prompts.count_again(db, [*what.gone, *((piece.session, piece.rail, piece.n) for piece in what.pieces)])
     _add(db, "cause_sums", what.sums.by_time)
     _add(db, "session_causes", what.sums.by_session)
     for mark, times, upto in what.finished:

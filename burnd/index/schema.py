@@ -313,5 +313,16 @@ CREATE TABLE session_causes(
 CREATE INDEX session_causes_of_nothing ON session_causes(n) WHERE n = 0;
 """
 
-STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES)
+_PROMPT_SUMS = """
+-- What turns that worked on a prompt paid, by the pieces of rails they stand on; '' is the prompt of turns without one.
+CREATE TABLE prompt_sums(
+  session INTEGER NOT NULL, prompt_id TEXT NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL, day INTEGER NOT NULL,
+  place INTEGER NOT NULL, class INTEGER NOT NULL, turns INTEGER NOT NULL,
+  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL,
+  PRIMARY KEY(session, prompt_id, rail, n, day, place, class)) WITHOUT ROWID;
+"""
+
+STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
 VERSION = len(STEPS)

@@ -34,6 +34,7 @@ _TURNS = Table(
 _LENGTHS = GRAINS | {AGE: GRAINS[BLOCK] * BLOCKS_AN_AGE}
 _EVERY_PLACE = "SELECT id FROM places"
 _TURN = By(("turn",))
+_TOUCHED = "SELECT session FROM endings WHERE last_bucket >= ? AND first_bucket < ?"
 
 
 # What turns of one class paid for one cause: place (0 where places are not asked for), class, cause, and what is
@@ -58,7 +59,7 @@ class CauseReader:
         self._view = view
         self._chosen = selection
         self._scan = Scan(view, selection)
-        self._begin, self._end = _widened(selection, reader)
+        self._begin, self._end = widened(selection, reader)
         self._pieces = Pieces(view.db, ledger)
 
     def read(self, level: int) -> Iterator[Spent]:
@@ -73,7 +74,7 @@ class CauseReader:
     def _read(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         if self._begin >= self._end:
             return
-        if self._chosen.activities is not None and (level not in (TOOL, MISS) or not self._chosen.is_by_sums):
+        if self._chosen.activities is not None and not self._chosen.is_by_sums:
             yield from self._by_activity(level)
         elif self._chosen.is_by_sums:
             yield from self._from_sums(level, by, also)
@@ -89,10 +90,11 @@ class CauseReader:
 
         What lies at the edges of the selected time is not weighed there: all causes that it has are among them.
         """
-        if self._begin >= self._end or self._chosen.activities is not None or not self._chosen.is_by_sums:
+        if self._begin >= self._end or not self._chosen.is_by_sums:
             return None
         (begin, end), edges = whole_days(self._begin, self._end)
         at_edges = [spent for edge in edges for spent in self._at_edge(level, edge)]
+        at_edges += self._beside_ages(level, begin, end)
         parts = [*self._parts(level, By(), begin, end)]
         ranked = self._view.rows(*_ranking(parts, rates, most)) if parts else []
         shown = frozenset((*(cause for cause, *_ in ranked), *(spent[2] for spent in at_edges)))
@@ -107,6 +109,7 @@ class CauseReader:
         (begin, end), edges = whole_days(self._begin, self._end)
         for part in self._parts(level, by, begin, end):
             yield from _spent(self._scan.plain(_SUMS, by, [*part, *also], beside="x.cause"), by)
+        yield from self._beside_ages(level, begin, end)
         for edge in edges:
             yield from self._at_edge(level, edge)
 
@@ -115,6 +118,8 @@ class CauseReader:
 
     def _parts(self, level: int, by: By, begin: int, end: int) -> Iterator[list[Clause]]:
         """The selected rows of `cause_sums`, in the longest grains that fit."""
+        if self._is_by_age(level):
+            begin, end = _whole_ages(begin, end)
         for grain, first, last in grains(begin, end, self._grains(level), _LENGTHS):
             # Each age for itself: within it rows are in the order of their causes, and SQLite need not sort them.
             for some in [range(n, n + 1) for n in range(first, last)] if grain == AGE else [range(first, last)]:
@@ -125,6 +130,17 @@ class CauseReader:
                     _buckets(some),
                     *within("x.class", self._chosen.kinds),
                 ]
+
+    def _is_by_age(self, level: int) -> bool:
+        """Targets of activities are kept by age alone."""
+        return self._chosen.activities is not None and level not in (TOOL, MISS)
+
+    def _beside_ages(self, level: int, begin: int, end: int) -> Iterator[Spent]:
+        """Days that are in no whole age, where nothing shorter is kept: from the pieces."""
+        if self._is_by_age(level):
+            first, last = _whole_ages(begin, end)
+            for some in ((begin, first), (last, end)) if first < last else ((begin, end),):
+                yield from self._of_days(level, range(*(bucket // _LENGTHS[DAY] for bucket in some)))
 
     def _grains(self, level: int) -> tuple[int, ...]:
         return (BLOCK, DAY) if level in (TOOL, MISS) else (AGE, BLOCK, DAY)
@@ -164,17 +180,16 @@ class CauseReader:
     def _by_activity(self, level: int) -> Iterator[Spent]:
         """Whole days from what pieces counted by activity, the rest turn by turn."""
         (begin, end), edges = whole_days(self._begin, self._end)
-        days = range(begin // _LENGTHS[DAY], end // _LENGTHS[DAY])
-        if days:
-            yield from self._of_days(level, days)
+        yield from self._of_days(level, range(begin // _LENGTHS[DAY], end // _LENGTHS[DAY]))
         for edge in edges:
             yield from self._at_edge(level, edge)
 
     def _of_days(self, level: int, days: range) -> Iterator[Spent]:
-        chosen = self._chosen
-        inside, across = self._sessions()
-        touched = inside | across if inside is not None else None
-        sessions = touched if chosen.sessions is None else chosen.sessions & (touched or chosen.sessions)
+        if not days:
+            return
+        chosen, day = self._chosen, _LENGTHS[DAY]
+        touched = frozenset(row[0] for row in self._view.rows(_TOUCHED, (days[0] * day, (days[-1] + 1) * day)))
+        sessions = touched if chosen.sessions is None else chosen.sessions & touched
         rows = self._pieces.by_activity(chosen.activities or frozenset(), sessions)
         for session, (day, kind, place, branch, subagent, cause, *sums) in rows:
             if (
@@ -209,7 +224,7 @@ class CauseReader:
                 yield row[0], row[1], row[2], row[3:]
 
 
-def _widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
+def widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
     """The selected time; where it has no end, up to the end of an age, so that nothing is cut at it."""
     if reader.begin >= reader.end:
         return 0, 0
@@ -249,6 +264,13 @@ def _spent(rows: Iterable[tuple[int, ...]], by: By) -> Iterator[Spent]:
     if by.keys:
         return ((row[0], row[1], row[2], row[4:]) for row in rows)
     return ((0, row[0], row[1], row[3:]) for row in rows)
+
+
+def _whole_ages(begin: int, end: int) -> tuple[int, int]:
+    """The ages that lie between these quarters of an hour, from the begin of the first to the end of the last."""
+    age = _LENGTHS[AGE]
+    first, last = -(-begin // age) * age, end // age * age
+    return (first, last) if first < last else (begin, begin)
 
 
 def whole_days(begin: int, end: int) -> tuple[tuple[int, int], list[Stretch]]:

@@ -23,7 +23,9 @@ from burnd.queries.filters import Filters, choose
 from burnd.queries.heap import Heap, rates_of
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import PromptKey, Worked, about, worked
+from burnd.queries.prompts import heaviest as heaviest_prompts
 from burnd.queries.reading import Reader
+from burnd.queries.selection import Selection
 from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.tally import Tally
 from burnd.queries.view import Refusal, View
@@ -87,7 +89,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
     causes = CauseReader(view, ledger, chosen.selection, reader)
     rolled = _Rolled(view, params, chosen.kinds)
     if params.by == "prompt":
-        rolled.add_prompts(worked(view, chosen.selection, reader))
+        rolled.read_prompts(chosen.selection, reader)
     else:
         rolled.read(causes)
     rows = rolled.rows(added.total)
@@ -142,7 +144,21 @@ class _Rolled:
             label = Label(self._by, places.get(place, "(no project)"))
             self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
 
-    def add_prompts(self, found: Iterable[Worked]) -> None:
+    def read_prompts(self, selection: Selection, reader: Reader) -> None:
+        rates = rates_of(self._rank, self._kinds)
+        found = heaviest_prompts(self._view, selection, reader, rates, self._limit)
+        if found is None:
+            self._add_prompts(worked(self._view, selection, reader))
+            return
+        self._add_prompts(found.rows)
+        self.left_out = found.of - len(self._prompts)
+        for number, sums in found.everything:
+            if not self._kinds[number].is_unlogged:
+                self._rest.add(self._kinds[number], sums)
+        for heap in (*self._prompts.values(), *self._labelled.values()):
+            self._rest.take_off(heap)
+
+    def _add_prompts(self, found: Iterable[Worked]) -> None:
         for prompt, number, sums in found:
             if prompt is None:
                 heap = self._labelled.setdefault(Label(OTHER, NO_PROMPT), Heap())

@@ -1,26 +1,37 @@
-"""What each prompt led to: all selected turns that worked on it, whatever they paid for."""
+"""What each prompt led to: all selected turns that worked on it, whatever they paid for.
+
+Where no session is asked for, whole days come from `prompt_sums`, in which SQLite finds the heaviest. What these do not
+have yet, the sessions that wait to be counted, is read turn by turn, as is what lies at the edges of the selected time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from burnd.causes.prompts import NO_PROMPT, TOKENS
+from burnd.index.rollup import DAY, GRAINS, begin_of
+from burnd.queries.cause_reading import Rates, whole_days, widened
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import By, Scan, Table, during
+from burnd.queries.scanning import By, Clause, Row, Scan, Table, as_json, during, within
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 
 PromptKey = tuple[int, str]  # a session by its number, and the prompt's id in it
-_TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "subagent")}
 _TURNS = Table(
     "turns",
     _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
-    ("count(*)", *(f"sum(x.{name})" for name in _TOKENS)),
+    ("count(*)", *(f"sum(x.{name})" for name in TOKENS)),
 )
+_SUMS = Table("prompt_sums", _COLUMNS, ("sum(x.turns)", *(f"sum(x.{name})" for name in TOKENS)))
 _BY_SESSION = By(("session",))
+_COUNTED = Clause("x.session NOT IN (SELECT session FROM changed)")
+_NOT_COUNTED = "x.session IN (SELECT session FROM changed) AND +x.ts >= ? AND +x.ts < ?"
+_ENTERED = len(TOKENS)  # where rates have what came in
+_CAME_IN = ("input", "cache_create_5m", "cache_create_1h")
 
 
 class Worked(NamedTuple):
@@ -41,10 +52,93 @@ def worked(view: View, selection: Selection, reader: Reader) -> Iterator[Worked]
     terms = [during(Stretch(reader.begin, reader.end)), *scan.terms(_TURNS, selection.kinds)]
     rows = scan.plain(_TURNS, _BY_SESSION, terms, beside="x.prompt_id")
     rows += scan.mixed(_TURNS, _BY_SESSION, terms, beside="x.prompt_id")
-    for session, kind, prompt, turns, *spent in rows:
-        fresh, _, _, _, five, hour, _ = spent
-        sums = (*spent, fresh + five + hour, turns, 0)
-        yield Worked(None if prompt is None else (session, prompt), kind, sums)
+    yield from map(_worked, rows)
+
+
+def _worked(row: Row) -> Worked:
+    session, kind, prompt, *counted = row
+    return Worked((session, prompt) if prompt else None, kind, _sums(counted))
+
+
+def _sums(counted: list[int]) -> tuple[int, ...]:
+    turns, *spent = counted
+    fresh, _, _, _, five, hour, _ = spent
+    return (*spent, fresh + five + hour, turns, 0)
+
+
+class HeaviestPrompts(NamedTuple):
+    """What the heaviest prompts led to, and turns without one; how many prompts there are; what all turns paid."""
+
+    rows: list[Worked]
+    of: int
+    everything: list[tuple[int, tuple[int, ...]]]  # by kind
+
+
+def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, most: int) -> HeaviestPrompts | None:
+    """None where sums cannot tell. All prompts that were read turn by turn are among the heaviest."""
+    if reader.begin >= reader.end or selection.activities is not None or not selection.is_by_sums:
+        return None
+    scan = Scan(view, selection)
+    (begin, end), edges = whole_days(*widened(selection, reader))
+    own = scan.terms(_TURNS, selection.kinds)
+    turns = [
+        row for edge in edges for row in scan.plain(_TURNS, _BY_SESSION, [during(edge), *own], beside="x.prompt_id")
+    ]
+    terms = [*within("x.class", selection.kinds), *within("x.place", selection.places)]
+    if begin == end or selection.begin is not None or selection.end is not None:
+        terms.append(_days(begin, end))
+    if begin < end and view.rows("SELECT 1 FROM changed LIMIT 1"):
+        terms.append(_COUNTED)
+        late = Clause(_NOT_COUNTED, (begin_of(begin), begin_of(end)))
+        turns += scan.plain(_TURNS, _BY_SESSION, [late, *own], beside="x.prompt_id")
+    one_by_one = [*map(_worked, turns)]
+    prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
+    beside = {worked.prompt for worked in one_by_one if worked.prompt is not None}
+    shown = beside.union(_heaviest(view, prompts, rates, most))
+    summed = [*map(_worked, scan.plain(_SUMS, _BY_SESSION, [*prompts, _among(shown)], beside="x.prompt_id"))]
+    ((count,),) = _rows(view, _COUNT, prompts)
+    none = scan.plain(_SUMS, By(), [*terms, Clause(f"x.prompt_id = '{NO_PROMPT}'")])
+    without = [Worked(None, kind, _sums(counted)) for kind, _, *counted in none]
+    count += len(beside - {worked.prompt for worked in summed})
+    return HeaviestPrompts([*summed, *without, *one_by_one], count, _everything(reader))
+
+
+def _everything(reader: Reader) -> list[tuple[int, tuple[int, ...]]]:
+    return [(kind, _sums(counted[: 1 + len(TOKENS)])) for kind, _, *counted in reader.read(By())]
+
+
+def _days(begin: int, end: int) -> Clause:
+    return Clause(f"x.day >= {begin // GRAINS[DAY]} AND x.day < {end // GRAINS[DAY]}")
+
+
+def _among(prompts: Iterable[PromptKey]) -> Clause:
+    listed, keys = "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?)", sorted(prompts)
+    (sessions,) = within("x.session", frozenset(session for session, _ in keys))  # so SQLite looks nowhere else
+    return Clause(f"{sessions.sql} AND (x.session, x.prompt_id) IN ({listed})", (*sessions.bound, as_json(keys)))
+
+
+def _heaviest(view: View, terms: list[Clause], rates: Rates, most: int) -> Iterator[PromptKey]:
+    weights = {kind: _weights(rate_of) for kind, rate_of in rates.items()}
+    weighing = [n for n, _ in enumerate(TOKENS) if any(weight[n] for weight in weights.values())]
+    columns = ",".join(f"json_extract(value, '$[{n}]') AS w{n}" for n in range(len(weighing) + 1))
+    product = " + ".join(f"x.{TOKENS[n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
+    listed = as_json([(kind, *(float(weight[n]) for n in weighing)) for kind, weight in weights.items()])
+    sql = (
+        f"WITH r AS MATERIALIZED (SELECT {columns} FROM json_each(?)) SELECT x.session, x.prompt_id, total({product}) "
+        "FROM prompt_sums x CROSS JOIN r ON r.w0 = x.class WHERE {terms} "
+        f"GROUP BY 1, 2 ORDER BY 3 DESC, 2, 1 LIMIT {most}"
+    )
+    return ((session, prompt) for session, prompt, _ in _rows(view, sql, terms, listed))
+
+
+def _weights(rate_of: tuple[int, ...]) -> list[int]:
+    """By column of tokens; what came in weighs by itself, too."""
+    return [rate_of[n] + (rate_of[_ENTERED] if name in _CAME_IN else 0) for n, name in enumerate(TOKENS)]
+
+
+def _rows(view: View, sql: str, terms: list[Clause], *bound: Any) -> list[Row]:
+    where = " AND ".join(clause.sql for clause in terms)
+    return view.rows(sql.format(terms=where), [*bound, *(value for clause in terms for value in clause.bound)])
 
 
 def about(view: View, prompt: PromptKey) -> dict[str, Any]:
@@ -53,6 +147,7 @@ def about(view: View, prompt: PromptKey) -> dict[str, Any]:
     return {"sessionId": session_id, "turnIndex": turn_index, "at": to_iso(ts)}
 
 
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM prompt_sums x WHERE {terms} GROUP BY x.session, x.prompt_id)"
 _FIRST = """
 SELECT s.session_id, t.turn_index, t.ts FROM turns t JOIN sessions s ON s.id = t.session
 WHERE t.session = ? AND t.prompt_id = ? ORDER BY t.turn_index, t.ts, t.message_id LIMIT 1

@@ -23,7 +23,9 @@ import msgspec
 
 from burnd.attribution.blocks import portions
 from burnd.attribution.tally import Sums
+from burnd.causes import prompts
 from burnd.causes.cause import CauseKey, Dims, Numbered
+from burnd.causes.counting import LENGTH
 from burnd.causes.packs import Counted
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Piece, Written, number, write
@@ -92,6 +94,12 @@ async def fill(store: IndexStore) -> None:
         missing = {key for _, shares, _ in made for _, key, _ in shares} - numbers.keys()
         numbers |= await store.transact(lambda db: number(db, missing))  # noqa: B023 - done at once
         await store.transact(lambda db: write(db, _written(made, numbers)))  # noqa: B023 - done at once
+    await store.transact(_fill_prompts)
+
+
+def _fill_prompts(db: sqlite3.Connection) -> None:
+    pieces = db.execute(f"SELECT DISTINCT session, rail, turn_index / {LENGTH} FROM turns").fetchall()
+    prompts.count_again(db, pieces)
 
 
 Share = tuple[Dims, CauseKey, Sums]

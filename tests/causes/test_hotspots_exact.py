@@ -15,6 +15,7 @@ from burnd.index.store import FileChange
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pipeline import Batch, Pipeline
+from burnd.queries import hotspots
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
 from tests.causes import worlds
 from tests.conftest import Opened
@@ -65,8 +66,18 @@ async def test_rows_add_up_to_the_summary(
             wanted = {name: value for name, value in params.items() if name in filters}
             if _can_be_asked(naive, wanted):
                 await _adds_up(pipeline, params, wanted, whole=counted)
+                if params["by"] == "prompt":
+                    await _prompts_are_as_their_turns(pipeline, params | {"limit": 1000})
     finally:
         await opener.close()
+
+
+async def _prompts_are_as_their_turns(pipeline: Pipeline, params: dict[str, Any]) -> None:
+    """What is kept of prompts says what their turns say, read one by one."""
+    answer = await ask_hotspots(pipeline, **params)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hotspots, "heaviest_prompts", lambda *_: None)
+        assert answer == await ask_hotspots(pipeline, **params)
 
 
 async def _adds_up(pipeline: Pipeline, params: dict[str, Any], wanted: dict[str, Any], *, whole: bool) -> None:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnd.causes import counting
+from burnd.causes.cause import COMMAND, FILE, NAMED
 from burnd.causes.explainer import Explainer
+from burnd.causes.rolling import AGE
 from burnd.index.changed import mark_all
 from burnd.index.store import FileChange, IndexStore
 from burnd.paths import Home
@@ -65,7 +67,7 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
 
 def _forget(db: sqlite3.Connection) -> None:
     """As if nothing had ever been counted."""
-    for table in ("segments", "cause_sums", "session_causes", "causes"):
+    for table in ("segments", "cause_sums", "session_causes", "causes", "prompt_sums"):
         db.execute(f"DELETE FROM {table}")
     mark_all(db)
 
@@ -82,9 +84,13 @@ async def _sums_are_the_turns(index: IndexStore) -> None:
         "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place > 0",
         "cause_sums WHERE level = 0 AND grain = 3 AND activity <> 0 AND place > 0",
         "session_causes WHERE level = 0",
+        "prompt_sums",
     ):
         ((*sums,),) = await index.rows(f"SELECT {columns} FROM {kept}")
         assert sums == turns, kept
+    for level in (FILE, COMMAND, NAMED):
+        kept = f"SELECT {columns} FROM cause_sums WHERE level = {level} AND grain = {AGE} AND place > 0 AND activity"
+        assert await index.rows(f"{kept} <> 0") == await index.rows(f"{kept} = 0")
     ((behind,),) = await index.rows(
         "SELECT count(*) FROM cause_sums WHERE entered > input + cache_read + cache_create_5m + cache_create_1h"
     )
