@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import time
 from collections.abc import Callable
@@ -64,14 +65,14 @@ class Work:
         while True:
             try:
                 return self._try(step)
-            except (AssertionError, OSError):  # it died, or it could not just now
+            except (AssertionError, OSError) as error:  # it died, or it could not just now
                 if time.monotonic() > deadline:
-                    raise
+                    raise AssertionError(f"given up: {self._fault}; {self._stacks()}") from error
                 self._look_after()
 
     def _try(self, step: Callable[[Wire], Any]) -> None:
         if self._daemon is None:
-            self._daemon = Daemon(self.home, **self._fault)
+            self._daemon = Daemon(self.home, PYTHONFAULTHANDLER="1", **self._fault)
         self._daemon.wait_until_ready()
         with self._daemon.wire(60) as wire:
             step(wire)
@@ -85,6 +86,13 @@ class Work:
             self.failures.add(code)
             self._fault = {}
             self._daemon = None
+
+    def _stacks(self) -> str:
+        """Where a daemon that does not answer hangs."""
+        assert self._daemon is not None
+        self._daemon.process.send_signal(signal.SIGABRT)
+        self._daemon.process.wait(60)
+        return self._daemon.log.read_text(errors="replace")[-12_000:]
 
     def _stop(self) -> None:
         if self._daemon is not None:
