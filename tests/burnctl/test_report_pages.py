@@ -97,7 +97,7 @@ def test_no_price_is_a_dash() -> None:
 
 
 def test_days_without_turns_are_seen() -> None:
-    """A chart has a line for every day from the first to the last, and so has the little one where there is no other."""
+    """A chart has a line for every day from the first to the last, and so has the little one that stands for it."""
     series = [{"key": "2026-11-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
     shown = page(answer("model", "a", series=series), chart=True)
     assert [line.split()[0] for line in shown.splitlines()[:4]] == [f"2026-11-0{n}" for n in (1, 2, 3, 4)]
