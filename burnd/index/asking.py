@@ -52,10 +52,13 @@ class Asking:
         with anyio.move_on_after(within) as deadline:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_interrupt_when_cancelled, connection, answered)
-                # Waited for even when cancelled: only a connection whose thread is done may be used again.
-                outcome = await anyio.to_thread.run_sync(
-                    _outcome, question, connection, answered, limiter=self._threads
-                )
+                try:
+                    # Waited for even when cancelled: only a connection whose thread is done may be used again.
+                    outcome = await anyio.to_thread.run_sync(
+                        _outcome, question, connection, answered, limiter=self._threads
+                    )
+                finally:
+                    answered.set()  # also when it was cancelled before it began
                 tasks.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint_if_cancelled()
         if deadline.cancel_called:

@@ -67,6 +67,17 @@ async def test_a_question_nobody_waits_for_any_more_is_interrupted(opened: Opene
     assert await pipeline.index.ask(count) == 0
 
 
+async def test_a_question_given_up_before_it_began_holds_nothing(opened: Opened) -> None:
+    """F70: its place is free for the next one."""
+    pipeline = await opened()
+    for _ in range(8):
+        with anyio.move_on_after(0) as scope:
+            await pipeline.index.ask(count)
+        assert scope.cancelled_caught
+    with anyio.fail_after(10):
+        assert await pipeline.index.ask(count) == 0
+
+
 async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> None:
     """A rebuilt index answers the same, also while others keep asking."""
     pipeline = await opened()
