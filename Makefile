@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# One more than there are cores: many tests wait for something, and another can run meanwhile.
-JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# More than there are cores: many tests wait for something, and others can run meanwhile.
+JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 3 )))
 
 .PHONY: run test test-slow test-faults check format bench lock clean
 
@@ -18,13 +18,13 @@ run: $(READY)  ## start the daemon in the background, show what it found and wha
 	$(BIN)/burnctl up --look
 
 test: $(READY)  ## the default tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 test-slow: $(READY)  ## the long ones: kill loops, large inputs
-	$(BIN)/python -m pytest -n $(JOBS) -m slow
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
-	$(BIN)/python -m pytest -n $(JOBS) -m 'slow or not slow' tests/faults
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -66,7 +66,7 @@ def test_a_table_that_is_missing_comes_last(home: Home) -> None:
 def test_without_a_file_one_with_every_default_is_made(home: Home) -> None:
     set_value(home, "content.retention_days", "forever")
     said = tomllib.loads(home.config.read_text())
-    assert said["content"] == {"store": "full", "retention_days": "forever", "inline_bytes": 1024}
+    assert said["content"] == {"store": "full", "retention_days": "forever", "inline_bytes": 512}
     assert home.config.stat().st_mode & 0o777 == 0o600
     assert home.config.read_text().replace('"forever"', "90", 1).count("#") >= config.template().count("#") - 1
 

@@ -122,8 +122,9 @@ def prepared(folder: Path, trace: Trace) -> Writer:
     return writer
 
 
+@pytest.mark.parametrize("lives", [1, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
-async def test_a_recording_looked_at_in_any_phase_ends_the_same(tmp_path: Path, path: Path) -> None:
+async def test_a_recording_looked_at_in_any_phase_ends_the_same(tmp_path: Path, path: Path, lives: int) -> None:
     """I2: rows as a real program changed them, looked at at random times, with restarts in between."""
     trace = Trace(path)
     final = prepared(tmp_path / "whole", trace)
@@ -132,7 +133,7 @@ async def test_a_recording_looked_at_in_any_phase_ends_the_same(tmp_path: Path, 
     final.close()
     expected = await clean_read(tmp_path / "clean", tmp_path / "whole")
     assert any(key[0] == "turn" for key in expected["ledger"]["latest"])
-    for seed in range(3):
+    for seed in range(lives):
         found = await lived_through(tmp_path / f"home{seed}", tmp_path / f"live{seed}", trace, seed)
         for what, said in expected.items():
             assert found[what] == said

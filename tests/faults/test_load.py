@@ -101,7 +101,8 @@ def _question(wire: Wire, which: int) -> None:
         wire.call("status")
 
 
-@pytest.mark.parametrize("seconds", [6.0, pytest.param(LOAD_S, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [6.0, LOAD_S])
 def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
     """P1, P8, F59: 200 sessions append, 20 clients ask: every turn is recorded, soon, in memory that does not grow."""
     with running(home) as daemon:

@@ -100,6 +100,7 @@ def test_a_copy_in_its_place(database: opencode.Writer, watched: Watched, path: 
     tally.faults()
 
 
+@pytest.mark.slow
 def test_a_locked_database_is_waited_for(database: opencode.Writer, watched: Watched, path: Path) -> None:
     """F31: somebody has it for himself: the source waits, the others go on, and it catches up."""
     _step(database, 0)

@@ -79,7 +79,7 @@ def test_without_content_there_is_no_text_anywhere(home: Home, mode: str) -> Non
     assert files_with_canary(home) == set()
 
 
-@pytest.mark.parametrize("how", ["prune", "forget", "match"])
+@pytest.mark.parametrize("how", ["prune", "match", pytest.param("forget", marks=pytest.mark.slow)])
 def test_what_is_erased_is_gone_from_the_whole_home(home: Home, how: str) -> None:
     """After pruning or forgetting, it is gone: free pages of SQLite, write-ahead logs and search segments included."""
     sing_in_claude(home, "bird")

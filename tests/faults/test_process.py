@@ -197,6 +197,7 @@ def kill_at_random(home: Home, times: int) -> None:
     check_nothing_is_lost(home, work)
 
 
+@pytest.mark.slow
 def test_kill_nine_under_load_loses_nothing(home: Home) -> None:
     """I1, F40: no stamp and no turn, whenever it is killed."""
     kill_at_random(home, 8)

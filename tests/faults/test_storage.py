@@ -271,6 +271,7 @@ def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) ->
     tally.faults()
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
     """F58: the index in use stays until the new one is whole."""
     for n in range(4):

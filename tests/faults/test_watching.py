@@ -82,6 +82,7 @@ def test_new_folders_are_looked_into(watched: Watched) -> None:
     tally.load(300)
 
 
+@pytest.mark.slow
 def test_its_own_reading_wakes_nobody(watched: Watched) -> None:
     """F26: with hundreds of files and nothing to do, it does next to nothing."""
     watched.flush()
