@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # More than there are cores: many tests wait for something, and others can run meanwhile.
-JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 3 )))
+JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 
 .PHONY: run test test-slow test-faults check format bench lock clean
 
@@ -20,8 +20,8 @@ run: $(READY)  ## start the daemon in the background, show what it found and wha
 test: $(READY)  ## the default tests
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-test-slow: $(READY)  ## the long ones: kill loops, large inputs
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m slow
+test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more examples
+	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow'
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults

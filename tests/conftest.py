@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,8 +25,9 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 
 
 # Machines are shared and noisy: how long one example takes says nothing.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+settings.register_profile("patient", deadline=None, max_examples=50)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile("thorough" if os.environ.get("BURND_THOROUGH") else "patient")
 
 
 @pytest.fixture
