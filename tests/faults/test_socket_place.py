@@ -194,7 +194,7 @@ def test_a_lost_socket_is_bound_again(home: Home) -> None:
     """F72: a cleaner of old files took it; within the next look it is back, and clients that were in stay in."""
     with running_quickly(home) as daemon, daemon.wire() as before:
         daemon.socket.unlink()
-        until(daemon.socket.is_socket, 10)
+        until(lambda: daemon.state() == "ready", 10)  # bound is not yet listening
         with daemon.wire() as wire:
             assert wire.call("status")["daemon"]["pid"] == daemon.process.pid
         assert before.call("status")["daemon"]["pid"] == daemon.process.pid
@@ -208,7 +208,7 @@ def test_what_took_the_sockets_place_is_left_alone(home: Home) -> None:
         until(lambda: any("path" in d["what"] for d in before.call("status")["degraded"]), 10)
         assert daemon.socket.read_bytes() == b"mine"
         daemon.socket.unlink()
-        until(daemon.socket.is_socket, 10)
+        until(lambda: daemon.state() == "ready", 10)  # bound is not yet listening
         with daemon.wire() as wire:
             assert wire.call("status")["degraded"] == []
 
