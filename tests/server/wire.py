@@ -16,6 +16,7 @@ from typing import Any, Self
 from burnd.paths import Home
 
 PROJECT = Path(__file__).parents[2]
+_BOUND_S = 0.3
 _ids = iter(range(1, 1 << 60))
 
 
@@ -23,12 +24,7 @@ class Wire:
     """One connection. Everything it does has a deadline."""
 
     def __init__(self, path: Path | str, timeout: float = 20.0) -> None:
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            self.socket.connect(str(path))  # blocking: with a timeout, a full backlog would be an error at once
-        except BaseException:
-            self.socket.close()
-            raise
+        self.socket = _connected(str(path))
         self.socket.settimeout(timeout)
         self._rest = b""
 
@@ -83,6 +79,25 @@ class Wire:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _connected(path: str) -> socket.socket:
+    """A socket stands at its path a moment before somebody listens there."""
+    patience = time.monotonic() + _BOUND_S
+    while True:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(path)  # blocking: with a timeout, a full backlog would be an error at once
+        except ConnectionRefusedError:
+            connection.close()
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.02)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
 
 
 def environment(home: Home, **more: str) -> dict[str, str]:
