@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from burnctl.render.caveats import caveats, turns_are
 from burnctl.render.chart import bar
 from burnctl.render.numbers import NOTHING, money, number, percent
 from burnctl.render.paragraphs import wrapped
@@ -96,20 +97,8 @@ def _notes(answer: dict[str, Any]) -> list[str]:
     if any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"]):
         notes.append("Some of it is still being looked at: ask again in a moment, or see `burnctl status`.")
     if totals["openTurns"]:
-        notes.append(f"{_turns(totals['openTurns'])} still open and may yet use more.")
-    if totals["unpricedTurns"]:
-        names = ", ".join(answer["unpricedModels"][:5]) + (" ..." if len(answer["unpricedModels"]) > 5 else "")
-        notes.append(f"{_turns(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
-    if answer["unlogged"] is not None:
-        extra = answer["unlogged"]
-        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-        told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
-        notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
-    return notes
-
-
-def _turns(count: int) -> str:
-    return "1 turn is" if count == 1 else f"{number(count)} turns are"
+        notes.append(f"{turns_are(totals['openTurns'])} still open and may yet use more.")
+    return notes + caveats(answer)
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from burnctl.render.caveats import caveats, turns_are
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.numbers import NOTHING, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
@@ -124,24 +125,12 @@ def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
         ended = answer["quality"]["sessions"]
         notes.append("Sessions: " + ", ".join(f"{number(count)} {outcome}" for outcome, count in ended.items()) + ".")
     if totals["openTurns"]:
-        notes.append(f"{_OPEN} {_turns(totals['openTurns'])} still open and may yet use more.")
+        notes.append(f"{_OPEN} {turns_are(totals['openTurns'])} still open and may yet use more.")
     if totals["partialTurns"]:
-        notes.append(f"{_turns(totals['partialTurns'])} cut short in the log, which tells a lower bound only.")
+        notes.append(f"{turns_are(totals['partialTurns'])} cut short in the log, which tells a lower bound only.")
     if totals["emptyTurns"]:
-        notes.append(f"{_turns(totals['emptyTurns'])} without any usage (failed or aborted) beside these.")
-    if totals["unpricedTurns"]:
-        names = ", ".join(answer["unpricedModels"][:5]) + (" ..." if len(answer["unpricedModels"]) > 5 else "")
-        notes.append(f"{_turns(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
-    if answer["unlogged"] is not None:
-        extra = answer["unlogged"]
-        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-        told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
-        notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
-    return notes
-
-
-def _turns(count: int) -> str:
-    return "1 turn is" if count == 1 else f"{number(count)} turns are"
+        notes.append(f"{turns_are(totals['emptyTurns'])} without any usage (failed or aborted) beside these.")
+    return notes + caveats(answer)
 
 
 def _chart(series: list[dict[str, Any]], screen: Screen) -> str:

@@ -1,0 +1,29 @@
+"""What is to be said below any report of money: what has no price, and what harnesses used beyond what they logged."""
+
+from __future__ import annotations
+
+from burnctl.render.numbers import money, number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAMED = 5
+
+
+def caveats(answer: dict[str, Any]) -> list[str]:
+    totals, notes = answer["totals"], []
+    if totals["unpricedTurns"]:
+        models = answer["unpricedModels"]
+        names = ", ".join(models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
+        notes.append(f"{turns_are(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
+    if answer["unlogged"] is not None:
+        extra = answer["unlogged"]
+        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
+        told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
+        notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
+    return notes
+
+
+def turns_are(count: int) -> str:
+    return "1 turn is" if count == 1 else f"{number(count)} turns are"
