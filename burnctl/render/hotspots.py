@@ -94,8 +94,11 @@ def _label(row: dict[str, Any], by: str) -> str:
 
 def _notes(answer: dict[str, Any]) -> list[str]:
     totals, notes = answer["totals"], []
-    if any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"]):
-        notes.append("Some of it is still being looked at: ask again in a moment, or see `burnctl status`.")
+    is_short = any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"])
+    if answer["pending"] and (is_short or answer["by"] == "cache-miss"):
+        count = answer["pending"]
+        some = "1 conversation is" if count == 1 else f"{count:,} conversations are"
+        notes.append(f"{some} yet to be looked at: ask again in a moment; `burnctl status` says how far it is.")
     if totals["openTurns"]:
         notes.append(f"{turns_are(totals['openTurns'])} still open and may yet use more.")
     return notes + caveats(answer)

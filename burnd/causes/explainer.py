@@ -1,7 +1,8 @@
 """Keeps the sums of causes in step with the turns, in the background: the one task that counts what was marked.
 
 What is due is a mark in the index, made with the change itself: so a crash, a lost index and a rebuild all heal the
-same way. Being told that something landed only makes it quick. While old logs are read in, it holds back.
+same way. Being told that something landed only makes it quick. Old logs are read in first: a rail is then counted
+once, whole, and not again with every piece of it that is read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -30,34 +31,34 @@ AT_ONCE: Final = 2000  # messages between two looks at what else there is to do
 FEW: Final = 256  # of them while others are at work
 QUIET_S: Final = 0.1  # after this long without a change it is nobody's way
 LATEST_S: Final = 1.0  # so long it waits for that
-BACKLOG_S: Final = 10.0  # and so long while old logs are read in, which it must not slow down
-MANY: Final = 100  # lines of the ledger at once: nobody says so much in a moment
+STALLED_S: Final = 5.0  # old logs of which nothing has come for so long keep nobody waiting
 LOOK_S: Final = 30.0
 WITHIN_S: Final = 60.0
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 _REMEMBERED: Final = 50_000  # causes looked up before; beyond this the memory starts afresh
 
 
-class CausesStatus(NamedTuple):
-    """How far counting has come: how many rails wait for it."""
-
-    state: str  # ready, catching-up
-    pending: int
+State = Literal["ready", "catching-up", "waiting"]  # the last while old logs are read in
 
 
 class Explainer:
-    """Runs beside the pipeline, which tells it when something landed."""
+    """Runs beside the pipeline, which tells it when something landed; `is_reading` is whether old logs are read in."""
 
-    def __init__(self, pipeline: Pipeline, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        is_reading: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._pipeline = pipeline
+        self._is_reading = is_reading
         self._clock = clock
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
         self._calm = anyio.Event()
         self._landed_at = 0.0
-        self._is_backlog = False
         self._wanted = 0  # how many wait for an answer
-        self._pending = 0
         self._numbers: dict[CauseKey, Numbered] = {}
         self._generation = pipeline.generation
 
@@ -77,14 +78,18 @@ class Explainer:
         """Called by the pipeline after every batch."""
         if change.logged or change.open or change.closed or self._generation != self._pipeline.generation:
             self._landed_at = self._clock()
-            self._is_backlog = len(change.logged) >= MANY
             self._disturb()
 
-    def status(self) -> CausesStatus:
-        return CausesStatus("ready" if self._calm.is_set() else "catching-up", self._pending)
+    @property
+    def state(self) -> State:
+        if self._calm.is_set():
+            return "ready"
+        return "waiting" if self._has_backlog() else "catching-up"
 
     async def settled(self, within: float) -> None:
-        """Returns when all that has landed is counted, or after so many seconds."""
+        """Returns when all that has landed is counted, or after so many seconds; at once while old logs are read in."""
+        if self._has_backlog():
+            return
         self._wanted += 1
         self._disturb()
         try:
@@ -127,26 +132,29 @@ class Explainer:
         """One piece of work; with nothing to do, rests."""
         self._bell = anyio.Event()
         is_quiet = await self._quiet()
-        if not await self.step(AT_ONCE if is_quiet else FEW):
-            self._pending = 0
-            if not self._bell.is_set():
-                self._calm.set()
-            with anyio.move_on_after(LOOK_S):
-                await self._bell.wait()
+        if await self.step(AT_ONCE if is_quiet else FEW):
             return
-        self._pending = await self._ask(planning.pending)
+        if not self._bell.is_set():
+            self._calm.set()
+        with anyio.move_on_after(LOOK_S):
+            await self._bell.wait()
 
     async def _quiet(self) -> bool:
         """Waits until nobody else is at work, but not for ever; somebody who asks is not kept waiting."""
+        while self._has_backlog():  # noqa: ASYNC110 - sources tell nobody when they have read it
+            await anyio.sleep(QUIET_S)
         begun = self._clock()
         while not self._wanted:
             now = self._clock()
             if now - self._landed_at >= QUIET_S:
                 return True
-            if now - begun >= (BACKLOG_S if self._is_backlog else LATEST_S):
+            if now - begun >= LATEST_S:
                 return False
             await anyio.sleep(QUIET_S / 4)
         return True
+
+    def _has_backlog(self) -> bool:
+        return self._clock() - self._landed_at < STALLED_S and self._is_reading()
 
     def _disturb(self) -> None:
         if self._calm.is_set():

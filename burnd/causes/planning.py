@@ -39,12 +39,6 @@ class Planned(NamedTuple):
         return {key for segment in every for _, key, _ in naming.of(segment)}
 
 
-def pending(db: sqlite3.Connection) -> int:
-    """How many rails wait to be counted."""
-    ((count,),) = db.execute("SELECT count(*) FROM changed")
-    return int(count)
-
-
 def plan(db: sqlite3.Connection, ledger: Path, most: int) -> Planned:
     """Counts the rails that were marked last, about so many messages of them."""
     recounts: list[Recount] = []

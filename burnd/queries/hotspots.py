@@ -103,6 +103,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         "unlogged": unlogged(added),
         "rows": [_answer(view, label, heap, added) for label, heap in rows],
         "moreRows": rolled.left_out,
+        "pending": view.rows("SELECT count(*) FROM changed")[0][0],
     }
 
 

@@ -27,6 +27,7 @@ class Counts(NamedTuple):
     stamps: int = 0
     sidecars: int = 0
     sidecar_bytes: int = 0
+    uncounted: int = 0  # rails whose causes wait to be counted
     skipped_lines: int = 0
     skipped: tuple[Skipped, ...] = ()
 
@@ -37,6 +38,7 @@ def count(view: View) -> Counts:
     (shown,) = _one(view, "SELECT count(*) FROM turns")
     sessions, sidecars, sidecar_bytes = _one(view, _SESSIONS)
     (stamps,) = _one(view, "SELECT count(*) FROM stamps")
+    (uncounted,) = _one(view, "SELECT count(*) FROM changed")
     (skipped_lines,) = _one(view, "SELECT count(*) FROM skipped")
     first = view.rows("SELECT position, length, reason, kind FROM skipped ORDER BY position LIMIT ?", (SKIPPED_SHOWN,))
     return Counts(
@@ -46,6 +48,7 @@ def count(view: View) -> Counts:
         stamps=stamps,
         sidecars=sidecars,
         sidecar_bytes=sidecar_bytes,
+        uncounted=uncounted,
         skipped_lines=skipped_lines,
         skipped=tuple(Skipped(*row) for row in first),
     )

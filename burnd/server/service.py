@@ -91,10 +91,14 @@ class Service:
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """From now on everything can be asked."""
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
-        self._searcher, self._explainer = Searcher(pipeline), Explainer(pipeline)
+        self._searcher, self._explainer = Searcher(pipeline), Explainer(pipeline, is_reading=self._is_reading)
         pipeline.listeners += [self.feed.landed, self._searcher.landed, self._explainer.landed]
         pipeline.paces.append(self._searcher.kept_up)
         spool.on_roots = self.add_roots
+
+    def _is_reading(self) -> bool:
+        """Whether a source still reads in what was there before."""
+        return any(kept.status().progress is not None for kept in self.sources.values())
 
     def opening(self, done: int, total: int) -> None:
         """How far the index has come that must be made anew, or caught up, before anything can be asked."""

@@ -23,7 +23,7 @@ def sums(turns: int = 3, cost: float | None = 1.5, **more: Any) -> dict[str, Any
 def answer(by: str, *keys: Any, **more: Any) -> dict[str, Any]:
     rows = [{"key": key, **sums(), "share": 1 / len(keys)} for key in keys]
     return {"by": by, "totals": sums(9), "rows": rows, "moreRows": 0, "unpricedModels": [], "unlogged": None,
-            "newest": "2026-11-16T00:00:00.000Z"} | more  # fmt: skip
+            "pending": 0, "newest": "2026-11-16T00:00:00.000Z"} | more  # fmt: skip
 
 
 def page(said: dict[str, Any], width: int = 80, **options: Any) -> str:

@@ -10,8 +10,9 @@ import pytest
 
 from burnd.causes import planning, writing
 from burnd.causes.counting import LENGTH
-from burnd.causes.explainer import FEW, MANY, Explainer
+from burnd.causes.explainer import FEW, STALLED_S, Explainer
 from burnd.errors import NoSpace
+from burnd.index.store import Change
 from burnd.pipeline import Batch, Pipeline
 from burnd.queries.hotspots import NOT_COUNTED
 from tests.conftest import Opened
@@ -40,7 +41,7 @@ async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
         tasks.start_soon(explainer.run)
         await explainer.settled(30)
         assert is_counted(await ask_hotspots(pipeline))
-        assert explainer.status() == ("ready", 0)
+        assert explainer.state == "ready"
         await pipeline.commit(Batch(entries=[turn("m3", turn_index=3, ts=at(3))]))
         with anyio.fail_after(30):
             while not is_counted(await ask_hotspots(pipeline)):  # noqa: ASYNC110 - nobody asks, so nobody is told
@@ -73,15 +74,43 @@ async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatc
     assert asked[-1] > FEW
 
 
-async def test_it_holds_back_longer_while_old_logs_are_read(opened: Opened) -> None:
-    """Large batches are a backlog: reading it in is not to be slowed down."""
+async def test_old_logs_are_read_first(opened: Opened) -> None:
+    """While a source reads them in nothing is counted, and nobody waits for it: answers say what is missing."""
     pipeline = await opened()
-    explainer = Explainer(pipeline)
+    now, is_reading = [0.0], True
+    explainer = Explainer(pipeline, is_reading=lambda: is_reading, clock=lambda: now[0])
     pipeline.listeners.append(explainer.landed)
-    for count, is_backlog in ((MANY, True), (3, False)):
-        entries = [turn(f"m{count}-{n}", turn_index=n, ts=at(n)) for n in range(count)]
-        await pipeline.commit(Batch(entries=list(entries)))
-        assert explainer._is_backlog is is_backlog
+    await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n)) for n in range(3)]))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(explainer.run)
+        await anyio.sleep(0.2)
+        with anyio.fail_after(10):
+            await explainer.settled(60)
+        answer = await ask_hotspots(pipeline)
+        assert (explainer.state, answer["pending"]) == ("waiting", 1)
+        assert [row["key"] for row in answer["rows"]] == [NOT_COUNTED]
+        assert answer["rows"][0]["usage"] == answer["totals"]["usage"]
+        is_reading = False
+        await explainer.settled(30)
+        answer = await ask_hotspots(pipeline)
+        assert is_counted(answer)
+        assert (explainer.state, answer["pending"]) == ("ready", 0)
+        tasks.cancel_scope.cancel()
+
+
+async def test_old_logs_that_do_not_come_keep_nobody_waiting(opened: Opened) -> None:
+    """A source may have a backlog for ever, on a disk that is full or of a file that cannot be read."""
+    pipeline = await with_turns(opened, 3)
+    now = [0.0]
+    explainer = Explainer(pipeline, is_reading=lambda: True, clock=lambda: now[0])
+    explainer.landed(Change(closed=[turn("m0")]))
+    assert explainer.state == "waiting"
+    now[0] += STALLED_S
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(explainer.run)
+        await explainer.settled(30)
+        assert is_counted(await ask_hotspots(pipeline))
+        tasks.cancel_scope.cancel()
 
 
 async def test_one_more_turn_counts_one_piece(opened: Opened) -> None:

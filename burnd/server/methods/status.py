@@ -36,7 +36,7 @@ async def status(service: Service, _params: NoParams) -> Result:
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
         "search": _search(service),
-        "causes": _causes(service),
+        "causes": _causes(service, counts),
         "spool": _spool(service),
         "disk": _disk(service),
         "prices": _prices(service),
@@ -158,9 +158,9 @@ def _search(service: Service) -> dict[str, Any]:
     return {**status, "bytes": _folder_size(str(service.home.search))}
 
 
-def _causes(service: Service) -> dict[str, Any]:
+def _causes(service: Service, counts: counting.Counts) -> dict[str, Any]:
     """How far counting what money was spent on has come: `pending` rails are still to be counted."""
-    return service.explainer.status()._asdict() if service.is_open else {"state": "starting", "pending": 0}
+    return {"state": service.explainer.state if service.is_open else "starting", "pending": counts.uncounted}
 
 
 def _folder_size(folder: str) -> int:
