@@ -12,6 +12,7 @@ import msgspec
 import zstandard
 
 from burnd.index.store import read_only
+from burnd.ledger.blobs import IN_PACK
 from burnd.ledger.content import ContentStore
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
@@ -73,7 +74,8 @@ class Finding:
             raw = zstandard.decompress(data)
         except zstandard.ZstdError:
             return  # damaged: nobody can read it, and reading says so
-        for blob, start, length in db.execute("SELECT id, start, length FROM blob WHERE pack = ?", (pack,)).fetchall():
+        sql = f"SELECT id, start, length FROM blob WHERE {IN_PACK}"
+        for blob, start, length in db.execute(sql, (pack,)).fetchall():
             if self._is_in(raw[start : start + length]):
                 yield blob
 

@@ -10,7 +10,7 @@ from itertools import islice
 import zstandard
 
 from burnd.index.store import IndexStore, read_only
-from burnd.ledger.blobs import repacked
+from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned, due
 from burnd.ledger.sidecars import Sidecar, Sidecars
@@ -82,9 +82,11 @@ def _freed_of(db: sqlite3.Connection, pack: int) -> int:
 
 _NEEDED = "EXISTS (SELECT 1 FROM ref WHERE ref.blob = blob.id AND ref.holder NOT IN going)"
 _PACKS = f"""
-SELECT DISTINCT pack FROM blob WHERE id IN (SELECT blob FROM ref WHERE holder IN going) AND NOT {_NEEDED}
+SELECT DISTINCT {PACK_OF_BLOB} FROM blob
+WHERE id IN (SELECT blob FROM ref WHERE holder IN going) AND NOT {_NEEDED}
 """
 # Of a blob that nobody refers to, as a crash may leave it, this is not the time.
 _KEPT = f"""
-SELECT start, length FROM blob WHERE pack = ? AND ({_NEEDED} OR id NOT IN (SELECT blob FROM ref WHERE holder IN going))
+SELECT start, length FROM blob
+WHERE {IN_PACK} AND ({_NEEDED} OR id NOT IN (SELECT blob FROM ref WHERE holder IN going))
 """

@@ -17,19 +17,19 @@ import msgspec
 import zstandard
 
 from burnd.index.store import read_only
-from burnd.ledger.blobs import Found, sha_of
+from burnd.ledger.blobs import HASHED_AT_ONCE, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
 
 _KEPT_BYTES = 16 << 20  # of unpacked packs
 _MOST_HELD = 256 << 10
-_BLOBS_AT_ONCE, _MOST_AT_ONCE = 500, 4 << 20
+_MOST_AT_ONCE = 4 << 20
 _refs = msgspec.json.Decoder(BlobRef)
 _contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
-_PLACES = """
-SELECT b.pack, length(p.data), b.start, b.length, b.sha FROM blob b JOIN pack p ON p.id = b.pack
-WHERE b.sha IN ({marks})
+_PLACES = f"""
+SELECT pack.id, length(pack.data), blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id = {PACK_OF_BLOB}
+WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _ESCAPE = 12  # the most bytes of a JSON string that make one character
 
@@ -219,12 +219,13 @@ class _Blobs:
 
 def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, int, str]]:
     """For each that is there its pack, the size of that, where in it and how long it is, and its hash."""
-    names = {_key(sha): sha for sha in wanted}
-    keys = list(names)
-    for begin in range(0, len(keys), _BLOBS_AT_ONCE):
-        some = keys[begin : begin + _BLOBS_AT_ONCE]
-        for *place, key in db.execute(_PLACES.format(marks=",".join("?" * len(some))), some):
-            yield (*place, names[key])
+    names = {key_of(sha): sha for sha in wanted}
+    heads = [key[:8] for key in names]
+    for begin in range(0, len(heads), HASHED_AT_ONCE):
+        some = heads[begin : begin + HASHED_AT_ONCE]
+        for *place, key in db.execute(_PLACES.format(heads=",".join("?" * len(some))), some):
+            if key in names:
+                yield (*place, names[key])
 
 
 def _cut(length: int, at_most: int | None) -> int:
@@ -283,10 +284,3 @@ def _closed(beginning: bytes) -> msgspec.Raw:
             msgspec.json.decode(closed, type=str)
             return msgspec.Raw(closed)
     return msgspec.Raw(b"null")
-
-
-def _key(sha: str) -> bytes:
-    try:
-        return bytes.fromhex(sha)
-    except ValueError:
-        return b""

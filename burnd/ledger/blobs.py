@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,15 +23,23 @@ PACK_BYTES = 256 << 10
 _LEVEL = 3
 
 _SCHEMA = """
+-- A pack goes by the number of its first blob: a blob is in the last pack whose number is not above its own.
 CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blob(
-  id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE,
-  pack INTEGER NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS blob_by_pack ON blob(pack);
+  id INTEGER PRIMARY KEY, sha BLOB NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
+-- The beginning of a hash finds it; all of it would stand here a second time.
+CREATE INDEX IF NOT EXISTS blob_by_sha ON blob(substr(sha, 1, 8));
 CREATE TABLE IF NOT EXISTS holder(id INTEGER PRIMARY KEY, session_id TEXT NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS ref(holder INTEGER NOT NULL, blob INTEGER NOT NULL, PRIMARY KEY(holder, blob)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS ref_by_blob ON ref(blob);
 """
+
+PACK_OF_BLOB = "(SELECT max(pack.id) FROM pack WHERE pack.id <= blob.id)"
+IN_PACK = "blob.id >= ?1 AND blob.id < coalesce((SELECT min(pack.id) FROM pack WHERE pack.id > ?1), 1 << 62)"
+HASHED_AT_ONCE = 500
+_PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
+_NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
+_BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
 
 
 def sha_of(data: bytes) -> str:
@@ -55,16 +64,17 @@ class BlobStore:
     def add(self, blobs: Mapping[str, bytes], refs: Mapping[str, AbstractSet[str]]) -> None:
         """Stores what is new of `blobs` and that each session refers to its hashes, all in one commit."""
         with self._transaction():
-            fresh = {sha: data for sha, data in blobs.items() if not self._has(sha)}
+            numbers = self._numbers(blobs)
+            fresh = {sha: data for sha, data in blobs.items() if sha not in numbers}
             for group in _grouped(fresh):
-                self._store_pack(group)
+                numbers |= self._store_pack(group)
             for session_id, shas in refs.items():
-                self._refer(session_id, shas)
+                self._refer(session_id, sorted([numbers[sha] for sha in shas]))
 
     def get(self, sha: str) -> Found:
         """The original bytes, checked against their hash; damage is said, never passed on."""
         try:
-            row = self._db.execute("SELECT pack, start, length FROM blob WHERE sha = ?", (_key(sha),)).fetchone()
+            row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
             if row is None:
                 return Found(b"", "missing")
             pack, start, length = row
@@ -86,7 +96,7 @@ class BlobStore:
             for session_id in session_ids:
                 self._drop_refs(session_id)
             self._db.execute("DELETE FROM gone WHERE blob IN (SELECT blob FROM ref)")
-            packs = [r[0] for r in self._db.execute("SELECT DISTINCT pack FROM blob WHERE id IN gone")]
+            packs = [r[0] for r in self._db.execute(f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone")]
             self._db.execute("DELETE FROM blob WHERE id IN gone")
             for pack in packs:
                 self._rewrite_pack(pack)
@@ -117,27 +127,33 @@ class BlobStore:
         except sqlite3.Error as error:
             raise _as_storage_error(error, self.path) from error
 
-    def _has(self, sha: str) -> bool:
-        return self._db.execute("SELECT 1 FROM blob WHERE sha = ?", (_key(sha),)).fetchone() is not None
+    def _numbers(self, shas: Iterable[str]) -> dict[str, int]:
+        """The numbers of the blobs that are there already, by their hashes."""
+        names = {key_of(sha): sha for sha in shas}
+        heads = [key[:8] for key in names]
+        numbers: dict[str, int] = {}
+        for begin in range(0, len(heads), HASHED_AT_ONCE):
+            some = heads[begin : begin + HASHED_AT_ONCE]
+            found = self._db.execute(_BY_HASH.format(heads=",".join("?" * len(some))), some)
+            numbers |= {names[key]: number for key, number in found if key in names}
+        return numbers
 
-    def _store_pack(self, group: list[tuple[str, bytes]]) -> None:
-        packed = zstandard.compress(b"".join(data for _, data in group), _LEVEL)
-        pack = self._db.execute("INSERT INTO pack(data) VALUES(?)", (packed,)).lastrowid
-        start = 0
-        for sha, data in group:
-            self._db.execute(
-                "INSERT INTO blob(sha, pack, start, length) VALUES(?,?,?,?)",
-                (_key(sha), pack, start, len(data)),
-            )
-            start += len(data)
+    def _store_pack(self, group: list[tuple[str, bytes]]) -> dict[str, int]:
+        """Stores blobs together; returns their numbers."""
+        (pack,) = self._db.execute(_NEXT_NUMBER).fetchone()
+        starts = accumulate((len(data) for _, data in group), initial=0)
+        rows = [
+            (pack + n, key_of(sha), start, len(data))
+            for n, ((sha, data), start) in enumerate(zip(group, starts, strict=False))
+        ]
+        self._db.execute("INSERT INTO pack VALUES(?,?)", (pack, packed([data for _, data in group])))
+        self._db.executemany("INSERT INTO blob VALUES(?,?,?,?)", rows)
+        return {sha: pack + n for n, (sha, _) in enumerate(group)}
 
-    def _refer(self, session_id: str, shas: AbstractSet[str]) -> None:
+    def _refer(self, session_id: str, blobs: Iterable[int]) -> None:
         self._db.execute("INSERT OR IGNORE INTO holder(session_id) VALUES(?)", (session_id,))
-        self._db.executemany(
-            "INSERT OR IGNORE INTO ref(holder, blob) "
-            "SELECT holder.id, blob.id FROM holder, blob WHERE session_id = ? AND sha = ?",
-            [(session_id, _key(sha)) for sha in shas],
-        )
+        (holder,) = self._db.execute("SELECT id FROM holder WHERE session_id = ?", (session_id,)).fetchone()
+        self._db.executemany("INSERT OR IGNORE INTO ref VALUES(?,?)", [(holder, blob) for blob in blobs])
 
     def _drop_refs(self, session_id: str) -> None:
         holder = "(SELECT id FROM holder WHERE session_id = ?)"
@@ -147,7 +163,7 @@ class BlobStore:
 
     def _rewrite_pack(self, pack: int) -> None:
         """A pack that lost blobs is written anew without them, so that the lost ones are really gone."""
-        left = self._db.execute("SELECT id, start, length FROM blob WHERE pack = ?", (pack,)).fetchall()
+        left = self._db.execute(f"SELECT id, start, length FROM blob WHERE {IN_PACK}", (pack,)).fetchall()
         if not left:
             self._db.execute("DELETE FROM pack WHERE id = ?", (pack,))
             return
@@ -159,8 +175,8 @@ class BlobStore:
         for blob, _, length in left:
             self._db.execute("UPDATE blob SET start = ? WHERE id = ?", (start, blob))
             start += length
-        packed = repacked(raw, [(old_start, length) for _, old_start, length in left])
-        self._db.execute("UPDATE pack SET data = ? WHERE id = ?", (packed, pack))
+        data = repacked(raw, [(old_start, length) for _, old_start, length in left])
+        self._db.execute("UPDATE pack SET data = ? WHERE id = ?", (data, pack))
 
     def _unpack(self, pack: int) -> bytes:
         row = self._db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
@@ -179,9 +195,13 @@ class BlobStore:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
+def packed(blobs: Iterable[bytes]) -> bytes:
+    return zstandard.compress(b"".join(blobs), _LEVEL)
+
+
 def repacked(raw: bytes, kept: Iterable[tuple[int, int]]) -> bytes:
     """A pack with only these (start, length) of its blobs."""
-    return zstandard.compress(b"".join(raw[start : start + length] for start, length in kept), _LEVEL)
+    return packed(raw[start : start + length] for start, length in kept)
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -211,7 +231,7 @@ def _grouped(blobs: Mapping[str, bytes]) -> Iterator[list[tuple[str, bytes]]]:
         yield group
 
 
-def _key(sha: str) -> bytes:
+def key_of(sha: str) -> bytes:
     """Half the size of the text; what is no hash at all finds nothing."""
     try:
         return bytes.fromhex(sha)
