@@ -151,7 +151,7 @@ class Watched:
         self.problem = lambda: watch.problem
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch.run, anyio.lowlevel.checkpoint)
-            with anyio.fail_after(20):
+            with anyio.fail_after(60):
                 while not enough():  # noqa: ASYNC110 - what is waited for happens in other processes
                     await anyio.sleep(0.01)
             await anyio.sleep(0.1)
@@ -253,9 +253,9 @@ async def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path, m
     note = tmp_path / "pid"
     began = time.monotonic()
     assert await run_command(f"sleep 60 & echo $! > {note}; wait", {}) is None
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     child = int(note.read_text())
-    with anyio.fail_after(10):
+    with anyio.fail_after(60):
         while _is_alive(child):  # noqa: ASYNC110 - nobody tells when a process of others ends
             await anyio.sleep(0.02)
 

@@ -21,6 +21,7 @@ from burnd.pipeline import Batch, wall_ms
 from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.make import text, turn
+from tests.server.wire import noise
 
 
 def environment(home: Home, **more: str) -> dict[str, str]:
@@ -59,7 +60,7 @@ def wait_for(daemon: subprocess.Popen[str], event: str) -> dict[str, object]:
 def run(home: Home, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "burnd", *arguments]
     return subprocess.run(
-        command, env=environment(home, **more), capture_output=True, text=True, timeout=30, check=False
+        command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -68,8 +69,8 @@ def test_it_stops_when_told_to(home: Home) -> None:
     with running(home) as daemon:
         begun = time.monotonic()
         daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(timeout=10) == 0
-        assert time.monotonic() - begun < 5
+        assert daemon.wait(timeout=60) == 0
+        assert time.monotonic() - begun < 5 * noise()
 
 
 def test_a_second_one_refuses_and_names_the_first(home: Home) -> None:

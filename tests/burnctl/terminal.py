@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_PATIENCE_S = 20.0
+_PATIENCE_S = 60.0
 # Makes the terminal the program's own before it starts.
 _TAKE_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
@@ -67,6 +67,13 @@ class Terminal:
             assert self._read(0.05) is not None, f"{pattern!r} did not appear before the end of:\n{self.screen}"
         self.screen = self.screen[found.end() :]
         return found
+
+    def until_foreground(self, group: int) -> None:
+        """Waits until that process group has the terminal, and so the keys that are typed."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while os.tcgetpgrp(self._ours) != group:
+            assert time.monotonic() < deadline, f"{group} does not get the terminal; on its screen:\n{self.screen}"
+            self._read(0.02)
 
     def end(self) -> int:
         """Waits for the program's end; returns its exit code. What appears meanwhile stays on the screen."""

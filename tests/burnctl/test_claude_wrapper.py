@@ -95,8 +95,8 @@ def test_a_daemon_that_hangs_delays_little(stage: Stage) -> None:
     with daemon(stage, lambda _params, _talk: None):
         begun = time.time()
         done = stage.run("claude", "--tag", "a=b")
-        assert stage.note["began"] - begun < 4
-        assert time.time() - begun < 8
+        assert stage.note["began"] - begun < 20  # it would not have answered for ever
+        assert time.time() - begun < 40
     assert (done.returncode, done.stderr) == (0, "")
     assert {record["kind"] for record in spooled(stage.home)} == {"announce", "stamp"}
 
@@ -137,7 +137,7 @@ def test_output_goes_straight_through(stage: Stage) -> None:
     assert done.stdout is not None
     assert done.stdout.readline() == "READY\n"
     done.send_signal(signal.SIGTERM)
-    out, err = done.communicate(timeout=20)
+    out, err = done.communicate(timeout=60)
     assert (out, err) == ("SIGTERM\n", "")
 
 
@@ -154,7 +154,7 @@ def test_a_signal_to_the_wrapper_reaches_claude(stage: Stage, name: str) -> None
         assert running.stdout is not None
         assert running.stdout.readline() == "READY\n"
         running.send_signal(getattr(signal, name))
-        assert running.wait(timeout=20) == 7
+        assert running.wait(timeout=60) == 7
         running.communicate()
     assert stage.signals == name
 
@@ -169,7 +169,7 @@ def test_a_spawner_may_pause_it(stage: Stage) -> None:
         time.sleep(0.1)
         os.kill(child, signal.SIGCONT)
         os.kill(child, signal.SIGTERM)
-        assert running.wait(timeout=20) == 7
+        assert running.wait(timeout=60) == 7
         running.communicate()
 
 
@@ -218,7 +218,7 @@ def test_when_the_terminal_goes_so_does_it(stage: Stage) -> None:
     with stage.at_terminal("claude", do="wait exit 0") as terminal:
         terminal.see("READY")
         terminal.hang_up()
-        assert terminal.process.wait(timeout=20) == 0
+        assert terminal.process.wait(timeout=60) == 0
     assert stage.signals == "SIGHUP"
 
 
@@ -243,8 +243,7 @@ def test_job_control_works(stage: Stage, key: str) -> None:
         shell.see(r"Stopped\s+\$BURNCTL claude")
         shell.type("fg; echo CODE $?\r")
         if key:
-            shell.see("shell|claude")
-            time.sleep(0.2)
+            shell.until_foreground(stage.note["group"])
             shell.type("\x03")
             shell.see("SIGINT")
         else:

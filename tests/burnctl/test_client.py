@@ -72,7 +72,7 @@ def test_a_daemon_that_is_just_coming_up_can_be_waited_for(home: Home) -> None:
     thread = threading.Thread(target=come_up)
     thread.start()
     client = client_of(home)
-    client.connect(wait=5)
+    client.connect(wait=60)
     client.close()
     thread.join()
     servers[0].close()
@@ -89,7 +89,7 @@ def test_patience_asks_again_while_the_daemon_is_starting(home: Home) -> None:
     with fake(home.root / "burnd.sock", summary=opening):
         with client_of(home) as client, pytest.raises(Failed, match="starting"):
             client.summary()
-        with client_of(home, patience=5.0) as client:
+        with client_of(home, patience=60.0) as client:
             assert client.summary()["totals"] == {}
 
 
@@ -127,18 +127,18 @@ def test_an_error_of_another_version_is_a_mismatch_too(home: Home) -> None:
 
 
 def test_an_answer_that_does_not_come_is_not_waited_for(home: Home) -> None:
-    with fake(home.root / "burnd.sock", status=lambda *_: time.sleep(2)), client_of(home, timeout=0.2) as client:
+    with fake(home.root / "burnd.sock", status=lambda *_: None), client_of(home, timeout=0.2) as client:
         begun = time.monotonic()
         with pytest.raises(NoAnswer, match=r"within 0\.2 s"):
             client.status()
-        assert time.monotonic() - begun < 1.5
+        assert time.monotonic() - begun < 30
 
 
 def test_an_answer_that_drips_in_is_held_to_the_deadline(home: Home) -> None:
     """The deadline is for the whole answer, not for each byte of it."""
 
     def drip(_params: dict[str, Any], talk: Any) -> None:
-        for _ in range(30):
+        while True:  # until the client has gone
             talk.connection.sendall(b" ")
             time.sleep(0.1)
 
@@ -146,7 +146,7 @@ def test_an_answer_that_drips_in_is_held_to_the_deadline(home: Home) -> None:
         begun = time.monotonic()
         with pytest.raises(NoAnswer):
             client.status()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 30
 
 
 def test_a_late_answer_is_not_the_next_questions(home: Home) -> None:
@@ -157,7 +157,7 @@ def test_a_late_answer_is_not_the_next_questions(home: Home) -> None:
     with fake(home.root / "burnd.sock", status=late, flush={"sources": []}), client_of(home, timeout=0.1) as client:
         with pytest.raises(NoAnswer):
             client.status()
-        assert "late" not in client.call("flush", timeout=5)
+        assert "late" not in client.call("flush", timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -199,11 +199,14 @@ def test_a_connection_the_daemon_let_go_of_is_made_again(home: Home) -> None:
     def answer_and_leave(_params: dict[str, Any], talk: Any) -> None:
         talk.answer({})
         talk.hang_up()
+        has_left.set()
 
+    has_left = threading.Event()
     with fake(home.root / "burnd.sock", status=answer_and_leave) as server, client_of(home) as client:
         for _ in range(3):
             client.status()
-            time.sleep(0.05)
+            assert has_left.wait(60)
+            has_left.clear()
         assert server.connections == 3
 
 
@@ -251,13 +254,13 @@ def test_a_full_line_of_clients_is_stood_in(home: Home) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
         listening.listen(0)
-        waiting = [Client(path, timeout=5) for _ in range(6)]
+        waiting = [Client(path, timeout=60) for _ in range(6)]
         threads = [threading.Thread(target=client.connect) for client in waiting]
         for thread in threads:
             thread.start()
         accepted = [listening.accept()[0] for _ in waiting]
         for thread in threads:
-            thread.join(5)
+            thread.join(60)
         for client in waiting:
             client.close()
         for connection in accepted:

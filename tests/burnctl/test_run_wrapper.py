@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,7 @@ from burnd.paths import Home
 from tests.burnctl.commanding import BURNCTL, spool_files, spooled
 from tests.burnctl.stage import Stage
 from tests.burnctl.stub_claude import SECRET
-from tests.server.wire import Daemon, running
+from tests.server.wire import Daemon, running, until
 
 OLD, OURS, OTHER = (f"0f9c1d2e-0000-4000-8000-00000000000{n}" for n in (1, 2, 3))
 
@@ -37,6 +36,13 @@ def stamps(stage: Stage) -> dict[str, dict[str, str]]:
     """What each session was tagged with."""
     lines = [json.loads(line) for line in (stage.home / "ledger.jsonl").read_text().splitlines()]
     return {line["selector"]["sessionId"]: line["enrichment"] for line in lines if line["kind"] == "stamp"}
+
+
+def all_recorded(daemon: Daemon) -> None:
+    """Whatever the wrapper, which waits for seconds only, could not wait for."""
+    with daemon.wire() as wire:
+        wire.call("flush")
+        wire.call("spool")
 
 
 def harness(stage: Stage, session: str, do: str = "talk") -> None:
@@ -75,6 +81,7 @@ def test_its_session_is_tagged(stage: Stage, daemon: Daemon) -> None:
     """The session that began in this folder while it ran, with its subagents; the spool is empty after."""
     done = stage.run("run", "--tag", "workflowId=wf-1", "--", "harness", do="talk", STUB_SESSION=OURS)
     assert done.returncode == 0, done.stderr
+    all_recorded(daemon)
     assert stamps(stage) == {OURS: {"workflowId": "wf-1"}}
     assert spool_files(stage.home) == []
 
@@ -83,12 +90,16 @@ def test_an_older_session_is_not_taken(stage: Stage, daemon: Daemon) -> None:
     """A harness that goes on with an old session, or says nothing, leaves the tags to nobody, and that is told."""
     harness(stage, OLD)
     time.sleep(0.02)
-    done = stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD)
-    assert done.stderr.startswith("burnctl: no new session began in this folder")
+
+    def is_told() -> bool:
+        """What a busy machine does not answer within three seconds is not said at all."""
+        said = stage.run("run", "--tag", "a=b", "--", "harness", do="talk", STUB_SESSION=OLD).stderr
+        assert not said or said.startswith("burnctl: no new session began in this folder"), said
+        return bool(said)
+
+    until(is_told)
     assert stage.run("run", "--tag", "a=b", "--quiet", "--", "harness", do="exit 0").stderr == ""
-    with daemon.wire() as wire:
-        wire.call("flush")
-        wire.call("spool")
+    all_recorded(daemon)
     assert stamps(stage) == {}
 
 
@@ -97,9 +108,7 @@ def test_a_session_after_its_end_is_not_taken(stage: Stage, daemon: Daemon) -> N
     stage.run("run", "--tag", "a=b", "--", "harness", do="exit 0")
     time.sleep(0.02)
     harness(stage, OTHER)
-    with daemon.wire() as wire:
-        wire.call("flush")
-        wire.call("spool")
+    all_recorded(daemon)
     assert stamps(stage) == {}
 
 
@@ -113,7 +122,8 @@ def test_another_folders_session_is_not_taken(stage: Stage, daemon: Daemon, fold
         assert ours.stdout.readline() == "READY\n"
         subprocess.run(["claude"], env={k: v for k, v in env.items() if k != "STUB_NOTE"}, cwd=elsewhere, check=True)
         os.kill(stage.note["pid"], signal.SIGUSR1)
-        ours.communicate(timeout=30)
+        ours.communicate(timeout=60)
+    all_recorded(daemon)
     assert stamps(stage) == {OURS: {"a": "b"}}
 
 
@@ -128,7 +138,8 @@ def test_a_session_that_claude_was_wrapped_with_is_not_taken(stage: Stage, daemo
         with daemon.wire() as wire:
             wire.call("spool")
         os.kill(pid, signal.SIGUSR1)
-        ours.communicate(timeout=30)
+        ours.communicate(timeout=60)
+    all_recorded(daemon)
     assert stamps(stage) == {wrapped: {"who": "claude"}, OURS: {"who": "run"}}
 
 
@@ -144,9 +155,7 @@ def test_two_at_once_get_one_each(stage: Stage, daemon: Daemon) -> None:
         for session in (OURS, OTHER)
     ]
     assert [one.wait(timeout=60) for one in both] == [0, 0]
-    with daemon.wire() as wire:
-        wire.call("flush")
-        wire.call("spool")
+    all_recorded(daemon)
     found = stamps(stage)
     assert set(found) == {OURS, OTHER}
     assert {tags["n"] for tags in found.values()} == {OURS, OTHER}
@@ -169,17 +178,14 @@ def test_killed_with_its_harness_it_is_tagged_all_the_same(stage: Stage, daemon:
         ours.kill()
         os.kill(stage.note["pid"], signal.SIGKILL)
         ours.communicate()
-    with daemon.wire() as wire:
-        wire.call("flush")
-        wire.call("spool")
+    all_recorded(daemon)
     assert stamps(stage) == {OURS: {"a": "b"}}
 
 
 def test_no_content_of_it_is_kept(stage: Stage, daemon: Daemon) -> None:
     """RELAYBURN_CONTENT_STORE=off: what was captured before the session was known goes when it is."""
     stage.run("run", "--", "harness", do="talk", STUB_SESSION=OURS, RELAYBURN_CONTENT_STORE="off")
-    with daemon.wire() as wire:
-        wire.call("flush")
+    all_recorded(daemon)
     assert not (stage.home / "content" / f"{OURS}.jsonl").exists()
     assert SECRET.encode() not in (stage.home / "index" / "burn.db").read_bytes()
 
@@ -192,7 +198,7 @@ def test_signals_and_exit_codes_are_the_harness_s(stage: Stage) -> None:
         assert running_one.stdout is not None
         assert running_one.stdout.readline() == "READY\n"
         running_one.send_signal(signal.SIGTERM)
-        assert running_one.wait(timeout=20) == 7
+        assert running_one.wait(timeout=60) == 7
         running_one.communicate()
     assert stage.signals == "SIGTERM"
 
@@ -229,9 +235,13 @@ def test_a_working_folder_that_is_gone(stage: Stage) -> None:
 
 def test_its_line_is_about_the_session_it_took(stage: Stage, daemon: Daemon) -> None:
     """Turns, tokens and cost on stderr, when it is known which session it was."""
-    done = stage.run("run", "--", "harness", do="talk", STUB_SESSION=OURS)
-    answer: dict[str, Any]
-    with daemon.wire() as wire:
-        answer = wire.ask("summary", session=OURS)
-    assert "result" in answer, answer
-    assert done.stderr.startswith(f"burnctl: session {OURS[:8]}: 4 turns, 4.6k tokens, $0.")
+    sessions = iter(range(100))
+
+    def is_told() -> bool:
+        """What a busy machine does not answer within three seconds is not said at all."""
+        session = f"{next(sessions):08d}-0000-4000-8000-000000000009"
+        said = stage.run("run", "--", "harness", do="talk", STUB_SESSION=session).stderr
+        assert not said or said.startswith(f"burnctl: session {session[:8]}: 4 turns, 4.6k tokens, $0."), said
+        return bool(said)
+
+    until(is_told)

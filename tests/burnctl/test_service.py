@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from burnctl.service import units
 from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
 from burnd import config
 from tests.burnctl.commanding import BURNCTL
+from tests.server.wire import until
 
 LABEL = "dev.burnd.burnd"
 
@@ -371,13 +371,11 @@ def test_a_burnd_started_by_hand_makes_room(machine: Machine) -> None:
     home = machine.person / ".relayburn"
     daemon = subprocess.Popen([sys.executable, "-P", "-m", "burnd", "run"], env=machine.env, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 20
-        while not (home / "burnd.sock").exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        until((home / "burnd.sock").exists)
         done = machine.service("install")
         assert done.returncode == 0, done.stderr
         assert f"stopped the burnd that was started by hand (pid {daemon.pid})" in done.stdout
-        assert daemon.wait(timeout=10) == 0
+        assert daemon.wait(timeout=60) == 0
     finally:
         daemon.kill()
         daemon.wait()

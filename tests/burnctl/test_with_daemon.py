@@ -19,7 +19,7 @@ from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import Person, environment, run, seen
-from tests.server.logs import conversation, write
+from tests.server.logs import contents, conversation, write
 
 DONE = "everything that was readable is recorded\n"
 
@@ -229,7 +229,7 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
     done = run(recorded, "forget", "--match", "hunter2", "--yes")
     assert done.returncode == 0
     assert sidecars(recorded) == ["s-two.jsonl"]
-    assert b"hunter2" not in b"".join(path.read_bytes() for path in recorded.root.rglob("*") if path.is_file())
+    assert [path for path, data in contents(recorded.root) if b"hunter2" in data] == []
     assert (
         run(recorded, "forget", "--match", "hunter2", "--yes").stdout == "nothing to erase: no session has that in it\n"
     )
@@ -274,12 +274,12 @@ def test_tail_shows_turns_as_they_land(recorded: Home) -> None:
     with Person(recorded, "tail", columns=160) as person:
         person.wait_for("tools")
         write(recorded, conversation("s-three", "hello", "again"), "s-three")
-        person.wait_for("s-three", 30)
+        person.wait_for("s-three")
         assert run(recorded, "restart").returncode == 0
-        person.wait_for("burnd is back", 30)
+        person.wait_for("burnd is back")
         write(recorded, conversation("s-four", "hello"), "s-four")
         run(recorded, "flush")
-        person.wait_for("s-four", 30)
+        person.wait_for("s-four")
         person.type("\x03")
         assert person.end().code == 130
 
@@ -315,7 +315,7 @@ def test_tail_for_programs(recorded: Home) -> None:
         run(recorded, "down")
         tail.stdout.read()
         assert "closed the connection" in tail.stderr.read()
-        assert tail.wait(20) == 1
+        assert tail.wait(60) == 1
 
 
 def test_the_doctor_on_a_sound_machine(recorded: Home) -> None:

@@ -59,7 +59,7 @@ class Watched:
         return {t.message_id: t for t in Folded(self.pipeline.journal.read()).turns.values()}
 
 
-async def until(check: Callable[[], Any], seconds: float = 15.0) -> None:
+async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
     """Waits until a condition holds, which may be asked with await."""
     with anyio.fail_after(seconds):
         while True:
@@ -281,7 +281,7 @@ async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypat
         watched.append(log)
         await until(lambda: watched.source.status().state == "waiting")
         await until(lambda: _is(watched, "m1", output=5))
-        assert watched.source.status().state == "watching"
+        await until(lambda: watched.source.status().state == "watching")
 
 
 async def test_a_lost_index_makes_everything_be_read_again(opened: Opened, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tests.readers.rollout import BORN_MS, Rollout, call, says, thinking
 from tests.readers.test_codex_cases import CASES
 
 QUICK = Times(window=0.01, roots=0.2, alive=5, scan=0.5, poll=0.2)
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 def all_cases(root: Path) -> Path:

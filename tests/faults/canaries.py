@@ -14,7 +14,7 @@ import zstandard
 from burnd.paths import Home
 from tests.readers import opencode_data as opencode
 from tests.readers.transcript import Transcript, text
-from tests.server.logs import projects, write
+from tests.server.logs import contents, projects, write
 
 CANARY = "zanzibarcanary"
 LONG = f"{CANARY} " * 400  # stored apart, compressed
@@ -61,15 +61,10 @@ def sing_in_opencode(home: Home) -> None:
 
 def files_with_canary(home: Home) -> set[str]:
     """The files below the home that hold it anywhere, compressed or not, by their names."""
-    return {
-        str(path.relative_to(home.root))
-        for path in home.root.rglob("*")
-        if path.is_file() and not path.is_symlink() and _sings(path)
-    }
+    return {str(path.relative_to(home.root)) for path, data in contents(home.root) if _sings(path, data)}
 
 
-def _sings(path: Path) -> bool:
-    data = path.read_bytes()
+def _sings(path: Path, data: bytes) -> bool:
     needles = (CANARY.encode(), CANARY.encode("utf-16-le"))
     return any(needle in part for part in (data, *_unpacked(data), *_packs(path)) for needle in needles)
 

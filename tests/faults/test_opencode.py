@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.readers import opencode_data as opencode
-from tests.server.wire import running, until
+from tests.server.wire import Daemon, running, until
 
 SESSION = "ses_f"
 
@@ -110,7 +110,7 @@ def test_a_locked_database_is_waited_for(database: opencode.Writer, watched: Wat
         greedy.execute("PRAGMA locking_mode = EXCLUSIVE")
         greedy.execute("BEGIN EXCLUSIVE")
         greedy.execute("UPDATE session SET title = 'mine'")
-        until(lambda: _source(watched)["state"] == "waiting", 30, lambda: str(_source(watched)))
+        until(lambda: _source(watched)["state"] == "waiting", why=lambda: str(_source(watched)))
         watched.append("beside", whole(answers("beside", 0, 2)))
         watched.until_recorded("beside", sum_of(0, 1))
         greedy.execute("COMMIT")
@@ -129,13 +129,23 @@ def test_nothing_is_left_in_its_folder(home: Home, database: opencode.Writer, pa
         assert watched.recorded(SESSION) == sum_of(0)
         _step(database, 1)
         assert watched.recorded(SESSION) == sum_of(0, 1)
-        time.sleep(2)  # a connection that we keep while rows come would hold off the removal of the log
+        # A connection that we keep while rows come would hold off the removal of the log.
+        until(lambda: not _holds(daemon, path))
         database.close()
         assert not list(path.parent.glob("opencode.db-*"))
         before = sorted(os.listdir(path.parent))
         for _ in range(20):
             watched.flush()
         assert sorted(os.listdir(path.parent)) == before == ["opencode.db"]
+
+
+def _holds(daemon: Daemon, path: Path) -> bool:
+    """Whether the daemon has it, or its log, open."""
+    held = set()
+    for descriptor in Path(f"/proc/{daemon.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            held.add(os.readlink(descriptor))
+    return any(name.startswith(str(path)) for name in held)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ def test_a_damaged_database_hurts_only_itself(home: Home, path: Path, how: str) 
         watched = Watched(home, daemon)
         watched.append("beside", whole(answers("beside", 0, 2)))
         watched.until_recorded("beside", sum_of(0, 1))
-        until(lambda: _source(watched)["state"] != "polling" or how == "pages", 30, lambda: str(_source(watched)))
+        until(lambda: _source(watched)["state"] != "polling" or how == "pages", why=lambda: str(_source(watched)))
         assert daemon.process.poll() is None
     assert path.read_bytes() == before
     tally.bad_inputs()
@@ -176,8 +186,8 @@ def test_a_schema_nobody_knows(database: opencode.Writer, watched: Watched, chan
     """F36: what cannot be done without is missing: the source says so, and the others go on."""
     database.db.execute("PRAGMA foreign_keys = OFF")
     database.db.execute(change)
-    until(lambda: "schema" in _source(watched)["detail"], 30, lambda: str(_source(watched)))
-    assert _source(watched)["state"] == "degraded"
+    until(lambda: "schema" in _source(watched)["detail"], why=lambda: str(_source(watched)))
+    until(lambda: _source(watched)["state"] == "degraded")
     watched.append("beside", whole(answers("beside", 0, 1)))
     watched.until_recorded("beside", sum_of(0))
     tally.bad_inputs()
@@ -196,7 +206,7 @@ def test_its_log_can_be_emptied(database: opencode.Writer, watched: Watched, pat
     try:
         for n in range(300):
             database.step(f"w{n}", SESSION, "u", opencode.text("x" * 2000), tokens=opencode.tokens(output=1))
-        until(lambda: database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0, 20)
+        until(lambda: database.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
     finally:
         over.set()
         asking.join()
@@ -209,7 +219,7 @@ def test_it_comes_and_goes(home: Home, path: Path) -> None:
     """F38: absent, made, deleted, made again: each is normal, and what stood in any of them is recorded."""
     with running(home) as daemon:
         watched = Watched(home, daemon)
-        assert _source(watched)["state"] == "absent"
+        until(lambda: _source(watched)["state"] == "absent")
         for n in range(2):
             with closing(opencode.Writer(path, born=opencode.BORN_MS + n * 100_000)) as writer:
                 writer.session(SESSION)
@@ -217,7 +227,7 @@ def test_it_comes_and_goes(home: Home, path: Path) -> None:
                 _step(writer, n)
                 assert watched.recorded(SESSION) == sum_of(*range(n + 1))
             shutil.rmtree(path.parent)
-            time.sleep(0.2)
+            until(lambda: _source(watched)["state"] == "absent")
     tally.faults(2)
 
 

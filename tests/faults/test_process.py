@@ -64,18 +64,18 @@ def test_of_twenty_started_at_once_one_lives(home: Home) -> None:
 
 
 async def test_starting_and_stopping_leaks_nothing(home: Home) -> None:
-    """F80: after 50 lives in one process, descriptors and threads are what they were after the first few."""
+    """F80: after 25 lives in one process, descriptors and threads are what they were after the first few."""
     write(home, conversation("s1", "one"), "s1")
     settings = config.load(home, {})
     before: tuple[int, int] = (0, 0)
-    for number in range(50):
+    for number in range(25):
         environ = environment(home)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, home, settings, environ)
             await anyio.to_thread.run_sync(_use_and_stop, home)
-        if number == 9:
+        if number == 4:
             before = _held()
-    # Worker threads are kept for a while by whoever lends them, some more or fewer: forty leaks would be forty more.
+    # Worker threads are kept for a while by whoever lends them, some more or fewer: twenty leaks would be twenty more.
     assert all(now <= then + 5 for now, then in zip(_held(), before, strict=True)), (_held(), before)
 
 
@@ -128,7 +128,7 @@ class Busy:
         record = stamped("s1", key=key)
         params = {name: record[name] for name in ("ts", "selector", "enrichment")}
         try:
-            with Wire(path, timeout=2) as wire:
+            with Wire(path, timeout=2, bound_s=0.3) as wire:
                 wire.call("stamp", **params)
         except (OSError, AssertionError):
             leave(self.home.spool, record)
@@ -230,17 +230,23 @@ def test_sigterm_under_load_ends_in_good_order(home: Home) -> None:
 
 def test_sigterm_while_starting_ends_it(home: Home) -> None:
     """F75: also before it was ready."""
-    with running(home) as daemon, daemon.wire(60) as wire:
-        stamp_often(wire, 16_000)
+    with running(home) as daemon, daemon.wire() as wire:
+        stamp_often(wire, 8000)
         daemon.terminate()
+    until(lambda: _is_stopped_while_starting(home))  # a busy machine may look when it has started
+    with running(home) as daemon, daemon.wire() as wire:
+        assert wire.call("status")["ledger"]["stamps"] == 8000
+
+
+def _is_stopped_while_starting(home: Home) -> bool:
     shutil.rmtree(home.index)
     with running(home, ready=False) as daemon:
         until(lambda: daemon.state() != "not listening")
         with daemon.wire() as wire:
-            until(lambda: wire.call("status")["index"]["state"].startswith("rebuilding"), 10)
+            until(lambda: wire.call("status")["index"]["state"] != "opening")
+            is_starting = bool(wire.call("status")["daemon"]["state"] != "ready")
         assert daemon.terminate() == 0
-    with running(home) as daemon, daemon.wire() as wire:
-        assert wire.call("status")["ledger"]["stamps"] == 16_000
+    return is_starting
 
 
 def test_sigterm_beside_clients_that_hang(home: Home) -> None:
@@ -283,7 +289,7 @@ def test_a_second_sigterm_ends_it_at_once(home: Home) -> None:
         until(lambda: "daemon.stopping" in daemon.why())
         assert daemon.process.poll() is None
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(20) in (128 + signal.SIGTERM, -signal.SIGTERM)
+        assert daemon.process.wait(40) in (128 + signal.SIGTERM, -signal.SIGTERM)
     finally:
         daemon.kill()
 
@@ -380,11 +386,13 @@ def test_a_damaged_index_is_made_anew_when_a_question_finds_it(home: Home) -> No
         pages[page * 4096 : page * 4096 + 200] = b"\xff" * 200
     home.index_db.write_bytes(pages)
     with running(home) as daemon, daemon.wire() as wire:
-        answers = [wire.ask("stamps.list", limit=1000)]
-        while "error" in answers[-1]:
-            assert len(answers) < 200
-            time.sleep(0.1)
+        answers: list[dict[str, Any]] = []
+
+        def is_answered() -> bool:
             answers.append(wire.ask("stamps.list", limit=1000))
+            return "error" not in answers[-1]
+
+        until(is_answered)
         count, after = 0, -1
         while after is not None:
             page_of = wire.call("stamps.list", limit=1000, after=after)

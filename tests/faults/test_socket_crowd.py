@@ -113,7 +113,9 @@ def _connect_and_leave(path: Path, stop: threading.Event) -> None:
 def test_too_many_are_turned_away_politely(daemon: Daemon) -> None:
     """F68: beyond 128 connections an error that says so; when some leave, others come in."""
     with contextlib.ExitStack() as stack:
-        inside = [stack.enter_context(daemon.wire()) for _ in range(protocol.CONNECTIONS)]
+        first = stack.enter_context(daemon.wire())
+        until(lambda: first.call("status")["daemon"]["clients"] == 1)  # whoever waited for it to be ready has left
+        inside = [first, *(stack.enter_context(daemon.wire()) for _ in range(protocol.CONNECTIONS - 1))]
         for wire in inside:
             wire.call("config.show")
         outside = [stack.enter_context(daemon.wire()) for _ in range(72)]
@@ -164,8 +166,8 @@ def test_coming_asking_and_leaving_leaks_nothing(daemon: Daemon) -> None:
     for _ in range(500):
         visit()
     until(lambda: _clients(daemon) == 1)
-    assert daemon.descriptors() <= before[0] + 1
-    assert daemon.threads() <= before[1] + 1
+    # Threads are kept for a while by whoever lends them; what leaks does not go.
+    until(lambda: daemon.descriptors() <= before[0] + 1 and daemon.threads() <= before[1] + 1)
 
 
 def _clients(daemon: Daemon) -> int:
@@ -192,7 +194,7 @@ def test_another_user_is_refused(home: Home) -> None:
         assert done.stdout.strip() == "b''", done.stderr
         with daemon.wire() as wire:
             assert wire.call("status")["daemon"]["clientsRefused"] == 1
-        assert "client.refused" in daemon.why()
+        until(lambda: "client.refused" in daemon.why())
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.server.wire import Daemon, environment, running, until
 def start(home: Home, **more: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "burnd", "run"]
     return subprocess.run(
-        command, env=environment(home, **more), capture_output=True, text=True, timeout=30, check=False
+        command, env=environment(home, **more), capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -47,7 +47,7 @@ def test_no_wider_mode_is_ever_there(home: Home, tmp_path: Path) -> None:
     try:
         until(lambda: trace.exists() and "burnd.sock" in trace.read_text(errors="replace"))
         os.kill(int(home.lock.read_text()), signal.SIGTERM)
-        traced.wait(20)
+        traced.wait(60)
     finally:
         traced.kill()
         traced.wait()
@@ -194,7 +194,7 @@ def test_a_lost_socket_is_bound_again(home: Home) -> None:
     """F72: a cleaner of old files took it; within the next look it is back, and clients that were in stay in."""
     with running_quickly(home) as daemon, daemon.wire() as before:
         daemon.socket.unlink()
-        until(lambda: daemon.state() == "ready", 10)  # bound is not yet listening
+        until(lambda: daemon.state() == "ready")  # bound is not yet listening
         with daemon.wire() as wire:
             assert wire.call("status")["daemon"]["pid"] == daemon.process.pid
         assert before.call("status")["daemon"]["pid"] == daemon.process.pid
@@ -205,12 +205,12 @@ def test_what_took_the_sockets_place_is_left_alone(home: Home) -> None:
     with running_quickly(home) as daemon, daemon.wire() as before:
         daemon.socket.unlink()
         daemon.socket.write_bytes(b"mine")
-        until(lambda: any("path" in d["what"] for d in before.call("status")["degraded"]), 10)
+        until(lambda: any("path" in d["what"] for d in before.call("status")["degraded"]))
         assert daemon.socket.read_bytes() == b"mine"
         daemon.socket.unlink()
-        until(lambda: daemon.state() == "ready", 10)  # bound is not yet listening
+        until(lambda: daemon.state() == "ready")  # bound is not yet listening
         with daemon.wire() as wire:
-            assert wire.call("status")["degraded"] == []
+            until(lambda: wire.call("status")["degraded"] == [])
 
 
 class running_quickly:  # noqa: N801 - reads like `running`

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,7 @@ def test_without_watches_it_polls_and_says_so(home: Home, limit: str, value: int
         for n, folder in enumerate(folders):
             (folder / f"f22-{n}.jsonl").write_bytes(whole(answers(f"f22-{n}", 0, 1)))
         until(lambda: watched.call("summary")["totals"]["turns"] == len(folders), 60)
-        (source,) = [s for s in watched.call("status")["sources"] if s["name"] == "claude-code"]
-        assert source["detail"].startswith("polling: inotify"), source
+        until(lambda: _source(watched)["detail"].startswith("polling: inotify"), why=lambda: str(_source(watched)))
     finally:
         process.kill()
         process.wait()
@@ -91,6 +91,11 @@ def test_its_own_reading_wakes_nobody(watched: Watched) -> None:
     time.sleep(4)
     share = (_cpu_s(watched.daemon) - before) / (time.monotonic() - began)
     assert share < 0.03, share
+
+
+def _source(watched: Watched) -> dict[str, Any]:
+    found: dict[str, Any] = next(s for s in watched.call("status")["sources"] if s["name"] == "claude-code")
+    return found
 
 
 class _Started(Daemon):

@@ -69,7 +69,7 @@ class Library:
         return [path for path in self.pipeline.home.search.rglob("*") if path.is_file()]
 
 
-async def until(check: Callable[[], Any], seconds: float = 20.0) -> None:
+async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
     """Waits until a condition holds; what it gives may have to be awaited."""
     with anyio.fail_after(seconds):
         while True:

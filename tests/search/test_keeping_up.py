@@ -24,9 +24,9 @@ from burnd.search.searcher import Searcher
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, turn
 from tests.search.library import Library, library, until
+from tests.server.wire import noise
 
 SECRET = "xqzcanaryjv"
-SECOND = 3.0  # a machine that runs tests is busier than one that people work on
 
 
 async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
@@ -34,7 +34,7 @@ async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
     async with library(opened, soon_s=searcher.SOON_S) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
-            await until(partial(lib.found, f"word{i}x"), SECOND)
+            await until(partial(lib.found, f"word{i}x"), 2 * noise())
 
 
 async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ async def test_recording_does_not_wait_for_a_commit(opened: Opened, monkeypatch:
 
     def slowly(self: engine.Engine) -> int:
         begun.set()
-        may_end.wait(20)
+        may_end.wait(60)
         commits.append(1)
         return commit(self)
 
@@ -134,7 +134,7 @@ async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, har
         await lib.add(*[text(f"m{i}", f"apple word{i}") for i in range(10)])
     harm(opened.home.search)
     async with library(opened) as lib:
-        with anyio.fail_after(15):
+        with anyio.fail_after(60):
             while True:
                 try:
                     if len(await lib.found("apple", all=True)) == 10:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,14 @@ from burnd.paths import Home
 from tests.readers.transcript import Transcript, text
 
 PROJECT = "/home/dev/app"
+
+
+def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
+    """Every file below a folder that a daemon may be working in: one that goes while it is looked at holds nothing."""
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            if path.is_file() and not path.is_symlink():
+                yield path, path.read_bytes()
 
 
 def projects(home: Home) -> Path:

@@ -17,7 +17,7 @@ from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 from tests.readers.transcript import Transcript, call
 from tests.readers.transcript import text as said
-from tests.server.logs import conversation, write
+from tests.server.logs import contents, conversation, write
 from tests.server.wire import Daemon, running
 
 
@@ -117,7 +117,7 @@ def test_what_is_forgotten_is_nowhere(home: Home) -> None:
 
 
 def holding(home: Home, words: str) -> list[Path]:
-    return [path for path in home.root.rglob("*") if path.is_file() and words.encode() in path.read_bytes()]
+    return [path for path, data in contents(home.root) if words.encode() in data]
 
 
 def test_a_project_and_a_session_are_forgotten(home: Home) -> None:

@@ -8,7 +8,7 @@ from burnd import protocol
 from burnd.paths import Home
 from tests.readers.transcript import text
 from tests.server.logs import conversation, write
-from tests.server.wire import Daemon, Wire, running, until
+from tests.server.wire import Daemon, Wire, noise, running, until
 
 PROMPT = {"id": "p1", "role": "user", "content": "please polish the zeppelin"}
 ANSWER = {
@@ -18,9 +18,6 @@ ANSWER = {
     "content": "polished",
     "usage": {"input_tokens": 1000, "output_tokens": 100},
 }
-
-
-SECOND = 3.0  # a machine that runs tests is busier than one that people work on
 
 
 def found(wire: Wire, query: str, **params: Any) -> list[str]:
@@ -34,7 +31,7 @@ def test_what_is_written_is_found_within_a_second(daemon: Daemon) -> None:
         log.says("m", text("an aardvark appears"))
         write(daemon.home, log, "watched")
         wire.call("flush")
-        until(lambda: found(wire, "aardvark") == ["watched"], SECOND)
+        until(lambda: found(wire, "aardvark") == ["watched"], 2 * noise())
 
 
 def test_a_program_keeps_a_session_of_its_own(daemon: Daemon) -> None:

@@ -390,8 +390,8 @@ def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> 
         assert wire.call("spool")["stamps"] == 1
         leave(home.spool, stamped(n="2"))
         leave(home.spool, b"nonsense")
-        until(lambda: len(wire.call("stamps.list")["stamps"]) == 2, 10)
-        until(lambda: wire.call("status")["spool"]["bad"] == 1, 10)
+        until(lambda: len(wire.call("stamps.list")["stamps"]) == 2)
+        until(lambda: wire.call("status")["spool"]["bad"] == 1)
         status = wire.call("status")
         assert any("spool" in notice["what"] for notice in status["degraded"])
 

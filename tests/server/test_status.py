@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from typing import Any
 
 import anyio
 import pytest
@@ -15,7 +16,9 @@ from burnd.sources.base import Source, Status
 from burnd.sources.running import Kept
 from tests.conftest import Opened
 from tests.server.logs import conversation, projects, write
-from tests.server.wire import Daemon, noise, running, stamp_often, until
+from tests.server.wire import Daemon, Wire, noise, running, stamp_often, until
+
+STAMPS = 8000  # a ledger that takes a moment to read
 
 
 def test_what_there_is_is_counted(home: Home) -> None:
@@ -27,15 +30,16 @@ def test_what_there_is_is_counted(home: Home) -> None:
         log = conversation("s2", "open")
         write(home, log, "s2")
         until(lambda: wire.call("status")["ledger"]["openTurns"] == 1)
+        until(lambda: _of(wire.call("status"), "claude-code")["files"] == 2)
+        until(lambda: wire.call("status")["ledger"]["bytes"] == home.ledger.stat().st_size)
         status = wire.call("status")
         ledger = status["ledger"]
         assert (ledger["turns"], ledger["sessions"], ledger["stamps"]) == (3, 2, 1)
-        assert ledger["bytes"] == home.ledger.stat().st_size
         assert status["content"]["mode"] == "full"
         assert status["content"]["bytes"] >= status["content"]["blobBytes"] > 0
         assert status["index"]["state"] == "ready"
-        (source,) = [found for found in status["sources"] if found["name"] == "claude-code"]
-        assert (source["files"], source["restarts"], source["lastFailure"]) == (2, 0, None)
+        source = _of(status, "claude-code")
+        assert (source["restarts"], source["lastFailure"]) == (0, None)
         assert source["counts"]["lines"] == 6
         assert status["degraded"] == []
 
@@ -119,7 +123,7 @@ def test_roots_that_were_told_are_read_at_once_and_ever_after(home: Home) -> Non
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("announce", sessionId="s1", roots=[str(root)])
         write(home, conversation("s1", "one"), "s1", root / "projects")
-        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 3)
+        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 30)  # a look at everything is due once a minute
         daemon.terminate()
     shutil.rmtree(home.index)
     write(home, conversation("s2", "two"), "s2", root / "projects")
@@ -133,38 +137,46 @@ def test_a_root_that_is_told_before_it_exists_is_read_when_it_does(home: Home) -
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("announce", sessionId="s1", roots=[str(root)])
         write(home, conversation("s1", "one"), "s1", root / "projects")
-        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1, 10)
+        until(lambda: wire.call("status")["ledger"]["openTurns"] == 1)
 
 
 def test_a_rebuild_tells_how_far_it_is(home: Home) -> None:
     """Progress while it lasts, then the answer; questions are answered from the old index meanwhile."""
-    with running(home) as daemon, daemon.wire(60) as wire, daemon.wire() as other:
-        stamp_often(wire, 16_000)
-        request = wire.request("rebuild", index=True)
-        told, states = [], set()
-        while (line := wire.line()) is not None and "method" in line:
-            assert (line["method"], line["params"]["id"]) == ("progress", request)
-            told.append(line["params"]["done"] / max(1, line["params"]["total"]))
-            states.add(other.call("status")["index"]["state"])
-            assert other.call("stamps.list", limit=1)["stamps"]
-        assert line is not None
-        assert line["result"]["rebuilt"] == "index"
-        assert told == sorted(told)
-        assert any(state.startswith("rebuilding ") for state in states)
-        assert wire.call("status")["ledger"]["stamps"] == 16_000
+    with running(home) as daemon, daemon.wire() as wire, daemon.wire() as other:
+        stamp_often(wire, STAMPS)
+        until(lambda: _is_seen_rebuilding(wire, other))  # a busy machine may look when it is over
+        assert wire.call("status")["ledger"]["stamps"] == STAMPS
         assert wire.error("rebuild")["data"]["name"] == "refused"
         assert wire.error("rebuild", index=True, reclassify=True)["data"]["name"] == "refused"
 
 
+def _is_seen_rebuilding(wire: Wire, other: Wire) -> bool:
+    request = wire.request("rebuild", index=True)
+    told, states = [], set()
+    while (line := wire.line()) is not None and "method" in line:
+        assert (line["method"], line["params"]["id"]) == ("progress", request)
+        told.append(line["params"]["done"] / max(1, line["params"]["total"]))
+        states.add(other.call("status")["index"]["state"])
+        assert other.call("stamps.list", limit=1)["stamps"]
+    assert line is not None
+    assert line["result"]["rebuilt"] == "index"
+    assert told == sorted(told)
+    return any(state.startswith("rebuilding ") for state in states)
+
+
 def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
     """P5: from its first moment the socket says how far it is; other questions are asked to wait."""
-    with running(home) as daemon, daemon.wire(60) as wire:
-        stamp_often(wire, 16_000)
+    with running(home) as daemon, daemon.wire() as wire:
+        stamp_often(wire, STAMPS)
         daemon.terminate()
+    until(lambda: _is_seen_starting(home))  # a busy machine may look when it is over
+
+
+def _is_seen_starting(home: Home) -> bool:
     shutil.rmtree(home.index)
+    states, times, refusals = [], [], set()
     with running(home, ready=False) as daemon:
-        until(daemon.socket.exists)
-        states, times, refusals = [], [], set()
+        until(lambda: daemon.state() != "not listening")
         with daemon.wire() as wire:
             while True:
                 begun = time.monotonic()
@@ -176,13 +188,13 @@ def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
                 answer = wire.ask("stamps.list")
                 refusals.add(answer["error"]["data"]["name"] if "error" in answer else "answered")
                 time.sleep(0.005)
-        assert any(state.startswith("rebuilding ") and state.endswith(" %") for state in states), states
-        assert states[-1] == "ready"
-        assert "not_now" in refusals
-        times.sort()
-        assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
-        with daemon.wire() as wire:
-            assert wire.call("status")["ledger"]["stamps"] == 16_000
+            assert states[-1] == "ready"
+            assert wire.call("status")["ledger"]["stamps"] == STAMPS
+        daemon.terminate()
+    times.sort()
+    assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
+    is_told = any(state.startswith("rebuilding ") and state.endswith(" %") for state in states)
+    return is_told and "not_now" in refusals
 
 
 def test_status_answers_while_old_logs_are_read(home: Home) -> None:
@@ -191,16 +203,16 @@ def test_status_answers_while_old_logs_are_read(home: Home) -> None:
         write(home, conversation(f"s{n}", *["words " * 2000] * 20), f"s{n}")
     with running(home) as daemon, daemon.wire() as wire:
         times, seen = [], []
-        while True:
+
+        def is_read() -> bool:
             begun = time.monotonic()
             status = wire.call("status")
             times.append(time.monotonic() - begun)
             if status["backfill"] is not None:
                 seen.append(status["backfill"])
-            if status["ledger"]["turns"] >= 120 * 19:
-                break
-            assert time.monotonic() - begun < 60
-            time.sleep(0.01)
+            return bool(status["ledger"]["turns"] >= 120 * 19)
+
+        until(is_read)
         assert seen
         assert all(0 <= one["done"] <= one["total"] and one["bytesPerSecond"] >= 0 for one in seen)
         times.sort()
@@ -230,7 +242,7 @@ async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPa
     kept = Kept("failing", Failing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             while kept.restarts < 3:  # noqa: ASYNC110 - nothing tells of it but the count
                 await anyio.sleep(0.01)
             assert not await kept.flush()
@@ -245,7 +257,7 @@ async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
     kept = Kept("failing", Failing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
-        with anyio.fail_after(5):
+        with anyio.fail_after(60):
             assert not await kept.flush()
         tasks.cancel_scope.cancel()
 
@@ -266,10 +278,8 @@ def test_others_go_on_beside_a_failing_source(home: Home) -> None:
         daemon.kill()
 
 
-def _of(status: dict[str, object], name: str) -> dict[str, int]:
-    sources = status["sources"]
-    assert isinstance(sources, list)
-    found: dict[str, int] = next(source for source in sources if source["name"] == name)
+def _of(status: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(source for source in status["sources"] if source["name"] == name)
     return found
 
 
@@ -298,7 +308,7 @@ def test_who_leaves_takes_the_question_along(home: Home) -> None:
         with daemon.wire() as wire:
             begun = time.monotonic()
             wire.call("stamps.list")
-            assert time.monotonic() - begun < 2 * noise()
+            assert time.monotonic() - begun < 4.5  # each of those questions may take five seconds
             assert wire.error("endless")["data"]["name"] == "too_long"
     finally:
         daemon.kill()

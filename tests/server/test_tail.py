@@ -95,7 +95,7 @@ def test_who_leaves_is_forgotten(daemon: Daemon) -> None:
     with daemon.wire() as wire:
         wire.call("tail")
     with daemon.wire() as wire:
-        until(lambda: wire.call("status")["daemon"]["clients"] == 1, 5)
+        until(lambda: wire.call("status")["daemon"]["clients"] == 1)
 
 
 async def test_a_slow_reader_is_told_what_it_missed() -> None:

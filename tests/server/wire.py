@@ -16,15 +16,15 @@ from typing import Any, Self
 from burnd.paths import Home
 
 PROJECT = Path(__file__).parents[2]
-_BOUND_S = 0.3
+_BOUND_S = 5.0
 _ids = iter(range(1, 1 << 60))
 
 
 class Wire:
     """One connection. Everything it does has a deadline."""
 
-    def __init__(self, path: Path | str, timeout: float = 20.0) -> None:
-        self.socket = _connected(str(path))
+    def __init__(self, path: Path | str, timeout: float = 60.0, bound_s: float = _BOUND_S) -> None:
+        self.socket = _connected(str(path), bound_s)
         self.socket.settimeout(timeout)
         self._rest = b""
 
@@ -81,9 +81,9 @@ class Wire:
         self.close()
 
 
-def _connected(path: str) -> socket.socket:
+def _connected(path: str, bound_s: float) -> socket.socket:
     """A socket stands at its path a moment before somebody listens there."""
-    patience = time.monotonic() + _BOUND_S
+    patience = time.monotonic() + bound_s
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -129,7 +129,7 @@ class Daemon:
                 stderr=log,
             )
 
-    def wire(self, timeout: float = 20.0) -> Wire:
+    def wire(self, timeout: float = 60.0) -> Wire:
         return Wire(self.socket, timeout)
 
     def wait_until_ready(self, seconds: float = 90.0) -> None:
@@ -179,8 +179,12 @@ def running(home: Home, *arguments: str, ready: bool = True, **more: Any) -> Ite
 
 
 def noise() -> float:
-    """By how much this machine is slower than it should be: what a promise in milliseconds is to be multiplied by."""
-    return max(1.0, 2 * os.getloadavg()[0] / (os.cpu_count() or 1))
+    """By how much this machine may be slower than it should be: what a promise in time is to be multiplied by.
+
+    The average lags behind, so what runs at this moment counts as well, and three is the least.
+    """
+    runs_now = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0]) if sys.platform == "linux" else 0
+    return max(3.0, 2 * max(os.getloadavg()[0], runs_now) / (os.cpu_count() or 1))
 
 
 def stamp_often(wire: Wire, times: int) -> None:
@@ -197,8 +201,8 @@ def stamp_often(wire: Wire, times: int) -> None:
         wire.call("stamp", stamps=stamps)
 
 
-def until(check: Callable[[], Any], seconds: float = 30.0, why: Callable[[], str] = lambda: "") -> None:
-    """Waits until a condition holds."""
+def until(check: Callable[[], Any], seconds: float = 60.0, why: Callable[[], str] = lambda: "") -> None:
+    """Waits until a condition holds. The limit is there for failures, not for timing."""
     deadline = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < deadline, f"waited {seconds} s in vain; {why()}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from burnd.sources.discover import Scanner
 from burnd.sources.watch import Dirty, Times, Watcher
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 # Only events bring anything, once the first scan is over.
 EVENTS_ONLY = Times(roots=3600, alive=3600, scan=3600, poll=0)
