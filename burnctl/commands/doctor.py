@@ -23,6 +23,8 @@ HELP = (
     "nothing; exit code 1 when something is broken"
 )
 
+_USUAL_RESERVE = 20 << 20
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.as_json(parser)
@@ -66,7 +68,7 @@ def examine() -> list[Finding]:
         home_checks.folder(home),
         home_checks.files(home),
         home_checks.file_system(home),
-        home_checks.disk(home),
+        home_checks.disk(home, _reserve(status, settings)),
         daemon.settings(settings),
         daemon.socket(client.socket_path),
         answers,
@@ -91,6 +93,14 @@ def _settings() -> dict[str, Any] | BurnctlError:
         return ask_burnd("show")
     except BurnctlError as error:
         return error
+
+
+def _reserve(status: dict[str, Any] | None, settings: Any) -> int:
+    """The bytes of disk that burnd leaves free: by its own word, else by the settings."""
+    told = (status or {}).get("disk", {}).get("reserve")
+    if told is None and isinstance(settings, dict):
+        told = {s["key"]: s["value"] for s in settings["settings"]}.get("disk.reserve")
+    return told if isinstance(told, int) else _USUAL_RESERVE
 
 
 def _logs(settings: Any) -> list[Finding]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from burnd.paths import Home
 
-_LITTLE, _TOO_LITTLE = 1_000_000_000, 20_000_000  # bytes of free disk
+_LITTLE = 1_000_000_000  # bytes of free disk
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "9p", "fuse.sshfs", "webdav"}
 _MOST_FILES = 5000  # looked at; a home has that many sidecars after years
 _STALE_S = 60  # the daemon takes the spool in every 5 s
@@ -97,8 +97,8 @@ def _kind_of(path: str, mounts: str) -> str:
     return kind
 
 
-def disk(home: Home) -> Finding:
-    """There is room for what is to come."""
+def disk(home: Home, reserve: int) -> Finding:
+    """There is room for what is to come, beyond what is held in reserve."""
     place = home.root
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -107,8 +107,12 @@ def disk(home: Home) -> Finding:
     except OSError as error:
         return warn("disk", f"{place}: {error.strerror}")
     free = facts.f_bavail * facts.f_frsize
-    if free < _TOO_LITTLE:
-        return fail("disk", f"{size(free)} free: nothing can be recorded", "free some space; burnd goes on by itself")
+    if free < reserve:
+        return fail(
+            "disk",
+            f"{size(free)} free and {size(reserve)} held in reserve: nothing can be recorded",
+            "free some space; burnd goes on by itself",
+        )
     if free < _LITTLE:
         return warn(
             "disk", f"only {size(free)} free", "free some space, or keep less: burnctl content prune --older-than 30d"

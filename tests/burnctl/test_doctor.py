@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from burnctl.client import Client
+from burnctl.commands import doctor
 from burnctl.commands.doctor import report
 from burnctl.doctor import daemon, logs
 from burnctl.doctor import home as homes
@@ -81,7 +82,17 @@ def test_a_full_disk(made: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _path: Facts)
     for blocks, level in ((0, "fail"), (100_000, "warn"), (10**9, "ok")):
         Facts.f_bavail = blocks
-        assert homes.disk(made).level == level
+        assert homes.disk(made, reserve=20 << 20).level == level
+    assert homes.disk(made, reserve=10**13).level == "fail"  # somebody wants more left free than there is
+
+
+def test_the_reserve_is_the_daemons_or_else_that_of_the_settings() -> None:
+    """What doctor calls too little is what makes recording wait."""
+    settings = {"settings": [{"key": "disk.reserve", "value": 5_000}]}
+    assert doctor._reserve({"disk": {"free": 1, "reserve": 7_000}}, settings) == 7_000
+    assert doctor._reserve({"disk": {"free": None, "reserve": None}}, settings) == 5_000
+    assert doctor._reserve(None, settings) == 5_000
+    assert doctor._reserve(None, {"settings": [{"key": "disk.reserve", "value": "auto"}]}) == 20 << 20
 
 
 def test_the_spool(made: Home) -> None:
