@@ -56,18 +56,31 @@ class Unreadable(Exception):
 
 
 class Apart:
-    """The other process, started when it is first asked. Its methods block, and are called by one thread at a time."""
+    """The other process, started when it is first asked. Its methods block, and are called by one thread at a time.
+
+    It may be asked for a file before it has answered for another, so that it always has something to do: answers come
+    in the order of asking.
+    """
 
     def __init__(self, transcripts: type[Transcripts], index_path: Path, inline_bytes: int = INLINE_BYTES) -> None:
         self._setting = (transcripts, index_path, inline_bytes)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def read(self, wanted: Wanted) -> Piece | None:
-        """What `Transcripts.read` would give; None where there is no transcript."""
+    def ask(self, wanted: Wanted) -> None:
+        """Lets it begin with a file. Raises Gone when it has ended."""
         if self._process is None:
             self._process = _started(self._setting)
         try:
             _send(self._process.stdin, pickle.dumps(wanted))
+        except OSError as error:
+            self.close()
+            raise Gone("the process that reads transcripts has ended") from error
+
+    def answer(self) -> Piece | None:
+        """What `Transcripts.read` would give for the first file that was asked for; None where it is no transcript."""
+        try:
+            if self._process is None:
+                raise EOFError
             told = _receive(self._process.stdout)
         except (OSError, EOFError) as error:
             self.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -28,28 +29,45 @@ class Pieces:
         self._kind, self._pipeline, self._clock = kind, pipeline, clock
         self._thread = anyio.CapacityLimiter(1)
         self._apart: Apart | None = None
+        self._asked: deque[str] = deque()  # paths that the other process was asked for and did not answer yet
         self.known = self._opened()
 
     def _opened(self) -> Transcripts:
         return self._kind(self._pipeline.home.index_db, self._pipeline.content.inline_bytes)
 
-    async def read(self, path: str, root: str, max_bytes: int, left: int) -> Piece | None:
-        """What one turn at a file brings; None where it is no transcript. `left` is how much waits, in bytes."""
-        if self.known.get(path) is None and (self._apart is not None or left >= APART_FROM):
+    @property
+    def is_apart(self) -> bool:
+        """Whether another process reads beside this one."""
+        return self._apart is not None
+
+    async def begin(self, path: str, root: str, max_bytes: int, left: int, *, is_new: bool = False) -> None:
+        """Lets the other process begin with a file that is read soon; nothing where it is read here.
+
+        `left` is how much waits, in bytes: with little to read there is no other process. What was begun is to be
+        read in the same order. Nothing is known yet of a file that `is_new`.
+        """
+        if path not in self._asked and path not in self.known and (self._apart is not None or left >= APART_FROM):
+            home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
+            apart = self._apart = self._apart or Apart(self._kind, home.index_db, inline_bytes)
+            saved = None if is_new else await self._saved(path)
+            wanted = Wanted(path, root, saved, max_bytes, self._clock(), self._pipeline.now())
+            with contextlib.suppress(Gone):  # then it is read here
+                await self.in_thread(lambda: apart.ask(wanted))
+                self._asked.append(path)
+
+    async def read(self, path: str, root: str, max_bytes: int) -> Piece | None:
+        """What one turn at a file brings; None where it is no transcript."""
+        if path in self._asked and self._apart is not None:
+            self._asked.popleft()
             with contextlib.suppress(Gone):
-                return await self._read_apart(path, root, max_bytes)
+                return await self.in_thread(self._apart.answer)
+            self._asked.clear()
             log.warning("source.reader_gone", source=self._kind.source)
         transcript = await self.find(path, root)
         if transcript is None:
             return None
         now, seen_ms = self._clock(), self._pipeline.now()
         return await self.in_thread(lambda: self.known.read(transcript, max_bytes, now, seen_ms))
-
-    async def _read_apart(self, path: str, root: str, max_bytes: int) -> Piece | None:
-        home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
-        apart = self._apart = self._apart or Apart(self._kind, home.index_db, inline_bytes)
-        wanted = Wanted(path, root, await self._saved(path), max_bytes, self._clock(), self._pipeline.now())
-        return await self.in_thread(lambda: apart.read(wanted))
 
     async def find(self, path: str, root: str) -> Transcript | None:
         """The transcript at a path, ready to be read on here."""
@@ -89,6 +107,7 @@ class Pieces:
     async def rest(self) -> None:
         """With nothing left to read, the other process ends."""
         apart, self._apart = self._apart, None
+        self._asked.clear()
         if apart is not None:
             await self.in_thread(apart.close)
 

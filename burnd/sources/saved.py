@@ -29,6 +29,9 @@ class Saved:
     def __len__(self) -> int:
         return len(self._cursors)
 
+    def __contains__(self, path: str) -> bool:
+        return path_key(path) in self._cursors
+
     async def load(self) -> None:
         """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day."""
         rows = await self._pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (self._source,))

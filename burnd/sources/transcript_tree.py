@@ -19,7 +19,7 @@ from burnd.sources.base import Progress, State, Status
 from burnd.sources.committing import Committer
 from burnd.sources.discover import SUFFIX, Scanner
 from burnd.sources.pieces import Pieces
-from burnd.sources.queue import Queue
+from burnd.sources.queue import Queue, Turn
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
 from burnd.sources.saved import Saved
@@ -61,6 +61,7 @@ class TranscriptTree:
         self._bell = anyio.Event()
         self._watcher = Watcher(named_roots, suffix=(*self.suffixes, *self.beside), times=times)
         self._queue = Queue(clock)
+        self._ahead: Turn | None = None
         self._scanner = Scanner(suffix=(*self.suffixes, *self.beside))
         self._pieces = Pieces(self.transcripts, pipeline, clock)
         self._roots: dict[str, str] = {}
@@ -254,10 +255,10 @@ class TranscriptTree:
             patience = BATCH_SECONDS if self._queue.has_live else BACKLOG_SECONDS
             if self._clock() - begun >= patience:
                 break
-            turn = self._queue.take()
+            turn = await self._next_turn()
             if turn is None:
                 break
-            piece = await self._read(turn.path, turn.max_bytes)
+            piece = await self._read(turn)
             if piece is None:
                 continue
             pieces[turn.path] = piece
@@ -266,12 +267,28 @@ class TranscriptTree:
                 break  # its next piece must find the rows of this one, so these are committed first
         return list(pieces.values())
 
-    async def _read(self, path: str, max_bytes: int) -> Piece | None:
-        """One turn at one file. What cannot be read hurts only itself."""
-        root = self._root_of(path)
-        try:
+    async def _next_turn(self) -> Turn | None:
+        """Whose turn it is. The process that reads apart is given the file after it as well, so as never to wait."""
+        turn, self._ahead = self._ahead or self._queue.take(), None
+        if turn is None:
+            return None
+        await self._begin(turn)
+        if self._pieces.is_apart and not self._queue.has_live:
+            self._ahead = self._queue.take()
+            if self._ahead is not None and self._ahead.path not in self._saved:
+                await self._begin(self._ahead, is_new=True)
+        return turn
+
+    async def _begin(self, turn: Turn, *, is_new: bool = False) -> None:
+        if (root := self._root_of(turn.path)) is not None:
             left = self.backfill.total - self.backfill.done
-            piece = await self._pieces.read(path, root, max_bytes, left) if root is not None else None
+            await self._pieces.begin(turn.path, root, turn.max_bytes, left, is_new=is_new)
+
+    async def _read(self, turn: Turn) -> Piece | None:
+        """One turn at one file. What cannot be read hurts only itself."""
+        path, root = turn.path, self._root_of(turn.path)
+        try:
+            piece = await self._pieces.read(path, root, turn.max_bytes) if root is not None else None
         except FileNotFoundError:
             self._queue.done(path, more=False)
         except Refused as refused:

@@ -34,7 +34,8 @@ class RigApart(Rig):
     async def _piece(self, path: Path, max_bytes: int) -> Piece | None:
         rows = await self.pipeline.index.rows("SELECT cursor, state FROM files WHERE path = ?", (str(path),))
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-        return self.apart.read(Wanted(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
+        self.apart.ask(Wanted(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
+        return self.apart.answer()
 
 
 @pytest.mark.parametrize("max_bytes", [4 << 20, 1000])
@@ -75,31 +76,71 @@ async def test_a_backlog_is_read_apart_and_looked_after_here(
         assert await _is(watched, "m3", open=0, rev=1)
 
 
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
 async def test_a_reader_that_dies_is_done_without(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """A process that is killed while it reads takes nothing with it: its file is read here."""
-    monkeypatch.setattr(pieces, "APART_FROM", 1)
+    """A process that is killed while it reads takes nothing with it: what it was asked for is read here, in any order.
 
-    def die(self: Apart, wanted: Wanted) -> Piece | None:
-        read = Apart.__dict__["_asked"]
-        assert self._process is None or self._process.poll() is None
-        if self._process is None:
-            monkeypatch.setattr(Apart, "read", read)
-            read(self, wanted)
+    One file is always asked for ahead.
+    """
+    monkeypatch.setattr(pieces, "APART_FROM", 1)
+    ask, asked = Apart.ask, 0
+
+    def ask_and_kill(self: Apart, wanted: Wanted) -> None:
+        nonlocal asked
+        asked += 1
+        ask(self, wanted)
+        if asked == at:
             assert self._process is not None
             os.kill(self._process.pid, signal.SIGKILL)
-        return read(self, wanted)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(Apart, "_asked", Apart.read, raising=False)
-    monkeypatch.setattr(Apart, "read", die)
-    async with watching(opened, tmp_path / "projects") as watched:
-        log = Transcript(session=SESSION)
+    monkeypatch.setattr(Apart, "ask", ask_and_kill)
+    folder = tmp_path / "projects" / "-home-dev-app"
+    folder.mkdir(parents=True)
+    for n in range(5):
+        log = Transcript(session=f"{SESSION[:-1]}{n}")
         log.prompt("hello")
-        log.says("m1", text("hi"), output=7)
-        watched.append(log)
+        log.says(f"m{n}", text("hi"), output=7)
+        (folder / f"{SESSION[:-1]}{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert list(watched.ledger()) == ["m1"]
+        assert sorted(watched.ledger()) == ["m0", "m1", "m2", "m3", "m4"]
+    assert asked >= at
+
+
+async def test_a_file_begun_ahead_that_grows_meanwhile_is_read_to_its_end(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended after the other process looked is seen: the file was having its turn."""
+    monkeypatch.setattr(pieces, "APART_FROM", 1)
+    answer = Apart.answer
+    folder = tmp_path / "projects" / "-home-dev-app"
+    folder.mkdir(parents=True)
+    paths = [folder / f"{SESSION[:-1]}{n}.jsonl" for n in range(2)]
+    later: list[tuple[Path, bytes]] = []
+    for n, path in enumerate(paths):
+        log = Transcript(session=path.stem)
+        log.prompt("hello")
+        log.says(f"m{n}", text("hi"), output=7)
+        path.write_bytes(b"".join(line + b"\n" for line in log.lines))
+        log.lines.clear()
+        log.says(f"later{n}", text("more"), output=9)
+        later.append((path, b"".join(line + b"\n" for line in log.lines)))
+
+    def answer_then_grow(self: Apart) -> Piece | None:
+        piece = answer(self)
+        while later:
+            path, data = later.pop()
+            with path.open("ab") as file:
+                file.write(data)
+        return piece
+
+    monkeypatch.setattr(Apart, "answer", answer_then_grow)
+    async with watching(opened, tmp_path / "projects") as watched:
+        await watched.source.flush()
+        await watched.source.flush()
+        assert sorted(watched.ledger()) == ["later0", "later1", "m0", "m1"]
 
 
 def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
@@ -111,9 +152,11 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
     apart = Apart(ClaudeTranscripts, tmp_path / "index" / "burn.db")
     wanted = Wanted(str(tmp_path / "p" / f"{SESSION}.jsonl"), str(tmp_path), None, 1000, 0.0, 0)
     try:
+        apart.ask(wanted)
+        apart.ask(wanted._replace(path=str(tmp_path / "p" / f"{SESSION[:-1]}9.jsonl")))
         with pytest.raises(Refused):
-            apart.read(wanted)
+            apart.answer()
         with pytest.raises(FileNotFoundError):
-            apart.read(wanted._replace(path=str(tmp_path / "p" / f"{SESSION[:-1]}9.jsonl")))
+            apart.answer()
     finally:
         apart.close()
