@@ -40,7 +40,7 @@ class Pieces:
         """Whether another process reads beside this one."""
         return self._apart is not None
 
-    async def begin(self, path: str, root: str, max_bytes: int, left: int, *, is_new: bool = False) -> None:
+    async def begin(self, path: str, root: str, max_bytes: int, left: int, *, is_new: bool) -> None:
         """Lets the other process begin with a file that is read soon; nothing where it is read here.
 
         `left` is how much waits, in bytes: with little to read there is no other process. What was begun is to be

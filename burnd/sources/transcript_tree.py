@@ -276,12 +276,13 @@ class TranscriptTree:
         if self._pieces.is_apart and not self._queue.has_live:
             self._ahead = self._queue.take()
             if self._ahead is not None and self._ahead.path not in self._saved:
-                await self._begin(self._ahead, is_new=True)
+                await self._begin(self._ahead)
         return turn
 
-    async def _begin(self, turn: Turn, *, is_new: bool = False) -> None:
+    async def _begin(self, turn: Turn) -> None:
         if (root := self._root_of(turn.path)) is not None:
             left = self.backfill.total - self.backfill.done
+            is_new = turn.path not in self._saved
             await self._pieces.begin(turn.path, root, turn.max_bytes, left, is_new=is_new)
 
     async def _read(self, turn: Turn) -> Piece | None:
