@@ -6,34 +6,38 @@ for each would cost most of the index and most of the time of writing it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import zstandard
 
-Row = tuple[int, bytes, bytes]
-Rows = dict[tuple[int, bytes], bytes]
+Rows = list[dict[str, msgspec.Raw]]  # for every kind of row its values by their names
 
 SMALL = 16 << 10  # a pack below this takes in what comes next, so that a live log does not leave a trail of crumbs
+_LEVEL = 3
 _LARGEST = 1 << 28
-_rows = msgspec.msgpack.Decoder(list[Row])
+_rows = msgspec.msgpack.Decoder(Rows)
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def pack(rows: Iterable[Row]) -> bytes:
-    """The rows as one value; of two with the same kind and key the later one counts."""
-    latest = {(kind, key): value for kind, key, value in rows}
-    if not latest:
-        return b""
-    return zstandard.ZstdCompressor(level=3).compress(_encode([(*key, value) for key, value in latest.items()]))
+def pack(kinds: Sequence[Mapping[str, Any]]) -> bytes:
+    """The rows as one value. They go by their whole names, which stand in other rows too and so take little room."""
+    return compressed(_encode(kinds)) if any(kinds) else b""
 
 
 def unpack(data: bytes) -> Rows:
-    rows = _rows.decode(zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST))
-    return {(kind, key): value for kind, key, value in rows}
+    return _rows.decode(decompressed(data))
 
 
 def merged(older: bytes, newer: bytes) -> bytes:
-    rows = unpack(older)
-    rows.update(unpack(newer))
-    return pack((*key, value) for key, value in rows.items())
+    """Both packs as one; of two rows of the same kind and name the newer one counts."""
+    return pack([old | new for old, new in zip(unpack(older), unpack(newer), strict=True)])
+
+
+def compressed(data: bytes) -> bytes:
+    return zstandard.compress(data, _LEVEL)
+
+
+def decompressed(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)

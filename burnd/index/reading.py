@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from array import array
 from bisect import bisect_left
@@ -20,26 +19,16 @@ T = TypeVar("T")
 
 LINK, PROMPT, RAIL, HOLDING = range(4)
 _PACKS_OPEN = 4
-_encode = msgspec.msgpack.Encoder().encode
 _links = msgspec.msgpack.Decoder(Link)
 _prompts = msgspec.msgpack.Decoder(Prompt)
 _rails = msgspec.msgpack.Decoder(Rail)
 _holdings = msgspec.msgpack.Decoder(Holding)
 
 
-def row_key(name: str) -> bytes:
-    """Eight bytes that stand for a uuid or a message id: within one file that is enough to tell them apart."""
-    return hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-
 def pack_of(reading: Reading) -> bytes:
-    """The rows a reading gives away, as they are stored."""
-    rows = [(LINK, row_key(uuid), _encode(link)) for uuid, link in reading.links.items()]
-    rows += [(PROMPT, row_key(name), _encode(prompt)) for name, prompt in reading.prompts.items()]
-    rows += [(RAIL, row_key(name), _encode(rail)) for name, rail in reading.rails.items()]
-    own = [holding for holding in reading.holdings if not holding.lent_activity]
-    rows += [(HOLDING, row_key(holding.message_id), _encode(holding)) for holding in own]
-    return packs.pack(rows)
+    """The rows a reading gives away, as they are stored: of each kind, in the order of the numbers above."""
+    own = {holding.message_id: holding for holding in reading.holdings if not holding.lent_activity}
+    return packs.pack((reading.links, reading.prompts, reading.rails, own))
 
 
 class RowSource:
@@ -59,7 +48,7 @@ class FileRows:
     """The rows that earlier readings of one file gave away; none while it is `blank`, read anew from its start.
 
     Most of what is asked for is new and was never given away. So that this does not cost more the longer a file is,
-    the keys of every pack are remembered, eight bytes each, and a pack is opened only for what is in it. A pack never
+    the names in every pack are remembered, eight bytes each, and a pack is opened only for what is in it. A pack never
     changes but for the newest.
     """
 
@@ -67,7 +56,7 @@ class FileRows:
         self._db = db
         self._where = (source, path)
         self._file: int | None = None
-        self._keys: dict[int, array[int]] = {}
+        self._names: dict[int, array[int]] = {}
         self._opened: dict[int, packs.Rows] = {}
         self.blank = False
 
@@ -75,8 +64,8 @@ class FileRows:
         """What was given away since is durable: it can be asked for from now on."""
         self.blank = False
         self._opened.clear()
-        if self._keys:
-            del self._keys[max(self._keys)]
+        if self._names:
+            del self._names[max(self._names)]
 
     def link(self, uuid: str) -> Link | None:
         return self._find(LINK, uuid, _links)
@@ -93,21 +82,23 @@ class FileRows:
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
         if self.blank or (file := self._number()) is None:
             return None
-        key = row_key(name)
-        number = _number_of(kind, key)
+        number = _number_of(kind, name)
         for (pack,) in self._db.execute(
             "SELECT id FROM reader_packs WHERE file = ? ORDER BY id DESC", (file,)
         ).fetchall():
-            keys = self._keys_of(pack)
-            at = bisect_left(keys, number)
-            if at < len(keys) and keys[at] == number and (value := self._rows_of(pack).get((kind, key))) is not None:
+            names = self._names_in(pack)
+            at = bisect_left(names, number)
+            if at < len(names) and names[at] == number and (value := self._rows_of(pack)[kind].get(name)) is not None:
                 return decoder.decode(value)
         return None
 
-    def _keys_of(self, pack: int) -> array[int]:
-        if pack not in self._keys:
-            self._keys[pack] = array("Q", sorted(_number_of(*key) for key in self._rows_of(pack)))
-        return self._keys[pack]
+    def _names_in(self, pack: int) -> array[int]:
+        if pack not in self._names:
+            rows = self._rows_of(pack)
+            self._names[pack] = array(
+                "q", sorted(_number_of(kind, name) for kind in range(len(rows)) for name in rows[kind])
+            )
+        return self._names[pack]
 
     def _rows_of(self, pack: int) -> packs.Rows:
         if pack not in self._opened:
@@ -125,6 +116,6 @@ class FileRows:
         return self._file
 
 
-def _number_of(kind: int, key: bytes) -> int:
-    """A row's kind and key in eight bytes. Should two ever be the same, a pack is opened for nothing."""
-    return int.from_bytes(key, "big") & ~3 | kind
+def _number_of(kind: int, name: str) -> int:
+    """A row's kind and name in eight bytes. Should two ever be the same, a pack is opened for nothing."""
+    return hash(name) & ~3 | kind

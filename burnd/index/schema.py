@@ -325,4 +325,5 @@ CREATE TABLE prompt_sums(
 """
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-VERSION = len(STEPS)
+_LAYOUT = 1  # of what is packed into single values: it goes up whenever that is laid out differently
+VERSION = len(STEPS) + _LAYOUT

@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 
 from burnd.index import packs
-from burnd.index.reading import LINK, row_key
+from burnd.index.reading import LINK
 from burnd.index.store import CursorChange, IndexStore
 from burnd.pipeline import Batch, Pipeline
 from burnd.readers.claude_place import place_of
@@ -90,7 +90,6 @@ async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str
 
 
 def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str]]:
-    keys = {leaf: (LINK, row_key(leaf)) for leaf in leaves}
     cursor = db.execute(
         "SELECT f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
         "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
@@ -98,8 +97,7 @@ def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[t
     )
     found = []
     for path, data in cursor:
-        rows = packs.unpack(data)
-        found += [(path, leaf) for leaf, key in keys.items() if key in rows]
+        found += [(path, leaf) for leaf in leaves & packs.unpack(data)[LINK].keys()]
     return found
 
 

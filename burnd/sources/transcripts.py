@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from burnd.index.packs import compressed, decompressed
 from burnd.index.reading import FileRows, RowSource
 from burnd.index.store import AgentRow, FileChange
 from burnd.joiner import Held
@@ -128,7 +129,7 @@ class Transcripts:
         place = self.place_of(path_key(os.path.relpath(path, root)))
         if place is None:
             return None
-        cursor, state = (_cursors.decode(saved[0]), saved[1]) if saved else (None, None)
+        cursor, state = (_cursors.decode(saved[0]), decompressed(saved[1])) if saved else (None, None)
         known = self._known[path] = Transcript(path, root, place, cursor, state)
         return known
 
@@ -219,7 +220,7 @@ class Transcripts:
             self.source,
             path_key(transcript.path),
             msgspec.msgpack.encode(cursor),
-            reading.state,
+            compressed(reading.state),
             self.rows_of(reading),
             anew,
             seen_ms,
