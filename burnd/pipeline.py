@@ -21,7 +21,6 @@ from burnd.forgetting import farewells, outdated
 from burnd.index import build
 from burnd.index.apply import Applier, fact_key
 from burnd.index.rollup import refine, too_coarse
-from burnd.index.rows import shown_rail
 from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
 from burnd.joiner import Held, Joiner
 from burnd.ledger import files
@@ -284,7 +283,7 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         content = self.keeping.kept(batch.content)
-        shelved = [item for item in batch.shelved if self.keeping.keeps(item.record)]
+        shelved = [item for item in batch.shelved if self.keeping.keeps(item.label.session_id, item.label.ts_ms)]
         if content or shelved or batch.files:
             self._check_room()
         joiner = Joiner(self.index, self.journal, self._projects)
@@ -313,12 +312,12 @@ class Pipeline:
 
     async def _unknown(self, shelved: list[Shelved]) -> list[Shelved]:
         """Without what stands in the sidecars already: a source that is read again says it again."""
-        wanted = {(item.record.session_id, item.record.message_id) for item in shelved}
+        wanted = {(item.label.session_id, item.label.message_id) for item in shelved}
         known = await self.index.known_content(sorted(wanted))
         unknown = []
         for item in shelved:
-            record = item.record
-            key = (record.session_id, shown_rail(record), record.message_id, record.n, record.b)
+            label = item.label
+            key = (label.session_id, label.rail, label.message_id, label.n, label.b)
             if known.get(key) != item.digest:
                 known[key] = item.digest
                 unknown.append(item)

@@ -29,6 +29,7 @@ from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry, Skipped, encode
+from burnd.records.content import NO_RAIL
 from burnd.records.times import to_ms
 
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
@@ -109,8 +110,8 @@ class Applier:
 
     def _number(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]], change: Change) -> None:
         """Gives every text and session of a change its number, in a few statements."""
-        names: set[str | None] = {rows.tool_of(p.record) for p in change.placed}
-        sessions: set[str | None] = {p.record.session_id for p in change.placed}
+        names: set[str | None] = {p.label.tool for p in change.placed}
+        sessions: set[str | None] = {p.label.session_id for p in change.placed}
         for turn in (*(item.turn for item in change.open), *change.closed):
             names.update(rows.turn_names(turn))
             sessions.add(turn.session_id)
@@ -264,31 +265,31 @@ class Applier:
     def _write_messages(self, db: sqlite3.Connection, placed: Sequence[Placed]) -> None:
         by_session: defaultdict[str, list[Placed]] = defaultdict(list)
         for item in placed:
-            by_session[item.record.session_id].append(item)
+            by_session[item.label.session_id].append(item)
         for session_id, items in by_session.items():
             self._write_session_messages(db, self._sessions[session_id], items)
 
     def _write_session_messages(self, db: sqlite3.Connection, session: int, items: list[Placed]) -> None:
-        ends = _rail_ends(db, session, {rows.shown_rail(p.record) for p in items})
+        ends = _rail_ends(db, session, {p.label.rail for p in items})
         # On rails that have nothing yet no message can be known: most sessions of a backlog come whole.
-        numbers = _message_numbers(db, session, {p.record.message_id for p in items}) if any(ends.values()) else {}
+        numbers = _message_numbers(db, session, {p.label.message_id for p in items}) if any(ends.values()) else {}
         known, seen = frozenset(numbers), set()
         message_rows: list[rows.Row] = []
         said_again: list[rows.Row] = []
         new_messages = 0
         for item in items:
-            rail = rows.shown_rail(item.record)
-            place = (rail, item.record.message_id)
-            block = (session, *place, item.record.n, item.record.b)
+            label = item.label
+            rail = label.rail
+            place = (rail, label.message_id)
+            block = (session, *place, label.n, label.b)
             if place in known or block in seen:
                 said_again.append(block)
             seen.add(block)
             if place not in numbers:
                 numbers[place] = ends[rail]
                 ends[rail] += 1
-                new_messages += rail != rows.NO_RAIL
-            tool = self._name(rows.tool_of(item.record))
-            message_rows.append(rows.message_row(item, session, numbers[place], tool))
+                new_messages += rail != NO_RAIL
+            message_rows.append(rows.message_row(item, session, numbers[place], self._name(label.tool)))
         _many(
             db,
             "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
@@ -385,7 +386,7 @@ def _rail_ends(db: sqlite3.Connection, session: int, rails: set[str]) -> dict[st
 
 
 def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
-    times = [to_ms(item.record.ts) for item in items]
+    times = [item.label.ts_ms for item in items]
     end = max(item.position + item.length for item in items)
     db.execute(
         "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
@@ -393,15 +394,10 @@ def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], ne
         "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
         (min(times), max(times), new_messages, end, session),
     )
-    titles = [
-        (rows.title_text(item.record), rows.title_rank(item.record), session)
-        for item in items
-        if rows.is_title(item.record)
-    ]
+    labels = [item.label for item in items if item.label.title is not None]
+    titles = [(label.title, rows.title_rank(label), session) for label in labels if rows.is_title(label)]
     _many(db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles)
-    summaries = [
-        (rows.title_text(i.record), rows.summary_key(i.record), session) for i in items if rows.is_summary(i.record)
-    ]
+    summaries = [(label.title, rows.summary_key(label), session) for label in labels if rows.is_summary(label)]
     _many(
         db, "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
     )

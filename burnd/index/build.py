@@ -21,7 +21,6 @@ from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
 from burnd.records import Turn
 from burnd.records.codec import Entry, Skipped, decode, digest
-from burnd.records.times import to_ms
 
 BATCH = 2000
 Progress = Callable[[int, int], None]
@@ -171,8 +170,8 @@ def _sessions_present(content: ContentStore) -> set[str | None]:
 def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:
     """Whether every line of a sidecar can be read and is of the time that was pruned."""
     covered = 0
-    for placed in content.stored(session_id):
-        if to_ms(placed.record.ts) > up_to:
+    for placed in content.placed(session_id):
+        if placed.label.ts_ms > up_to:
             return False
         covered += placed.length
     return covered == content.sidecars.size(session_id)
@@ -187,7 +186,7 @@ async def _apply_content(store: IndexStore, content: ContentStore, report: Calla
     for session_id, start in uncovered:
         if start < covered.get(session_id, 0):
             await _forget_messages(store, session_id)
-        records = content.stored(session_id, start)
+        records = content.placed(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(Change(placed=batch))
             done += sum(placed.length for placed in batch)

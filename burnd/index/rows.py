@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 
 from burnd.ledger.content import Placed
-from burnd.records import Compaction, Content, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
+from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry
-from burnd.records.content import LEAF
-from burnd.records.times import to_ms
+from burnd.records.content import Label
+from burnd.records.times import to_iso, to_ms
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
@@ -192,56 +192,39 @@ def time_of(entry: Entry) -> int | None:
     return to_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
 
 
-def tool_of(record: Content) -> str | None:
-    return record.tool_use.name if record.tool_use else None
-
-
-NO_RAIL = ""
-LONGEST_TITLE = 120
-_ABOUT_A_SESSION = ("title:", LEAF)
 _TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:opencode": 1, "title:custom": 2}
 
 
-def shown_rail(record: Content) -> str:
-    """The rail a record is a message of. A harness's titles are about a session, not said in it."""
-    return NO_RAIL if record.message_id.startswith(_ABOUT_A_SESSION) else record.rail_id
+def is_title(label: Label) -> bool:
+    return label.title is not None and label.message_id in _TITLE_RANKS
 
 
-def is_title(record: Content) -> bool:
-    return record.message_id in _TITLE_RANKS and isinstance(record.text, str)
-
-
-def title_text(record: Content) -> str:
-    """As much of a title as a list shows: what it was made of stays in content alone."""
-    return str(record.text)[:LONGEST_TITLE]
-
-
-def title_rank(record: Content) -> int:
+def title_rank(label: Label) -> int:
     """A title somebody chose beats one a model made, which beats the last prompt."""
-    return _TITLE_RANKS[record.message_id]
+    return _TITLE_RANKS[label.message_id]
 
 
-def is_summary(record: Content) -> bool:
-    return record.message_id.startswith("title:summary") and isinstance(record.text, str)
+def is_summary(label: Label) -> bool:
+    return label.title is not None and label.message_id.startswith("title:summary")
 
 
-def summary_key(record: Content) -> str:
+def summary_key(label: Label) -> str:
     """Orders the summaries of a session, which may come from several files in any order."""
-    return f"{record.ts} {record.message_id}"
+    return f"{to_iso(label.ts_ms)} {label.message_id}"
 
 
 def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) -> Row:
-    record = placed.record
+    label = placed.label
     return (
         session,
-        shown_rail(record),
+        label.rail,
         msg_idx,
-        record.message_id,
-        record.n,
-        record.b,
-        to_ms(record.ts),
-        record.role,
-        record.kind,
+        label.message_id,
+        label.n,
+        label.b,
+        label.ts_ms,
+        label.role,
+        label.kind,
         tool,
         placed.position,
         placed.length,

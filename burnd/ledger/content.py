@@ -16,8 +16,7 @@ from burnd.ledger.lines import read_lines
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
 from burnd.ledger.sidecars import Sidecars
 from burnd.records.codec import Skipped, decode_content, hash_of
-from burnd.records.content import BlobRef, Content, File
-from burnd.records.times import to_ms
+from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.search.hearing import Heard
 
 T = TypeVar("T")
@@ -26,16 +25,25 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record as it was stored, where its line stands in its session's sidecar, and the line's hash.
+    """A content record that was stored: its label, where its line stands in its session's sidecar, the line's hash.
 
     `heard` are its words for search, while they are at hand.
     """
+
+    label: Label
+    position: int
+    length: int
+    digest: int
+    heard: Heard | None = None
+
+
+class Stored(NamedTuple):
+    """A content record as it stands on disk, and where."""
 
     record: Content
     position: int
     length: int
     digest: int
-    heard: Heard | None = None
 
 
 class ContentStore:
@@ -62,8 +70,8 @@ class ContentStore:
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)
         for item in shelved:
             blobs |= item.blobs
-            refs[item.record.session_id].update(item.blobs)
-            by_session[item.record.session_id].append(item)
+            refs[item.label.session_id].update(item.blobs)
+            by_session[item.label.session_id].append(item)
         if blobs:
             self._with_blobs(lambda store: store.add(blobs, refs))
         return self._write(by_session, now_ms) if by_session else []
@@ -71,10 +79,9 @@ class ContentStore:
     def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
         """A session's records in order, the newest of each, with their original text and bytes."""
         newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
-        for placed in self.stored(session_id):
-            record = placed.record
+        for record, position, length, _ in self.stored(session_id):
             if record.session_id == session_id and message_id in (None, record.message_id):
-                newest[record.key] = (placed.position, placed.length)
+                newest[record.key] = (position, length)
         if newest:
             yield from self.read_at(session_id, newest.values())
 
@@ -87,13 +94,18 @@ class ContentStore:
         finally:
             os.close(fd)
 
-    def stored(self, session_id: str, start: int = 0) -> Iterator[Placed]:
+    def placed(self, session_id: str, start: int = 0) -> Iterator[Placed]:
+        """What stands in a session's sidecar from a byte position on, by its labels."""
+        for record, position, length, digest in self.stored(session_id, start):
+            yield Placed(label_of(record), position, length, digest)
+
+    def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
         """A session's records as they stand on disk from a byte position on, large ones as references."""
         path = self.sidecars.path(session_id)
         for position, length, line in read_lines(path, start) if path.exists() else ():
             record = decode_content(line)
             if not isinstance(record, Skipped):
-                yield Placed(record, position, length, hash_of(line))
+                yield Stored(record, position, length, hash_of(line))
 
     def drop(self, session_ids: Iterable[str]) -> int:
         """Deletes the content of these sessions for good; returns bytes freed."""
@@ -125,7 +137,7 @@ class ContentStore:
         for session_id, items in by_session.items():
             position = starts[session_id]
             for item in items:
-                placed.append(Placed(item.record, position, len(item.line), item.digest, item.heard))
+                placed.append(Placed(item.label, position, len(item.line), item.digest, item.heard))
                 position += len(item.line)
         return placed
 
@@ -191,4 +203,4 @@ class ContentStore:
 
 def _newest_ms(items: list[Shelved], now_ms: int) -> int:
     """The newest record's time, but not a time to come: a wrong clock must not make content immortal."""
-    return min(now_ms, max(to_ms(item.record.ts) for item in items))
+    return min(now_ms, max([item.label.ts_ms for item in items]))

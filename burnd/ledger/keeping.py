@@ -46,7 +46,7 @@ class Keeping:
         return self.mode
 
     def kept(self, records: Iterable[Content]) -> list[Content]:
-        return [record for record in records if self.keeps(record)]
+        return [record for record in records if self.keeps(record.session_id, record.ts)]
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""
@@ -55,8 +55,9 @@ class Keeping:
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
         return msgspec.structs.replace(turn, tool_calls=calls)
 
-    def keeps(self, record: Content) -> bool:
-        if self.mode_of(record.session_id) != "full":
+    def keeps(self, session_id: str, at: str | int) -> bool:
+        """Whether what a session said at a time may be kept; the time as it is written, or in milliseconds."""
+        if self.mode_of(session_id) != "full":
             return False
-        pruned = self._pruned.get(record.session_id)
-        return pruned is None or to_ms(record.ts) > pruned
+        pruned = self._pruned.get(session_id)
+        return pruned is None or (at if isinstance(at, int) else to_ms(at)) > pruned

@@ -9,8 +9,7 @@ import msgspec
 
 from burnd.ledger.blobs import sha_of
 from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
-from burnd.records.content import BlobRef, Content
-from burnd.records.times import to_ms
+from burnd.records.content import BlobRef, Content, Label, label_of
 from burnd.search.hearing import Heard, heard
 
 INLINE_BYTES = 512  # below this a blob of its own would take more room than the text
@@ -18,9 +17,9 @@ _INLINE_TITLE_BYTES = 1024
 
 
 class Shelved(NamedTuple):
-    """A record made ready for the disk: with references for what is large, as its line, with the line's hash."""
+    """A record made ready for the disk: its label, its line with references for what is large, the line's hash."""
 
-    record: Content
+    label: Label
     line: bytes
     digest: int
     blobs: dict[str, bytes]
@@ -41,13 +40,17 @@ def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
     blobs: dict[str, bytes] = {}
     stored = _with_references(record, blobs, inline_bytes)
     line = encode_content(stored)
-    if not (record.session_id + record.rail_id + record.message_id).isascii() or not _is_time(record.ts):
+    if not (record.session_id + record.rail_id + record.message_id).isascii():
         # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
         mended = decode_content(line)
         if isinstance(mended, Skipped):
             return None
         stored = mended
-    return Shelved(stored, line, hash_of(line), blobs, heard(record))
+    try:
+        label = label_of(stored)
+    except ValueError:
+        return None  # a time that nobody can read
+    return Shelved(label, line, hash_of(line), blobs, heard(record))
 
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
@@ -84,11 +87,3 @@ def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes
     if len(data) < inline_bytes and not looks_like_a_ref(data) and b"\n" not in data:
         return msgspec.Raw(data)
     return msgspec.Raw(msgspec.json.encode(put(data)))
-
-
-def _is_time(text: str) -> bool:
-    try:
-        to_ms(text)
-    except ValueError:
-        return False
-    return True

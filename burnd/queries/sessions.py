@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.index.rollup import WHOLE_SESSION
-from burnd.index.rows import NO_RAIL
 from burnd.queries import content, naming
 from burnd.queries.kinds import kinds_of
 from burnd.queries.periods import moment, zone_of
@@ -18,7 +17,7 @@ from burnd.queries.selection import Selection
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Params, Refusal, View
-from burnd.records.content import LEAF
+from burnd.records.content import LEAF, NO_RAIL
 from burnd.records.times import to_iso, to_ms
 
 USUAL_SESSIONS, MOST_SESSIONS = 50, 200

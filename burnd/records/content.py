@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
+from burnd.records.times import to_ms
 
 Role = Literal["user", "assistant", "tool_result", "system"]
 Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary"]
@@ -15,6 +16,9 @@ Loss = Literal["missing", "damaged"]
 
 # The message id of a summary that stands in this session's log but is about another's line.
 LEAF = "leaf:"
+_ABOUT_A_SESSION = ("title:", LEAF)
+NO_RAIL = ""
+LONGEST_TITLE = 120
 
 
 class BlobRef(Record, frozen=True, kw_only=True):
@@ -69,3 +73,34 @@ class Content(Record, frozen=True, kw_only=True):
     @property
     def key(self) -> tuple[str, str, int, int]:
         return (self.rail_id, self.message_id, self.n, self.b)
+
+
+class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What is to be known of a block without its text, so that whoever passes it on need not look into it.
+
+    `rail` is the one it is a message of: a harness's titles are about a session, not said in it. `title` is as much
+    of a title or a summary as a list shows: what it was made of stays in content alone.
+    """
+
+    session_id: str
+    rail: str
+    message_id: str
+    n: int
+    b: int
+    ts_ms: int
+    role: str
+    kind: str
+    tool: str | None = None
+    title: str | None = None
+
+
+def label_of(record: Content) -> Label:
+    """Raises ValueError for a time that nobody can read."""
+    message_id, text = record.message_id, record.text
+    rail, title = record.rail_id, None
+    if message_id.startswith(_ABOUT_A_SESSION):
+        rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
+    tool = record.tool_use.name if record.tool_use is not None else None
+    return Label(
+        record.session_id, rail, message_id, record.n, record.b, to_ms(record.ts), record.role, record.kind, tool, title
+    )

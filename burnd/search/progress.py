@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.index.rows import NO_RAIL
 from burnd.records.codec import hash_of
+from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
 
 STATES: Final = "search"  # the cursors that hold a Progress for each session

@@ -23,7 +23,6 @@ from burnd.index.store import Change, CursorChange
 from burnd.pipeline import Batch, Pipeline
 from burnd.recall import Recall
 from burnd.records import Prune, Session
-from burnd.records.times import to_ms
 from burnd.search import progress, warm
 from burnd.search.progress import CURRENT, STATES, Current
 from burnd.search.warm import Warm
@@ -111,14 +110,14 @@ class Searcher:
 
     def landed(self, change: Change) -> None:
         """Called by the pipeline after every batch: which sessions to look at, and their text while it is at hand."""
-        told = {item.record.session_id for item in change.placed}
+        told = {item.label.session_id for item in change.placed}
         told |= {e.session_id for item, _ in change.logged if isinstance(e := item.entry, Session | Prune)}
         if not told:
             return
         self._touched.update(dict.fromkeys(told))
         if self._serving is not None:
             self._warm.keep(change.placed)
-        if change.placed and self._pipeline.now() - to_ms(change.placed[-1].record.ts) < FRESH_MS:
+        if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
             self._hurry = True
         self._disturb()
 

@@ -29,7 +29,7 @@ class Warm:
             return  # nobody keeps up with it: the rest is read
         for item in placed:
             if item.heard is not None:
-                self._words[item.record.session_id, item.position] = item.heard
+                self._words[item.label.session_id, item.position] = item.heard
                 self._kept += item.heard.size
 
     def take(self, session_id: str, position: int) -> Heard | None:

@@ -20,8 +20,6 @@ import msgspec
 from burnd.ledger.shelving import INLINE_BYTES, Shelved
 from burnd.memory import collect_seldom, keep_little
 from burnd.readers.holding import Holding
-from burnd.records.codec import Skipped, decode_content
-from burnd.search.hearing import Heard
 from burnd.sources.safe_open import Refused
 from burnd.sources.transcripts import Piece, Transcripts
 
@@ -31,7 +29,7 @@ _NOTE = "reading-apart"
 _PATIENCE_S = 2.0
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
-Packed = tuple[bytes, list[Holding], list[tuple[bytes, int, dict[str, bytes], Heard]]]
+Packed = tuple[bytes, list[Holding], list[Shelved]]
 _pack = msgspec.msgpack.Encoder().encode
 _packed = msgspec.msgpack.Decoder(Packed)
 
@@ -130,17 +128,12 @@ def _unpacked(data: bytes) -> Piece:
     rest, holdings, content = _packed.decode(data)
     piece: Piece = pickle.loads(rest)  # noqa: S301 - made by our own child
     piece.reading.holdings = holdings
-    for line, digest, blobs, words in content:
-        record = decode_content(line)
-        if not isinstance(record, Skipped):
-            piece.content.append(Shelved(record, line, digest, blobs, words))
-    return piece
+    return piece._replace(content=content)
 
 
 def _packed_up(piece: Piece) -> bytes:
     holdings, piece.reading.holdings, piece.reading.content = piece.reading.holdings, [], []
-    content = [(item.line, item.digest, item.blobs, item.heard) for item in piece.content]
-    return _pack((pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL), holdings, content))
+    return _pack((pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL), holdings, piece.content))
 
 
 def _send(pipe: IO[bytes] | None, data: bytes) -> None:
