@@ -62,7 +62,7 @@ def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int
         return BlobRef(blob=sha, bytes=len(data))
 
     if isinstance(record.text, str):
-        data = clean(record.text).encode()
+        data = _encoded(record.text)
         return msgspec.structs.replace(record, text=put(data)) if _is_large(record, data, inline_bytes) else record
     if (use := record.tool_use) is not None:
         shelved = _shelve_json(use.input, put, inline_bytes)
@@ -73,6 +73,13 @@ def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int
     if (file := record.file) is not None and isinstance(file.data, bytes):
         return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
     return record
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return clean(text).encode()
 
 
 def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
