@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,10 +22,10 @@ USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
 WEIGHTS: Final = {SUMMARY: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
-# All words stand in one field of the index, where a letter that nobody types says which of these they are of. With
+# All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
 # fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
 # messages have no prompt: and a word in a prompt would count for less than one in an answer.
-SIGNS: Final = {USER: "\u01c0", TOOL: "\u01c1", REST: "", TITLE: "\u01c2", SUMMARY: "\u01c3"}
+SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%"}
 
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
 
@@ -59,14 +59,11 @@ _places = msgspec.json.Decoder(Place)
 
 
 class Document(NamedTuple):
-    """What is to be found of one message or title: texts by field, and what it can be filtered by.
-
-    Each text stands as the tokenizer should see it, with the parts of its camelCase words beside it.
-    """
+    """What is to be found of one message or title: its words, each behind its sign, and what it can be filtered by."""
 
     place: Place
     ts: int
-    texts: Mapping[str, Sequence[tuple[str, str]]]
+    words: Sequence[str]
     roles: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
 
@@ -89,34 +86,33 @@ class Names:
 
     def among(self, records: Iterable[Heard]) -> Iterator[str]:
         """The tools that these records call or answer for, those they call learned first."""
-        for record in records:
-            if record.call is not None and record.tool is not None:
-                self._of[record.call] = record.tool
-        for record in records:
-            name = record.tool or self._of.get(record.call or "")
+        calls = [(record.call, record.tool) for record in records if record.call is not None]
+        for call, tool in calls:
+            if tool is not None:
+                self._of[call] = tool
+        for call, tool in calls:
+            name = tool or self._of.get(call)
             if name:
                 yield name
 
 
 def message_documents(place: Place, records: Sequence[Heard], names: Names) -> list[Document]:
     """The documents of a message: one, or several where it is very long, or none where nothing can be found."""
-    tools = frozenset(name.lower() for name in names.among(records))
-    texts: dict[str, list[tuple[str, str]]] = {}
-    for record in records:
-        if record.field is not None and record.spelled:
-            texts.setdefault(record.field, []).extend(record.spelled)
-    if not texts:
+    tools = frozenset([name.lower() for name in names.among(records)])
+    words = [text for record in records for text in record.words]
+    if not words:
         return []
-    ts = min(record.ts for record in records)
-    roles = frozenset(record.role for record in records)
-    if sum(record.size for record in records) <= LONGEST:
-        return [Document(place, ts, texts, roles, tools)]
-    return [Document(place, ts, {field: [text]}, roles, tools) for field, some in texts.items() for text in some]
+    ts = min([record.ts for record in records])
+    roles = frozenset([record.role for record in records])
+    if sum(map(len, words)) <= LONGEST:
+        return [Document(place, ts, words, roles, tools)]
+    return [Document(place, ts, [text], roles, tools) for text in words]
 
 
 def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
-    texts = {field: [spelled_out(text)] for field, text in ((TITLE, title), (SUMMARY, summary)) if text}
-    return Document(title_place(session_id), ts, texts) if texts else None
+    named = ((TITLE, title), (SUMMARY, summary))
+    words = [words for field, text in named if text for words in spelled_out(text, SIGNS[field])]
+    return Document(title_place(session_id), ts, words) if words else None
 
 
 def title_place(session_id: str) -> Place:

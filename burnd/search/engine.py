@@ -15,11 +15,10 @@ from burnd.records.codec import hash_of
 from burnd.search.documents import SIGNS, Document, Place, session_key
 from burnd.search.words import LONGEST_WORD
 
-LAYOUT: Final = 3  # goes up when fields or words change: an index of another layout is made anew
+LAYOUT: Final = 4  # goes up when fields or words change: an index of another layout is made anew
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
 HEAP: Final = 40_000_000
-_APART: Final = {code: " " for code in range(128) if not chr(code).isalnum()}
 _SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
 WORDS: Final = "words"
 
@@ -28,10 +27,19 @@ class Unusable(Exception):
     """Raised when the files of an index cannot be read or written; `str` says why."""
 
 
-def analyzer(longest: int = LONGEST_WORD) -> tantivy.TextAnalyzer:
-    """Runs of letters and digits, accents and case folded: what every text and every query goes through."""
-    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(tantivy.Filter.remove_long(longest + 1))
+def analyzer() -> tantivy.TextAnalyzer:
+    """Runs of letters and digits, accents and case folded: what every query goes through, and texts beyond ASCII."""
+    folded = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple()).filter(_short())
     return folded.filter(tantivy.Filter.ascii_fold()).filter(tantivy.Filter.lowercase()).build()
+
+
+def _between_spaces() -> tantivy.TextAnalyzer:
+    """For texts that are words already."""
+    return tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).filter(_short(_SIGN)).build()
+
+
+def _short(more: int = 0) -> tantivy.Filter:
+    return tantivy.Filter.remove_long(LONGEST_WORD + more + 1)
 
 
 def _schema() -> tantivy.Schema:
@@ -57,33 +65,24 @@ class Engine:
         self.analyzer = analyzer()
         with in_our_words():
             self._index = tantivy.Index(self.schema, str(folder))
-            self._index.register_tokenizer(WORDS, analyzer(LONGEST_WORD + _SIGN))
+            self._index.register_tokenizer(WORDS, _between_spaces())
             self.searcher = self._index.searcher()
         self._writer: tantivy.IndexWriter | None = None
 
     def add(self, document: Document) -> None:
         """Adds a document; one of the same message must have been taken out before."""
-        made = tantivy.Document()
-        for field, texts in document.texts.items():
-            for spelled in texts:
-                for text in filter(None, spelled):
-                    made.add_text(WORDS, self._signed(text, SIGNS[field]) if SIGNS[field] else text)
-        for role in document.roles:
-            made.add_text("role", role)
-        for tool in document.tools:
-            made.add_text("called", tool)
         written = document.place.written()
-        made.add_integer("session", session_key(document.place.session_id))
-        made.add_integer("message", hash_of(written))
-        made.add_integer("ts", document.ts)
-        made.add_bytes("place", written)
+        made = tantivy.Document(
+            words=list(document.words),
+            role=list(document.roles),
+            called=list(document.tools),
+            session=session_key(document.place.session_id),
+            message=hash_of(written),
+            ts=document.ts,
+            place=written,
+        )
         with in_our_words():
             self._open_writer().add_document(made)
-
-    def _signed(self, text: str, sign: str) -> str:
-        """Every word of the text behind the sign. Most texts are ASCII, and taken apart much faster so."""
-        words = text.translate(_APART).split() if text.isascii() else self.analyzer.analyze(text)
-        return sign + f" {sign}".join(words) if words else ""
 
     def remove(self, place: Place) -> None:
         with in_our_words():

@@ -54,4 +54,5 @@ class Folders:
         if number < current.commit:  # the folder is older than what was said of it
             engine.rest()
             return None
-        return Shelf(engine, states, is_ahead=number > current.commit, stained=current.stained)
+        told = current.commit if number > current.commit else None
+        return Shelf(engine, states, told=told, stained=current.stained)

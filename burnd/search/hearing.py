@@ -7,31 +7,36 @@ from typing import NamedTuple
 
 from burnd.records import Content
 from burnd.records.times import to_ms
-from burnd.search.documents import LONGEST, field_of, strings
+from burnd.search.documents import LONGEST, SIGNS, field_of, strings
 from burnd.search.words import spelled_out
 
 
 class Heard(NamedTuple):
-    """A record's words: for each of its texts as the tokenizer should see it, and the parts of camelCase words."""
+    """A record's words as the index has them, and what it can be filtered by."""
 
     ts: int
     role: str
-    field: str | None  # None: it is not searched
-    spelled: tuple[tuple[str, str], ...]
+    words: tuple[str, ...]  # texts; none where it is not searched
     call: str | None  # the call it makes or answers
     tool: str | None  # what it calls
 
     @property
     def size(self) -> int:
-        return sum(len(plain) for plain, _ in self.spelled)
+        return sum(map(len, self.words))
 
 
 def heard(record: Content) -> Heard:
     use, result = record.tool_use, record.tool_result
     call = use.id if use is not None else result.tool_use_id if result is not None else None
     field = field_of(record)
-    spelled = tuple(map(spelled_out, _pieces("\n".join(strings(record))))) if field is not None else ()
-    return Heard(to_ms(record.ts), record.role, field, spelled, call, use.name if use is not None else None)
+    words = _words("\n".join(strings(record)), SIGNS[field]) if field is not None else ()
+    return Heard(to_ms(record.ts), record.role, words, call, use.name if use is not None else None)
+
+
+def _words(text: str, sign: str) -> tuple[str, ...]:
+    if len(text) <= LONGEST:
+        return spelled_out(text, sign)
+    return tuple(words for piece in _pieces(text) for words in spelled_out(piece, sign))
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Current(msgspec.Struct, frozen=True, kw_only=True):
-    """Which folder is in use, the number of its last commit, and whether pruned words may still be in its files."""
+    """Which folder is in use, its last commit that was told of, and whether pruned words may still be in its files."""
 
     folder: str
     commit: int

@@ -37,7 +37,9 @@ log = structlog.get_logger()
 
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.3  # how long a message waits for others to be committed with it
-SHARE: Final = 10  # while a backlog is taken in, committing takes one part of so many of the time
+# While a backlog is taken in, what was said long ago waits so long to be findable: every commit begins a new segment,
+# which says again which words there are, and has to be merged with the others.
+LATE_S: Final = 20.0
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
@@ -55,11 +57,18 @@ class SearchStatus(NamedTuple):
 class Searcher:
     """Runs beside the pipeline, which tells it what landed. Everything it holds can be made again from content."""
 
-    def __init__(self, pipeline: Pipeline, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        is_reading: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.recall = Recall(pipeline.home.content)
         self.problem = "search is starting"  # why there is nothing to search in; empty when all is well
         self.is_missing = False  # there is no search on this platform
         self._pipeline = pipeline
+        self._is_reading = is_reading  # whether much that was there before is being read, and more will land
         self._clock = clock
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
@@ -72,8 +81,8 @@ class Searcher:
         self._serving: Shelf | None = None
         self._growing: Shelf | None = None  # takes the other's place when it is whole
         self._waiting_since: float | None = None
-        self._committed_at = self._commit_took = 0.0
-        self._hurry = False
+        self._fresh = False  # somebody may look for what landed
+        self._hurry = False  # or for what was taken in
         self._damaged = False
         self._generation = pipeline.generation
 
@@ -115,10 +124,12 @@ class Searcher:
         if not told:
             return
         self._touched.update(dict.fromkeys(told))
+        if pruned := {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}:
+            self._warm.forget(pruned)
         if self._serving is not None:
             self._warm.keep(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:
-            self._hurry = True
+            self._fresh = True
         self._disturb()
 
     def status(self) -> SearchStatus:
@@ -188,7 +199,7 @@ class Searcher:
             await self._look(self._growing)
         else:
             await self._rest(shelf)
-        if shelf is self._serving and shelf.moved and self._commit_at(shelf) <= self._clock():
+        if shelf is self._serving and shelf.moved and self._commit_in(shelf) <= 0:
             await self._commit(shelf)
 
     async def _look(self, shelf: Shelf) -> None:
@@ -197,6 +208,7 @@ class Searcher:
 
     async def _take_touched(self, shelf: Shelf) -> None:
         some, self._touched = list(self._touched), {}
+        fresh, self._fresh = self._fresh, False
         if self._growing is not None:
             self._growing.due += some
         self._in_hand = len(some)
@@ -204,6 +216,8 @@ class Searcher:
             await self._take(shelf, some)
         finally:
             self._in_hand = 0
+        self._hurry = self._hurry or fresh
+        self._fresh = self._fresh or (fresh and bool(some))
         self._touched = dict.fromkeys(some) | self._touched
 
     async def _take(self, shelf: Shelf, session_ids: list[str]) -> None:
@@ -235,20 +249,15 @@ class Searcher:
         await self._in_thread(lambda: folders.keep_only(growing.name))
         log.info("search.rebuilt")
 
-    def _commit_at(self, shelf: Shelf) -> float:
-        """When what was taken in is to be made findable: soon, but without committing most of the time."""
-        soon = (self._waiting_since or 0.0) + SOON_S
-        if self._hurry or not (self._touched or shelf.due):
-            return soon
-        return max(soon, self._committed_at + SHARE * self._commit_took)
+    def _commit_in(self, shelf: Shelf) -> float:
+        """In how many seconds what was taken in is to be made findable: soon, but a backlog in few commits."""
+        is_backlog = self._touched or shelf.due or self._is_reading()
+        waits = LATE_S if is_backlog and not self._hurry else SOON_S
+        return (self._waiting_since or 0.0) + waits - self._clock()
 
     async def _commit(self, shelf: Shelf) -> None:
-        begun = self._clock()
         self._hurry, self._waiting_since = False, None
-        current = await self._in_thread(shelf.commit)
-        self._committed_at = self._clock()
-        self._commit_took = self._committed_at - begun
-        await self._remember(shelf, current)
+        await self._remember(shelf, await self._in_thread(shelf.commit))
 
     async def _remember(self, shelf: Shelf, current: Current) -> None:
         """Says in the index database what the commit holds: until then a next start would take it in again."""
@@ -275,7 +284,7 @@ class Searcher:
     async def _rest(self, shelf: Shelf) -> None:
         """Sleeps until something lands or a commit is due; after a while, lets go of the writer's memory."""
         if shelf.moved:
-            await self._rings_within(max(self._commit_at(shelf) - self._clock(), 0.0))
+            await self._rings_within(min(max(self._commit_in(shelf), 0.0), SOON_S))
             return
         if not self._bell.is_set():
             self._calm.set()

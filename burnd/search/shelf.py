@@ -20,15 +20,16 @@ class Shelf:
     """An index being filled. Its methods block, and are called by one thread at a time."""
 
     def __init__(
-        self, engine: Engine, progress: Mapping[str, Progress], *, is_ahead: bool = False, stained: bool = False
+        self, engine: Engine, progress: Mapping[str, Progress], *, told: int | None = None, stained: bool = False
     ) -> None:
         self.engine = engine
         self.progress = dict(progress)  # with what is not committed yet
         self.stained = stained  # words that were pruned may still be in its files
         self.due: list[str] = []  # sessions to look at
         self.moved: set[str] = set()  # sessions whose progress is not durable yet
-        self.is_ahead = is_ahead  # its last commit holds more than was said of it
+        self.is_ahead = told is not None  # its last commit holds more than was said of it, which was up to this one
         self.doubtful: set[str] = set()  # sessions of which it may hold more: adding must take out first
+        self._certain = told or 0  # the last commit of which nothing is in doubt
         self._names: OrderedDict[str, Names] = OrderedDict()
 
     @property
@@ -63,9 +64,14 @@ class Shelf:
         self._note(session_id, plan.after)
 
     def commit(self) -> Current:
-        """Makes what was taken in findable and durable."""
+        """Makes what was taken in findable and durable.
+
+        While some sessions are in doubt, an older commit is told of: a crash must not make them certain.
+        """
         number = self.engine.commit()
-        return Current(folder=self.name, commit=number, stained=self.stained)
+        if not self.doubtful:
+            self._certain = number
+        return Current(folder=self.name, commit=self._certain, stained=self.stained)
 
     def _note(self, session_id: str, after: Progress) -> None:
         self.moved.add(session_id)

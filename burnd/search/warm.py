@@ -38,6 +38,12 @@ class Warm:
             self._taken += words.size
         return words
 
+    def forget(self, session_ids: set[str]) -> None:
+        """Their content is gone: what comes next stands where it stood."""
+        for session_id, position in list(self._words):
+            if session_id in session_ids:
+                self.take(session_id, position)
+
     def clear(self) -> None:
         self._words.clear()
         self._kept = self._taken = 0

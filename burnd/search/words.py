@@ -1,17 +1,22 @@
-"""How text becomes words: what a tokenizer that splits at every non-letter would miss is spelled out for it. Pure.
+"""How text becomes words: what is found of it, between spaces, small and without accents. Pure.
 
-The tokenizer itself is tantivy's, in its own thread: it takes runs of letters and digits, folds accents and case.
-That finds `resolve` and `dirs` in `resolve_dirs`, the first word of every line, and every part of a path. Spelled out
-here are the parts of camelCase words, pairs of characters where a script has no spaces, and emoji.
+A word is a run of letters and digits. That finds `resolve` and `dirs` in `resolve_dirs`, the first word of every line,
+and every part of a path. Beside them are the parts of camelCase words, pairs of characters where a script has no
+spaces, and emoji. tantivy is given the words and need only tell them apart at the spaces: whatever is done for a word
+in its own chain of filters costs it several times as much as here, where most texts are ASCII and done as a whole.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from burnd.records.codec import clean
+
+if TYPE_CHECKING:
+    import tantivy
 
 LONGEST_WORD: Final = 255  # bytes; what is longer is no word
 
@@ -30,39 +35,54 @@ MARKS: Final = "\u0300-\u036f\u1161-\u11ff\u3099\u309a"
 _MARK: Final = re.compile(f"[{MARKS}]")
 _CAMEL_PART: Final = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 
-# One byte of UTF-8 as what it can be: a small letter or digit, a capital, the first of a character that needs a
-# closer look, or anything else. Looking for a pair in such a row is many times faster than a regular expression.
-_SMALL, _CAPITAL, _SPECIAL, _OTHER = b"aA!."
-_LEADS: Final = (0xCC, 0xCD, 0xE0, 0xE1, *range(0xE3, 0xF5))
-_CLASSES: Final = bytes(
-    _SMALL
-    if chr(byte) in "abcdefghijklmnopqrstuvwxyz0123456789"
-    else _CAPITAL
-    if chr(byte) in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    else _SPECIAL
-    if byte in _LEADS
-    else _OTHER
-    for byte in range(256)
+# One byte of ASCII as what it can be: a small letter or digit, a capital, or anything else. Looking for a pair in such
+# a row is many times faster than a regular expression.
+_SMALL: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_CLASSES: Final = bytes(ord("a" if byte in _SMALL else "A" if byte in _CAPITALS else ".") for byte in range(256))
+_APART: Final = bytes(byte if byte in _SMALL + _CAPITALS else ord(" ") for byte in range(256)).lower()
+# Dashes, quotation marks, arrows, lines and the like, as UTF-8: never part of a word, and in many texts all that is
+# not ASCII.
+_SYMBOLS: Final = re.compile(
+    rb"\xe2(?:[\x80\x83\x87-\x8b\x8d\x8e\x90\x94-\x97\x9f-\xab\xae\xaf\xb9-\xbf][\x80-\xbf]|\x86[\x8c-\xbf])"
+    rb"|\xc2[\x80-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf]|\xef(?:\xb8[\x80-\xbf]|\xb9[\x80-\xaf]|\xbf[\x9d-\xbf])"
 )
-# The emoji that share their first byte with arrows, dashes and quotation marks, which are everywhere.
-_OLD_EMOJI: Final = tuple(bytes((0xE2, second)) for second in (0x8C, 0x8F, *range(0x98, 0x9F), 0xAC, 0xAD))
 
 _REMEMBERED: Final = 50_000
 _parts_of: dict[bytes, bytes] = {}
 
 
-def spelled_out(text: str) -> tuple[str, str]:
-    """The text as the tokenizer should see it, and beside it the parts of its camelCase words."""
+def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
+    """The words of a text, and those that are parts of others; each behind the sign. Nothing where there is none."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
         text = clean(text)
         data = text.encode()
-    row = data.translate(_CLASSES)
-    if len(data) != len(text) and (_SPECIAL in row or any(lead in data for lead in _OLD_EMOJI)):
-        text = spaced(text)
-        row = row.replace(b"!", b".")
-    return text, _camel_parts(data, row)
+    if len(data) != len(text):
+        data = _SYMBOLS.sub(b" ", data)
+    words = data.translate(_APART) if data.isascii() else " ".join(_analyzed(spaced(text))).encode()
+    parts = _camel_parts(data).lower()
+    return tuple(_signed(some, sign.encode()).decode() for some in (words, parts) if some and not some.isspace())
+
+
+def _signed(words: bytes, sign: bytes) -> bytes:
+    return sign + (b" " + sign).join(words.split()) if sign else words
+
+
+@cache
+def _analyzer() -> tantivy.TextAnalyzer:
+    from burnd.search.engine import analyzer  # noqa: PLC0415 - there is no tantivy on some platforms
+
+    return analyzer()
+
+
+def _analyzed(text: str) -> list[str]:
+    """The words of any text, as a query's are found; none where nothing can be searched."""
+    try:
+        return _analyzer().analyze(text)
+    except ImportError:
+        return []
 
 
 def spaced(text: str) -> str:
@@ -74,17 +94,15 @@ def spaced(text: str) -> str:
 
 def camel_parts(text: str) -> str:
     """`getUserName HTTPServer` is `get User Name HTTP Server`; words of one part are left out."""
-    data = text.encode("utf-8", "replace")
-    return _camel_parts(data, data.translate(_CLASSES).replace(b"!", b"."))
+    return _camel_parts(text.encode("utf-8", "replace")).decode()
 
 
-def _camel_parts(data: bytes, row: bytes) -> str:
+def _camel_parts(data: bytes) -> bytes:
+    row = data.translate(_CLASSES)
     words: set[bytes] = set()
     for boundary in (b"aA", b"AAa"):
         _collect(data, row, boundary, words)
-    if not words:
-        return ""
-    return b" ".join([_parts_of.get(word) or _split(word) for word in words]).decode()
+    return b" ".join([_parts_of.get(word) or _split(word) for word in words])
 
 
 def _collect(data: bytes, row: bytes, boundary: bytes, words: set[bytes]) -> None:

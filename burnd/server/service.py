@@ -91,7 +91,8 @@ class Service:
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """From now on everything can be asked."""
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
-        self._searcher, self._explainer = Searcher(pipeline), Explainer(pipeline, is_reading=self._is_reading)
+        self._searcher = Searcher(pipeline, is_reading=self._is_reading)
+        self._explainer = Explainer(pipeline, is_reading=self._is_reading)
         pipeline.listeners += [self.feed.landed, self._searcher.landed, self._explainer.landed]
         pipeline.paces.append(self._searcher.kept_up)
         spool.on_roots = self.add_roots

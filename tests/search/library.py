@@ -80,18 +80,20 @@ async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def library(opened: Opened, mode: Any = "full", soon_s: float = 0.02) -> AsyncIterator[Library]:
+async def library(
+    opened: Opened, mode: Any = "full", soon_s: float = 0.02, is_reading: Callable[[], bool] = lambda: False
+) -> AsyncIterator[Library]:
     """With commits that wait for less than they do in a daemon: most tests wait for them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "SOON_S", soon_s)
-        async with _library(opened, mode) as made:
+        async with _library(opened, mode, is_reading) as made:
             yield made
 
 
 @asynccontextmanager
-async def _library(opened: Opened, mode: Any) -> AsyncIterator[Library]:
+async def _library(opened: Opened, mode: Any, is_reading: Callable[[], bool]) -> AsyncIterator[Library]:
     pipeline = await opened(mode)
-    searcher = Searcher(pipeline)
+    searcher = Searcher(pipeline, is_reading=is_reading)
     pipeline.listeners.append(searcher.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searcher.run)

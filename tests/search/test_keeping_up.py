@@ -19,6 +19,7 @@ import pytest
 
 from burnd.pipeline import Batch
 from burnd.records import Session
+from burnd.records.times import to_iso
 from burnd.search import engine, searcher
 from burnd.search.searcher import Searcher
 from tests.conftest import Opened
@@ -103,6 +104,71 @@ async def test_a_commit_that_was_not_recorded_is_not_doubled(
         await lib.calm()
         assert lib.engine.searcher.num_docs == 21
         assert len(await lib.found("apple", limit=20)) == 20
+
+
+async def test_what_is_in_doubt_stays_so_until_it_was_looked_at(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit nobody was told of, then a start that only comes to what is new before it ends: nothing is doubled."""
+
+    async def crashes(*_: Any) -> None:
+        raise OSError
+
+    async def only_what_is_new(self: Searcher, shelf: Any, session_ids: list[str]) -> None:
+        await (anyio.sleep(0.01) if session_ids is shelf.due else take(self, shelf, session_ids))
+
+    take = Searcher._take
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple", session_id="s0"))
+        with monkeypatch.context() as patch:
+            patch.setattr(lib.searcher, "_remember", crashes)
+            patch.setattr(searcher, "FIRST_RETRY_S", 60)
+            await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(5)]))
+            await until(lambda: lib.searcher.engine is None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Searcher, "_take", only_what_is_new)
+        async with library(opened) as lib:
+            await lib.pipeline.commit(Batch(content=[text("m2", "brandnew", session_id="s9", ts=at(3600))]))
+            await until(partial(lib.found, "brandnew"))
+            await until(lambda: not lib.searcher._serving.moved)  # type: ignore[union-attr]
+    async with library(opened) as lib:
+        await lib.calm()
+        assert lib.engine.searcher.num_docs == 7
+
+
+async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
+    """While old logs are read what they said waits, for every commit costs; what is said meanwhile is found soon."""
+    reading = True
+    async with library(opened, is_reading=lambda: reading) as lib:
+        for i in range(5):
+            await lib.pipeline.commit(Batch(content=[text(f"m{i}", "apple", ts=at(-(10**6)))]))
+            await until(lambda: not lib.searcher._warm.size)
+        await anyio.sleep(0.1)
+        assert lib.engine.searcher.num_docs == 0
+        assert lib.searcher.status().pending == 1
+        now = to_iso(lib.pipeline.now())
+        await lib.pipeline.commit(Batch(content=[text("new", "brandnew", session_id="s2", ts=now)]))
+        await until(partial(lib.found, "brandnew"))
+        await lib.pipeline.commit(Batch(content=[text("m9", "apple", ts=at(-(10**6)))]))
+        reading = False
+        await lib.calm()
+        assert lib.engine.searcher.num_docs == 7
+        assert lib.engine.searcher.num_segments <= 2
+
+
+async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forgotten session's words are not taken for those of what stands in its place afterwards."""
+    async with library(opened) as lib:
+        monkeypatch.setattr(Searcher, "_step", lambda *_: anyio.sleep(0.01))
+        await lib.pipeline.commit(Batch(content=[text("m0", SECRET)]))
+        await anyio.sleep(0.05)
+        await lib.pipeline.forget(["s1"])
+        monkeypatch.setattr(lib.searcher._warm, "keep", lambda _: None)
+        await lib.pipeline.commit(Batch(content=[text("m1", "apple", ts=at(7200))]))
+        monkeypatch.undo()
+        await lib.calm()
+        assert not lib.holds(SECRET)
+        assert len(await lib.found("apple")) == 1
 
 
 def _remove(folder: Path) -> None:

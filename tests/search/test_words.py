@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.search.engine import analyzer
-from burnd.search.words import camel_parts, spelled_out
+from burnd.search.words import LONGEST_WORD, camel_parts, spaced, spelled_out
 
 ANALYZER = analyzer()
 
 
 def words(text: str) -> set[str]:
-    plain, parts = spelled_out(text)
-    return {*ANALYZER.analyze(plain), *ANALYZER.analyze(parts)}
+    return {word for words in spelled_out(text) for word in words.split() if len(word.encode()) <= LONGEST_WORD}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +65,27 @@ def test_any_text_becomes_words(text: str) -> None:
     for word in "".join(c if c.isascii() and c.isalnum() else " " for c in text).split():
         if text.isascii():
             assert word.lower() in found
+
+
+@given(st.text(st.characters(codec="utf-8")) | st.text(st.characters(codec="utf-8", min_codepoint=0x80)))
+def test_words_of_texts_are_those_of_queries(text: str) -> None:
+    """Whatever a query's word is taken for, a text's word is taken for the same, whichever way it was found."""
+    asked = ANALYZER.analyze(spaced(text))
+    assert set(asked) <= words(text) <= {*asked, *ANALYZER.analyze(camel_parts(text))}
+
+
+def test_no_symbol_is_part_of_a_word() -> None:
+    """What is passed over as a symbol would make no word, for every character there is: else it could not be found."""
+    for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000)):
+        char = chr(code)
+        assert words(f"a{char}b") == set(ANALYZER.analyze(spaced(f"a{char}b"))), hex(code)
+
+
+def test_every_word_carries_its_sign() -> None:
+    """Words of prompts, calls, titles and summaries are told apart from those of answers, parts of words too."""
+    assert spelled_out("fooBar, a", "#") == ("#foobar #a", "#foo #bar")
+    assert spelled_out("Cr\u00e8me", "#") == ("#creme",)
+    assert spelled_out(" ?! ", "#") == ()
 
 
 @given(st.lists(st.sampled_from(["foo", "Bar", "HTTP", "x", "重", "é", "_", " ", "9", "🚀"]), max_size=12))
