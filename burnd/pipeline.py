@@ -13,19 +13,18 @@ from typing import Any, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 import structlog
 
+from burnd import novelty
 from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace
 from burnd.forgetting import farewells, outdated
 from burnd.index import build
-from burnd.index.apply import Applier, fact_key
+from burnd.index.apply import Applier
 from burnd.index.rollup import refine, too_coarse
-from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore, Known
+from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore
 from burnd.joiner import Held, Joiner
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore
-from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
@@ -34,8 +33,8 @@ from burnd.ledger.shelving import Shelved
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.projects import ProjectKeys
-from burnd.records import Compaction, Content, Event, Overhead, Prune, Session, Turn
-from burnd.records.codec import Entry, Written, encode, written
+from burnd.records import Content, Overhead, Prune, Session, Turn
+from burnd.records.codec import Entry, Written, written
 from burnd.records.times import to_iso
 from burnd.steps import Steps, Told
 
@@ -73,21 +72,6 @@ class Said(NamedTuple):
 
     logged: list[tuple[Logged, int]]
     closed: list[Turn]
-
-
-@dataclass
-class Novel:
-    """Entries that say something new: their lines, themselves as read back, their digests."""
-
-    lines: list[bytes] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    digests: list[int] = field(default_factory=list)
-    closed: list[Turn] = field(default_factory=list)
-
-    def add(self, line: bytes, entry: Entry, said: int) -> None:
-        self.lines.append(line)
-        self.entries.append(entry)
-        self.digests.append(said)
 
 
 class Pipeline:
@@ -291,10 +275,10 @@ class Pipeline:
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved += await self._in_thread(self.content.shelve, content)
-        shelved = await self._unknown(shelved)
+        shelved = await novelty.not_kept(self.index, shelved)
         self._behind = True
         placed = await self._in_thread(self.content.append_shelved, shelved, self.now())
-        new_sessions = await self._new_sessions(batch.sessions)
+        new_sessions = await novelty.new_sessions(self.index, batch.sessions)
         said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed
@@ -304,28 +288,9 @@ class Pipeline:
         self._behind = False
         return len(said.logged)
 
-    async def _new_sessions(self, sessions: set[tuple[str, str]]) -> list[Session]:
-        """A record for each session the ledger has none of."""
-        records = [Session(session_id=session_id, source=source) for session_id, source in sorted(sessions)]
-        known = await self._known(records)
-        return [record for record in records if identity(record) not in known]
-
-    async def _unknown(self, shelved: list[Shelved]) -> list[Shelved]:
-        """Without what stands in the sidecars already: a source that is read again says it again."""
-        wanted = {(item.label.session_id, item.label.message_id) for item in shelved}
-        known = await self.index.known_content(sorted(wanted))
-        unknown = []
-        for item in shelved:
-            label = item.label
-            key = (label.session_id, label.rail, label.message_id, label.n, label.b)
-            if known.get(key) != item.digest:
-                known[key] = item.digest
-                unknown.append(item)
-        return unknown
-
     async def _append(self, entries: Sequence[Entry]) -> Said:
         """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
-        novel = await self._novel(self._readable(entries))
+        novel = await novelty.not_said(self.index, self.journal, self._readable(entries))
         positions = await self._in_thread(self.journal.append, novel.lines)
         logged = [
             (Logged(position, len(line), entry), digest)
@@ -344,41 +309,6 @@ class Pipeline:
             else:
                 readable.append(item)
         return readable
-
-    async def _novel(self, items: Sequence[Written]) -> Novel:
-        """The entries that say something new."""
-        known = await self._known([item.entry for item in items])
-        novel = Novel()
-        now_said: dict[Key, Entry] = {}
-        for line, entry, said in items:
-            key = identity(entry)
-            before = known.get(key)
-            if isinstance(entry, Compaction | Event) and before is not None:
-                other = now_said.get(key) or before.entry_in(self.journal)
-                if other is not None and outranks(other, entry):
-                    continue
-            if before is not None and before.rev and before.digest == said:
-                if before.open and isinstance(entry, Turn):
-                    novel.closed.append(entry)
-                continue
-            rev = before.rev + 1 if before else 1
-            if isinstance(entry, Turn) and entry.rev != rev:
-                entry = msgspec.structs.replace(entry, rev=rev)
-                line = encode(entry)
-            novel.add(line, entry, said)
-            now_said[key] = entry
-            known[key] = Known(0, rev, said, None, None)
-        return novel
-
-    async def _known(self, entries: Sequence[Entry]) -> dict[Key, Known]:
-        """What the ledger has already said about the same things."""
-        keys = {identity(entry) for entry in entries}
-        turns = await self.index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
-        facts = await self.index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
-        found = {
-            key: turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key))) for key in keys
-        }
-        return {key: known for key, known in found.items() if known is not None}
 
     async def _apply(self, change: Change) -> None:
         change.ledger_end = self.journal.end

@@ -1,0 +1,89 @@
+"""Tells what of a batch is new: a source that is read again says everything again, and the ledger says it once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from burnd.index.apply import fact_key
+from burnd.index.store import IndexStore, Known
+from burnd.ledger.fold import Key, identity, outranks
+from burnd.ledger.journal import Journal
+from burnd.ledger.shelving import Shelved
+from burnd.records import Compaction, Event, Session, Turn
+from burnd.records.codec import Entry, Written, encode
+
+
+@dataclass
+class Novel:
+    """Entries that say something new: their lines, themselves as read back, their digests."""
+
+    lines: list[bytes] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+    closed: list[Turn] = field(default_factory=list)
+
+    def add(self, line: bytes, entry: Entry, said: int) -> None:
+        self.lines.append(line)
+        self.entries.append(entry)
+        self.digests.append(said)
+
+
+async def new_sessions(index: IndexStore, sessions: set[tuple[str, str]]) -> list[Session]:
+    """A record for each session the ledger has none of."""
+    records = [Session(session_id=session_id, source=source) for session_id, source in sorted(sessions)]
+    known = await _known(index, records)
+    return [record for record in records if identity(record) not in known]
+
+
+async def not_kept(index: IndexStore, shelved: list[Shelved]) -> list[Shelved]:
+    """The content that does not stand in the sidecars already."""
+    wanted = {(item.label.session_id, item.label.message_id) for item in shelved}
+    known = await index.known_content(sorted(wanted))
+    unknown = []
+    for item in shelved:
+        label = item.label
+        key = (label.session_id, label.rail, label.message_id, label.n, label.b)
+        if known.get(key) != item.digest:
+            known[key] = item.digest
+            unknown.append(item)
+    return unknown
+
+
+async def not_said(index: IndexStore, journal: Journal, items: Sequence[Written]) -> Novel:
+    """The entries that say something new."""
+    known = await _known(index, [item.entry for item in items])
+    novel = Novel()
+    now_said: dict[Key, Entry] = {}
+    for line, entry, said in items:
+        key = identity(entry)
+        before = known.get(key)
+        if isinstance(entry, Compaction | Event) and before is not None:
+            other = now_said.get(key) or before.entry_in(journal)
+            if other is not None and outranks(other, entry):
+                continue
+        if before is not None and before.rev and before.digest == said:
+            if before.open and isinstance(entry, Turn):
+                novel.closed.append(entry)
+            continue
+        rev = before.rev + 1 if before else 1
+        if isinstance(entry, Turn) and entry.rev != rev:
+            entry = msgspec.structs.replace(entry, rev=rev)
+            line = encode(entry)
+        novel.add(line, entry, said)
+        now_said[key] = entry
+        known[key] = Known(0, rev, said, None, None)
+    return novel
+
+
+async def _known(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, Known]:
+    """What the ledger has already said about the same things."""
+    keys = {identity(entry) for entry in entries}
+    turns = await index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
+    facts = await index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
+    found = {
+        key: turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key))) for key in keys
+    }
+    return {key: known for key, known in found.items() if known is not None}
