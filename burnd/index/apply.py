@@ -14,6 +14,7 @@ import msgspec
 from burnd.index import changed, packs, rows, unlogged
 from burnd.index.changed import Mark
 from burnd.index.rollup import Rollup
+from burnd.index.schema import is_message
 from burnd.index.store import (
     AgentRow,
     Change,
@@ -50,11 +51,10 @@ _TURN_TOUCHES = (
     "created_at = min(coalesce(created_at, ?4), ?4), "
     "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
 )
-# Of a block that stands in its sidecar twice the later line counts. Forgotten after the new row is in, so that
-# its number is not given out again.
-_SAID_BEFORE = (
-    "DELETE FROM messages WHERE session = ?1 AND rail = ?2 AND message_id = ?3 AND n = ?4 AND b = ?5 AND id < ("
-    "SELECT max(id) FROM messages WHERE session = ?1 AND rail = ?2 AND message_id = ?3 AND n = ?4 AND b = ?5)"
+# Of a block that stands in its sidecar twice the later line counts.
+_MESSAGE = (
+    "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
+    "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 _SESSION_TAG = (
     "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
@@ -273,30 +273,18 @@ class Applier:
         ends = _rail_ends(db, session, {p.label.rail for p in items})
         # On rails that have nothing yet no message can be known: most sessions of a backlog come whole.
         numbers = _message_numbers(db, session, {p.label.message_id for p in items}) if any(ends.values()) else {}
-        known, seen = frozenset(numbers), set()
         message_rows: list[rows.Row] = []
-        said_again: list[rows.Row] = []
         new_messages = 0
         for item in items:
             label = item.label
             rail = label.rail
             place = (rail, label.message_id)
-            block = (session, *place, label.n, label.b)
-            if place in known or block in seen:
-                said_again.append(block)
-            seen.add(block)
             if place not in numbers:
                 numbers[place] = ends[rail]
                 ends[rail] += 1
                 new_messages += rail != NO_RAIL
             message_rows.append(rows.message_row(item, session, numbers[place], self._name(label.tool)))
-        _many(
-            db,
-            "INSERT INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
-            "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
-            message_rows,
-        )
-        _many(db, _SAID_BEFORE, said_again)
+        _many(db, _MESSAGE, message_rows)
         _touch_session(db, session, items, new_messages)
 
 
@@ -367,7 +355,7 @@ def _turn_rows(db: sqlite3.Connection, keys: list[tuple[int, str]]) -> dict[tupl
 def _message_numbers(db: sqlite3.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
     sql = (
         "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
-        "CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id"
+        f"CROSS JOIN messages m ON m.session = w.session AND {is_message('m.message_id', 'w.message_id')}"
     )
     keys = [(session, message_id) for message_id in sorted(message_ids)]
     found = keyed(db, sql, keys)

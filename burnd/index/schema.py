@@ -120,25 +120,25 @@ CREATE TABLE quotas(
   position INTEGER PRIMARY KEY, ts INTEGER NOT NULL, source INTEGER NOT NULL, window TEXT NOT NULL,
   used_percent REAL NOT NULL, resets_at INTEGER);
 
--- One row for each content record; the text itself stays in the sidecar.
+-- One row for each block of content, in the order of the conversation; the text itself stays in the sidecar.
 CREATE TABLE messages(
-  id INTEGER PRIMARY KEY,
   session INTEGER NOT NULL,
   rail TEXT NOT NULL,
   msg_idx INTEGER NOT NULL,   -- counts messages along the rail
-  message_id TEXT NOT NULL,
   n INTEGER NOT NULL,
   b INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
   ts INTEGER NOT NULL,
   role TEXT NOT NULL,
   kind TEXT NOT NULL,
   tool INTEGER,
   position INTEGER NOT NULL,
   length INTEGER NOT NULL,
-  digest INTEGER NOT NULL     -- of the line: what is read again is known by it
-);
-CREATE INDEX messages_by_place ON messages(session, rail, msg_idx, n, b);
-CREATE INDEX messages_by_message ON messages(session, message_id);
+  digest INTEGER NOT NULL,    -- of the line: what is read again is known by it
+  PRIMARY KEY(session, rail, msg_idx, n, b)
+) WITHOUT ROWID;
+-- Ids are long and end at random: within a session the end finds one.
+CREATE INDEX messages_by_message ON messages(session, substr(message_id, -8));
 
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
@@ -324,6 +324,12 @@ CREATE TABLE prompt_sums(
   PRIMARY KEY(session, prompt_id, rail, n, day, place, class)) WITHOUT ROWID;
 """
 
+
+def is_message(id_there: str, id_wanted: str) -> str:
+    """The condition that a row of `messages` is of a message, said so that the index of messages is used for it."""
+    return f"{id_there} = {id_wanted} AND substr({id_there}, -8) = substr({id_wanted}, -8)"
+
+
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 1  # of what is packed into single values: it goes up whenever that is laid out differently
+_LAYOUT = 2  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

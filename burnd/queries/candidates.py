@@ -7,6 +7,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from burnd.index.schema import is_message
 from burnd.queries.checking import Check, Key
 from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
@@ -166,7 +167,9 @@ def _worth(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float
     return match.score + beside + (title.score if title is not None else 0.0)
 
 
-_NUMBERS = """
-WITH wanted(session, message_id, rail) AS ({keys}) SELECT w.session, w.message_id, w.rail, min(m.msg_idx) FROM wanted w
-CROSS JOIN messages m ON m.session = w.session AND m.message_id = w.message_id AND m.rail = w.rail GROUP BY 1, 2, 3
+_NUMBERS = f"""
+WITH wanted(session, message_id, rail) AS ({{keys}})
+SELECT w.session, w.message_id, w.rail, min(m.msg_idx) FROM wanted w
+CROSS JOIN messages m ON m.session = w.session AND {is_message("m.message_id", "w.message_id")} AND m.rail = w.rail
+GROUP BY 1, 2, 3
 """

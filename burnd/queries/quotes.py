@@ -13,6 +13,7 @@ import msgspec
 
 from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
+from burnd.index.schema import is_message
 from burnd.queries.rails import RailEntries
 from burnd.queries.view import View
 from burnd.recall import Reading, Recall, is_reference
@@ -26,11 +27,14 @@ _TELLING: Final = ("command", "description", "pattern", "query", "url", "prompt"
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
-_RECORDS: Final = """
-SELECT position, length FROM messages WHERE session = ? AND message_id = ? AND kind = ? ORDER BY n, b LIMIT ?
+_RECORDS: Final = f"""
+SELECT position, length FROM messages WHERE session = ?1 AND {is_message("message_id", "?2")} AND kind = ?3
+ORDER BY n, b LIMIT ?4
 """
 _TURN: Final = "SELECT message_id FROM turns WHERE session = ? AND rail = ? AND turn_index = ?"
-_PLACE: Final = "SELECT min(msg_idx) FROM messages WHERE session = ? AND message_id = ? AND rail = ?"
+_PLACE: Final = f"""
+SELECT min(msg_idx) FROM messages WHERE session = ?1 AND {is_message("message_id", "?2")} AND rail = ?3
+"""
 _PROMPT: Final = f"""
 SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx < ?3
 AND msg_idx >= ?3 - {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text' ORDER BY msg_idx DESC, n, b LIMIT 4

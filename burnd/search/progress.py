@@ -158,10 +158,12 @@ def _messages(db: sqlite3.Connection, standing: Standing, start: int, stop: int)
 
 _ROW = "SELECT rail, message_id, n, b, position, length FROM messages"
 _ALL_ROWS = f"{_ROW} WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3"
-_GROWN_ROWS = (
-    f"{_ROW} WHERE session = ?1 AND rail != '{NO_RAIL}' AND position < ?3 AND message_id IN "
-    "(SELECT message_id FROM messages WHERE session = ?1 AND position >= ?2 AND position < ?3)"
-)
+_GROWN_ROWS = f"""
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM (
+  SELECT DISTINCT rail, msg_idx FROM messages
+  WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3) w
+CROSS JOIN messages m ON m.session = ?1 AND m.rail = w.rail AND m.msg_idx = w.msg_idx WHERE m.position < ?3
+"""
 
 
 def _calls(db: sqlite3.Connection, session: int) -> list[tuple[str, str]]:
