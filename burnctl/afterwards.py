@@ -51,7 +51,7 @@ def _patience() -> Iterator[Callable[..., dict[str, Any]]]:
 
 def line(session: str, answer: Mapping[str, Any]) -> str:
     """`session 0f9c1d2e: 12 turns, 345k tokens, $1.23 at API prices`."""
-    from burnctl.render.numbers import money, number
+    from burnctl.render.numbers import counted, money, number
     from burnctl.render.turns import short_id
 
     totals = answer["totals"]
@@ -61,8 +61,8 @@ def line(session: str, answer: Mapping[str, Any]) -> str:
     tokens = sum(totals["usage"].get(field, 0) for field in USAGE_FIELDS)
     cost = "no price known" if totals["costUsd"] is None else f"{money(totals['costUsd'])} at API prices"
     if totals["costUsd"] is not None and totals.get("unpricedTurns"):
-        cost += f", {totals['unpricedTurns']} turns not priced"
-    return f"session {short_id(session)}: {turns} {'turn' if turns == 1 else 'turns'}, {number(tokens)} tokens, {cost}"
+        cost += f", {counted(totals['unpricedTurns'], 'turn')} not priced"
+    return f"session {short_id(session)}: {counted(turns, 'turn')}, {number(tokens)} tokens, {cost}"
 
 
 def say(text: str) -> None:

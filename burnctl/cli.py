@@ -6,7 +6,7 @@ import os
 import sys
 
 from burnctl import errors
-from burnctl.errors import BurnctlError, Usage
+from burnctl.errors import BurnctlError, Failed, Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         # Most likely stdout: a full disk behind a redirection.
         _give_up_stdout()
-        return _complain(BurnctlError(str(error)))
+        reason = error.strerror or str(error)
+        return _complain(BurnctlError(f"{error.filename}: {reason}" if error.filename else reason))
 
 
 def _answer(given: list[str]) -> int:
@@ -67,7 +68,20 @@ def run(verb: str, arguments: list[str]) -> int:
     from burnctl.parser import parser_for
 
     options = parser_for(verb, module).parse_args(arguments)
-    return int(module.run(options))
+    try:
+        return int(module.run(options))
+    except Failed as error:
+        raise _with_suggestion(error, getattr(options, "session", None)) from error
+
+
+def _with_suggestion(error: Failed, session: object) -> Failed:
+    """The same, naming the session that may have been meant where there is none that begins as was typed."""
+    from burnctl import suggesting
+    from burnd import protocol
+
+    is_about_it = error.code == protocol.NOT_FOUND and isinstance(session, str) and repr(session) in error.message
+    meant = suggesting.session(str(session)) if is_about_it else None
+    return Failed(error.code, error.message, f"did you mean: {meant}", error.name) if meant else error
 
 
 def load(verb: str) -> ModuleType:
@@ -90,12 +104,11 @@ def load(verb: str) -> ModuleType:
 def _no_such(verb: str) -> Usage:
     if verb.startswith("-"):
         return Usage(f"no such option: {verb}", "the command comes first; see: burnctl help")
-    from difflib import get_close_matches
-
+    from burnctl import suggesting
     from burnctl.commands import present
 
-    close = get_close_matches(verb, present(), 1, 0.5)
-    return Usage(f"no such command: {verb}", f"did you mean: burnctl {close[0]}" if close else "see: burnctl help")
+    meant = suggesting.command(verb, present())
+    return Usage(f"no such command: {verb}", f"did you mean: burnctl {meant}" if meant else "see: burnctl help")
 
 
 def _overview() -> int:
@@ -143,13 +156,20 @@ def _give_up_stdout() -> None:
 
 
 def _prepare_streams() -> None:
-    """Output goes somewhere whatever the caller left open, and what its encoding lacks is shown as `?`."""
+    """Output goes somewhere whatever the caller left open, and what its encoding lacks has a stand-in."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - it lives as long as we do
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="replace" if stream.encoding.lower().startswith("utf") else _plainly())
+
+
+def _plainly() -> str:
+    from burnctl.render import plain
+
+    plain.register()
+    return plain.NAME
 
 
 if __name__ == "__main__":

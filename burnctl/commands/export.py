@@ -50,7 +50,9 @@ def run(options: argparse.Namespace) -> int:
     turns = _Counted(_every(reach(options), filters), machine)
     write(turns)
     if options.output not in (None, "-"):
-        print(f"{turns.count:,} turns are in {options.output}", file=sys.stderr)
+        from burnctl.render.numbers import counted
+
+        print(f"{counted(turns.count, 'turn')} written to {options.output}", file=sys.stderr)
     return 0
 
 

@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.nothing import nothing
     from burnctl.render.overhead import shown
     from burnctl.render.screen import Screen
+    from burnctl.render.text import clean
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, screen) or nothing(client, options, "No sessions of this project"))
+    screen.show(shown(told, folder, screen) or nothing(client, options, f"No sessions of {clean(folder)}"))
     return 0

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     mode = wrapper_options.content_mode(os.environ)
     command = wrapper_options.after_dashes(options.command)
     if not command:
-        raise Usage("run: which harness?", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
+        raise Usage("run: COMMAND is missing", "for example: burnctl run --tag workflowId=wf-1 -- opencode")
     program = wrapping.find_program(command[0])
     claim = Claim(_working_folder(), os.path.basename(program), tags, mode)
     claim.open()

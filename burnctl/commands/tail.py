@@ -95,6 +95,7 @@ def _wipe(screen: Screen) -> str:
 
 def _show(turns: Turns, screen: Screen) -> None:
     """Settled turns stay; below them, where the screen can take a line back, the newest open one."""
+    from burnctl.render.numbers import counted
     from burnctl.render.turns import heading, turn_line
 
     wipe = _wipe(screen)
@@ -102,7 +103,7 @@ def _show(turns: Turns, screen: Screen) -> None:
     print(heading(screen), flush=True)
     for landed in turns:
         if landed.get("missed"):
-            print(f"{wipe}... {landed['missed']} turns went by unseen", flush=True)
+            print(f"{wipe}... {counted(landed['missed'], 'turn')} went by unseen", flush=True)
         if "budget" in landed:
             from burnctl.render.status import crossed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnctl.render.chart import bar
-from burnctl.render.numbers import money, number
+from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnctl.render.turns import short_id, short_model
 
@@ -41,8 +41,9 @@ class _Drawing:
     def lines(self) -> Iterator[str]:
         answer, screen = self._answer, self._screen
         totals = answer["totals"]
-        yield screen.paint(cut(clean(answer["title"] or answer["sessionId"]), screen.width), "bold")
-        said = f"{short_id(answer['sessionId'])} · {totals['turns']:,} turns · {money(totals['costUsd'])} at API prices"
+        if answer["title"]:
+            yield screen.paint(cut(clean(answer["title"]), screen.width), "bold")
+        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'turn')} · {priced(totals['costUsd'])}"
         yield screen.paint(cut(clean(said), screen.width), "dim")
         yield ""
         yield screen.paint(cut(f"{'turn':>6} {'cost':>8}  {'':{_BAR}} context", screen.width), "bold")
@@ -50,14 +51,15 @@ class _Drawing:
             yield from self._lane(n, "", named=n > 0)
         if answer["moreLanes"]:
             more = answer["moreLanes"]
-            yield screen.paint(f"and {more['count']:,} more subagents for {money(more['costUsd'])}", "dim")
+            yield screen.paint(f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}", "dim")
 
     def _lane(self, n: int, indent: str, *, named: bool) -> Iterator[str]:
         lane = self._answer["lanes"][n]
         if named:
             kind = clean(lane["type"] or "subagent")
             who = clean(short_id(lane["railId"] if lane["railId"] != "main" else lane["sessionId"]))
-            told = f"{indent}└ {kind} {who}: {lane['turns']:,} turns, {money(lane['costUsd'])}"
+            cost = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
+            told = f"{indent}└ {kind} {who}: {counted(lane['turns'], 'turn')}{cost}"
             yield self._screen.paint(cut(told, self._screen.width), "cyan")
         for step in lane["steps"]:
             yield from self._step(step, indent + ("  " if named else ""))
@@ -71,6 +73,8 @@ class _Drawing:
         first = step["turnIndex"]
         turns = f"{first}" if step["turns"] == 1 else f"{first}-{first + step['turns'] - 1}"
         share = bar(step["costUsd"] or 0, self._dearest, _BAR)
+        if not self._dearest:  # nothing has a price
+            share = bar(step["context"], self._largest, _BAR)
         left = f"{indent}{turns:>6} {money(step['costUsd']):>8}  "
         context = f" {number(step['context']):>6}  "
         room = max(self._screen.width - len(left) - _BAR - len(context), 8)
@@ -78,6 +82,11 @@ class _Drawing:
         style = "red" if any(call["isError"] for call in step["calls"]) else ""
         paid = "yellow" if step["miss"] else "cyan"
         yield (left + self._screen.paint(share, paid) + context + self._screen.paint(told, style)).rstrip()
+
+
+def priced(cost: float | None) -> str:
+    """`$0.56 at API prices`."""
+    return f"{money(cost)} at API prices" if cost is not None else "without a price"
 
 
 def _calls(step: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import money, number
+from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnctl.render.turns import short_id
 
@@ -24,7 +24,7 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     totals = answer["totals"]
     title = answer["title"] or short_id(answer["sessionId"])
     yield "flowchart TD"
-    yield f'  s["{_label(title)}<br/>{totals["turns"]:,} turns, {_money(totals["costUsd"])}"]'
+    yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "turn")}, {_money(totals["costUsd"])}"]'
     left = _MOST_NODES
     for n, lane in enumerate(answer["lanes"]):
         groups = _groups(lane["steps"])[: max(left, 0)]
@@ -35,13 +35,13 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {_start(n, lane, answer['lanes'])} --> n{n}_0"
     if answer["moreLanes"]:
         more = answer["moreLanes"]
-        yield f'  s -.-> more["{more["count"]:,} more subagents<br/>{_money(more["costUsd"])}"]'
+        yield f'  s -.-> more["{counted(more["count"], "more subagent")}<br/>{_money(more["costUsd"])}"]'
 
 
 def _lane(n: int, lane: Mapping[str, Any], groups: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[str]:
     kind = lane["type"] or ("main" if n == 0 else "subagent")
     who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
-    yield f'  subgraph l{n}["{_label(kind + who)}: {lane["turns"]:,} turns, {_money(lane["costUsd"])}"]'
+    yield f'  subgraph l{n}["{_label(kind + who)}: {counted(lane["turns"], "turn")}, {_money(lane["costUsd"])}"]'
     for at, steps in enumerate(groups):
         yield f'    n{n}_{at}["{_told(steps)}"]'
         if at:

@@ -5,8 +5,8 @@ It holds no script, no font and no link: a file of its own that any browser show
 
 from __future__ import annotations
 
-from burnctl.render.flow import called
-from burnctl.render.numbers import money, number
+from burnctl.render.flow import called, priced
+from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnctl.render.turns import short_id
 
@@ -64,7 +64,7 @@ class _Picture:
             yield from self._arrow(n, lane)
         if self._answer["moreLanes"]:
             more = self._answer["moreLanes"]
-            told = f"and {more['count']:,} more subagents for {money(more['costUsd'])}"
+            told = f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}"
             yield _text(16, height - 12, told, "d")
         yield "</svg>"
 
@@ -73,7 +73,7 @@ class _Picture:
         totals = answer["totals"]
         yield _text(16, 30, cut(clean(answer["title"] or answer["sessionId"]), 110), "t")
         project = f" · {clean(answer['project'])}" if answer["project"] else ""
-        said = f"{short_id(answer['sessionId'])} · {totals['turns']:,} turns · {money(totals['costUsd'])} at API prices"
+        said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'turn')} · {priced(totals['costUsd'])}"
         yield _text(16, 50, cut(said + project, 150), "d")
         x = 16
         for name, color in _PARTS.items():
@@ -92,7 +92,7 @@ class _Picture:
         yield _text(16, base - 34, cut(clean(named), 22), "b")
         who = lane["railId"] if lane["railId"] != "main" else lane["sessionId"]
         yield _text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
-        yield _text(16, base - 4, f"{lane['turns']:,} turns, {money(lane['costUsd'])}", "d")
+        yield _text(16, base - 4, f"{counted(lane['turns'], 'turn')}, {money(lane['costUsd'])}", "d")
         yield from self._context(n, lane, top)
         for step in lane["steps"]:
             yield from self._step(n, step, base)

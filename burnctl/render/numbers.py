@@ -32,6 +32,11 @@ def number(count: float | None) -> str:
     return _scaled(count, 1000, ("", "k", "M", "G", "T"))
 
 
+def counted(count: int, what: str) -> str:
+    """`1 turn`, `1,204 turns`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def size(count: float | None) -> str:
     """Bytes: `950 B`, `8.2 kB`, `1.3 MB`."""
     if count is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import money, number, percent
+from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
 from burnctl.render.turns import last_name, short_id
@@ -51,15 +51,16 @@ def _what(finding: Mapping[str, Any]) -> str:
     thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])
+    up_to = "up to " if times > 1 else ""
     said = {
         "reread": f"{files} was read {_times(times)} again, unchanged",
-        "rode-far": f"{thing}: {entered} tokens rode along in {evidence['rides']:,} turns",
+        "rode-far": f"{thing}: {entered} tokens rode along in {counted(evidence['rides'], 'turn')}",
         "oversized": f"{thing} brought in {entered} tokens at once",
         "retry-loop": f"{thing} failed {_times(times)} in the same way",
         "failure-run": f"{times:,} calls in a row failed",
         "edit-revert": f"{files} was edited and the edits taken back, {_times(times)}",
         "cache-miss": f"the cache was missed {_times(times)}: {MISSES.get(evidence['reason'] or '', 'not known why')}",
-        "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with up to {entered} tokens "
+        "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with {up_to}{entered} tokens "
         f"where {number(evidence['usual'])} are usual",
         "compaction-churn": f"the context was compacted {_times(times)}",
         "delegation": f"{thing}: {_agents(finding)}",
@@ -107,12 +108,14 @@ def _error(finding: Mapping[str, Any]) -> str:
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
     turns = answer["totals"]["turns"]
     if not answer["findings"]:
-        yield f"Nothing to be found in {turns:,} {'turn' if turns == 1 else 'turns'}."
+        yield f"Nothing to be found in {counted(turns, 'turn')}."
         return
     if answer["moreFindings"]:
         more = answer["moreFindings"]
         yield f"{more:,} more {'finding is' if more == 1 else 'findings are'} not shown; see --limit and --min-cost."
+    cost = answer["totals"]["costUsd"]
+    paid = f" for {money(cost)} at API prices" if cost is not None else ", none with a price"
     yield (
-        f"{turns:,} turns for {money(answer['totals']['costUsd'])} at API prices were looked at. Findings of different "
-        "kinds may be about the same tokens: do not add them up."
+        f"Looked at: {counted(turns, 'turn')}{paid}. Findings of different kinds may be about the same tokens: do "
+        "not add them up."
     )

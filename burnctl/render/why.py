@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import clock, day, money, number, percent
+from burnctl.render.numbers import clock, counted, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
 from burnctl.render.turns import short_id, short_model
@@ -49,18 +49,19 @@ class _Drawing:
 
     def of_session(self) -> Iterator[str]:
         answer, totals = self._answer, self._answer["totals"]
-        turns = f"{totals['turns']:,} {'turn' if totals['turns'] == 1 else 'turns'}"
-        agents = answer["agents"]
-        below = f"{agents:,} {'subagent' if agents == 1 else 'subagents'}" if agents else ""
+        turns = counted(totals["turns"], "turn")
+        below = counted(answer["agents"], "subagent") if answer["agents"] else ""
         models = ", ".join(short_model(model) for model in answer["models"][:3])
-        yield from self._heading(f"{money(totals['costUsd'])} for {turns}", below, models)
+        cost = totals["costUsd"]
+        paid = f"{money(cost)} for {turns}" if cost is not None else f"{turns} without a price"
+        yield from self._heading(paid, below, models)
         if not totals["turns"] and not totals["emptyTurns"]:
             yield "No turn of it falls into this time." if answer["filters"] else "No turn of it was billed."
             return
         yield from self._bar(answer["parts"])
         yield ""
         yield from self._causes(answer["causes"])
-        yield self._line(totals["costUsd"], 1.0 if totals["costUsd"] is not None else None, "total", "bold")
+        yield self._line(cost, 1.0 if cost is not None else None, "total", "bold")
         yield from self._notes()
 
     def of_turn(self) -> Iterator[str]:
@@ -85,8 +86,8 @@ class _Drawing:
 
     def _heading(self, what: str, *about: str) -> Iterator[str]:
         answer = self._answer
-        title = answer["title"] or short_id(answer["sessionId"])
-        yield self._screen.paint(cut(clean(title), self._screen.width), "bold")
+        if answer["title"]:
+            yield self._screen.paint(cut(clean(answer["title"]), self._screen.width), "bold")
         said = [short_id(answer["sessionId"]), what, *about]
         yield self._screen.paint(cut(clean(" · ".join(filter(None, said))), self._screen.width), "dim")
 
@@ -104,6 +105,8 @@ class _Drawing:
         yield "".join(self._screen.paint(_PARTS[name][2] * wide, _PARTS[name][1]) for name, wide in drawn)
         legend = []
         for name, part in parts.items():
+            if not part["tokens"]:
+                continue
             title, style, sign = _PARTS[name]
             tokens = f"{number(part['tokens'])}" if name != "search" else f"{part['tokens']:,}"
             paid = "" if by_tokens else f" {money(part['costUsd'])}"
@@ -118,14 +121,13 @@ class _Drawing:
 
     def _agent(self, agent: Mapping[str, Any], indent: str) -> Iterator[str]:
         kind = agent["type"] or "subagent"
-        turns = f"{agent['turns']:,} {'turn' if agent['turns'] == 1 else 'turns'}"
         named = (
             f"└ {clean(kind)} {clean(short_id(agent['railId'] if agent['railId'] != 'main' else agent['sessionId']))}"
         )
-        opened = agent.get("causes")
-        yield self._line(agent["costUsd"], agent["share"], f"{indent}{named}: {turns}", "cyan")
-        if opened:
-            yield from self._causes(opened, indent + "  ")
+        told = f"{indent}{named}: {counted(agent['turns'], 'turn')}"
+        yield self._line(agent["costUsd"], agent["share"], told, "cyan")
+        if agent.get("causes"):
+            yield from self._causes(agent["causes"], indent + "  ")
 
     def _row(self, row: Mapping[str, Any], sentence: str, indent: str) -> Iterator[str]:
         """The money on the left, the sentence beside it, in as many lines as it takes."""
@@ -176,7 +178,7 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if row["entered"]:
         told.append(f"{number(row['entered'])} tokens entered")
     if row["rides"]:
-        told.append(f"rode {row['rides']:,} {'turn' if row['rides'] == 1 else 'turns'}")
+        told.append(f"rode {counted(row['rides'], 'turn')}")
     if row["reentries"]:
         told.append(f"{row['reentries']:,} of them paid in full again")
     if not told:

@@ -97,6 +97,8 @@ class Systemd:
     def status(self) -> int:
         """systemd's own words about the service."""
         done = _systemctl("--no-pager", "status", units.SERVICE)
+        if not done.stdout:
+            _check_manager()
         print((done.stdout + done.stderr).rstrip())
         return NOT_RUNNING if done.returncode else 0
 

@@ -106,7 +106,7 @@ def test_parquet_by_day(home: Home, folder: Path) -> None:
     """One file a day and machine, in folders that engines read as a column; amounts and times are exact."""
     dataset = pytest.importorskip("pyarrow.dataset")
     done = export(home, "--format", "parquet", "-o", str(folder / "out"))
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"7 turns are in {folder / 'out'}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"7 turns written to {folder / 'out'}\n")
     assert done.asked[0] == {"limit": 2000, "wholeDays": True}
     files = sorted(str(path.relative_to(folder / "out")) for path in (folder / "out").rglob("*") if path.is_file())
     assert files == [f"day=2026-11-{day}/box.parquet" for day in (10, 11, 12)]
@@ -167,7 +167,7 @@ def test_a_file_is_whole_or_as_it_was(home: Home, folder: Path, form: str) -> No
     assert path.read_text() == "before"
     assert sorted(os.listdir(folder)) == ["home", "turns"]
     done = export(home, "--format", form, "-o", str(path))
-    assert done.stderr == f"7 turns are in {path}\n"
+    assert done.stderr == f"7 turns written to {path}\n"
     assert len(path.read_text().splitlines()) == 7 + (form == "csv")
     assert sorted(os.listdir(folder)) == ["home", "turns"]
 

@@ -21,11 +21,13 @@ from burnctl.render import (
     number,
     pad,
     percent,
+    plain,
     size,
     sparkline,
     table,
     width_of,
 )
+from burnctl.render.numbers import counted
 from burnctl.render.turns import heading, short_id, short_model, turn_line
 
 NOW = 1_790_000_000_000
@@ -267,3 +269,15 @@ def test_names_are_short_and_can_be_typed_back() -> None:
     assert short_model("anthropic/claude-opus-4-5-20251101") == "claude-opus-4-5"
     assert short_model("gpt-5") == "gpt-5"
     assert short_model(None) == ""
+
+
+def test_plots_are_readable_in_ascii() -> None:
+    """Longer bars stay longer and columns stay in place where an encoding has none of our signs."""
+    plain.register()
+    drawn = [bar(value, 8, 8) + "|" for value in (1, 4, 8)]
+    told = [text.encode("ascii", plain.NAME).decode() for text in [*drawn, sparkline([0, 1, 8]), "“重”…"]]
+    assert told == ["#       |", "####    |", "########|", "__#", '"?"~']
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert (counted(1, "turn"), counted(0, "turn"), counted(1204, "turn")) == ("1 turn", "0 turns", "1,204 turns")

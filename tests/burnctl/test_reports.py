@@ -74,7 +74,7 @@ def test_filters_narrow_it(desk: Desk) -> None:
         ("search zebrafish", "Nothing was found."),
         (
             "overhead --project shop-api --since 2h",
-            "No sessions of this project in the last 2 h; the newest turn is from 19 h ago.",
+            "No sessions of shop-api in the last 2 h; the newest turn is from 19 h ago.",
         ),
         ("limits --source codex", "No turns of codex."),
     ],

@@ -206,8 +206,8 @@ def test_signals_and_exit_codes_are_the_harness_s(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ([], 2, "which harness?"),
-        (["--tag", "a=b", "--"], 2, "which harness?"),
+        ([], 2, "COMMAND is missing"),
+        (["--tag", "a=b", "--"], 2, "COMMAND is missing"),
         (["--tag", "a", "--", "harness"], 2, "is not KEY=VALUE"),
         (["--", "no-such-harness"], 127, "no-such-harness was not found on PATH"),
         (["--", "/no/such/harness"], 127, "/no/such/harness was not found"),

@@ -264,9 +264,14 @@ def test_status_and_logs(machine: Machine) -> None:
         "restarts": 2,
         "detail": "ready",
     }
-    machine.stub("systemctl", 'echo "Unit burnd.service could not be found." >&2; exit 4')
+    nothing = 'echo "Unit burnd.service could not be found." >&2; exit 4'
+    machine.stub("systemctl", f'case "$*" in *status*) {nothing};; esac')
     done = machine.service("status")
     assert (done.returncode, done.stdout) == (3, "Unit burnd.service could not be found.\n")
+    machine.stub("systemctl", 'echo "Failed to connect to bus" >&2; exit 1')
+    done = machine.service("status")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "does not answer: Failed to connect to bus; start it yourself: `burnctl up`" in done.stderr
     machine.units.mkdir(parents=True, exist_ok=True)
     (machine.units / "burnd.service").touch()
     machine.stub("journalctl", "echo line")

@@ -22,12 +22,13 @@ from burnctl.render.screen import Screen
 from burnctl.render.sessions import listed
 from burnctl.render.text import clean
 from burnctl.render.transcript import Transcript
+from burnd import protocol
 from burnd.paths import Home
 from burnd.queries.search import MOST_HITS, MOST_WINDOW
 from burnd.search.lookup import MOST_WORDS
 from burnd.search.passages import SNIPPET_BYTES
 from burnd.search.words import LONGEST_WORD
-from tests.burnctl.fake import Fake, Talk, fake
+from tests.burnctl.fake import Fake, Refused, Talk, fake
 from tests.burnctl.person import environment, run, seen
 
 NOW = 1_794_800_000_000
@@ -338,6 +339,27 @@ def test_a_stopped_daemon_is_said(home: Home, words: list[str], method: str) -> 
     done = run(home, *words)
     assert (done.returncode, done.stdout) == (3, "")
     assert "burnd is not running" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("0000001x", "did you mean: 00000001 (Session 1, "),
+        ("00000002-6b7a-4c3d-8e5f-00112233445", "burnctl sessions lists them"),
+    ],
+)
+def test_a_mistyped_session_is_answered_with_the_nearest(home: Home, typed: str, hint: str) -> None:
+    """What begins nearly so is named with its title and age; where burnd cannot say, its own hint stays."""
+
+    def unknown(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
+        said = f"no session is or begins with {params['id']!r}"
+        raise Refused(protocol.NOT_FOUND, said, "burnctl sessions lists them")
+
+    listed: dict[str, Any] = SESSIONS if typed.startswith("0000001") else {"sessions": []}
+    with fake(home.root / "burnd.sock", sessions__meta=unknown, sessions__list=listed):
+        done = run(home, "resume", typed)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"no session is or begins with {typed!r}; {hint}" in done.stderr
 
 
 def test_what_is_asked_is_what_was_typed(home: Home) -> None:
