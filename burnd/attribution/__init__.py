@@ -4,7 +4,8 @@ from burnd.attribution.causes import Anatomy, Cause, Explained, Part, anatomy, e
 from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.tally import Sums, Taken, Tally, revise, tally
+from burnd.attribution.sums import Sums
+from burnd.attribution.tally import Taken, Tally, revise, tally
 from burnd.attribution.tree import Branch, nest
 
 __all__ = [

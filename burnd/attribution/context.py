@@ -74,8 +74,6 @@ class Row:
         self.path = [ROOT]
         self.path_ends = [0]
         self._blocks: dict[int, int] = {}
-        self._left: list[int] = []
-        self._as_before = 1
 
     @property
     def tip(self) -> int:
@@ -122,16 +120,12 @@ class Row:
 
     def cut(self, length: int) -> None:
         """Leave the first `length` slots of the path, the root among them."""
-        if length < self._as_before:
-            self._left[:0] = self.path[length : self._as_before]
-            self._as_before = length
         del self.path[length:]
         del self.path_ends[length:]
 
     def forget(self, count: int) -> None:
         """Drop all slots but the first `count`: they were made by turns that are to be fed again."""
         self.cut(bisect_left(self.path, count))
-        self.moved()
         for column in (self.parents, self.ends, self.owners):
             del column[count:]
         self._blocks = {slot: block for slot, block in self._blocks.items() if slot < count}
@@ -139,12 +133,6 @@ class Row:
     def beyond(self, position: int) -> int:
         """The place on the path of the first slot that reaches beyond a position."""
         return bisect_right(self.path_ends, position)
-
-    def moved(self) -> tuple[list[int], list[int]]:
-        """The slots that left the path, and those that came to it, since this was last asked."""
-        left, came = self._left, self.path[self._as_before :]
-        self._left, self._as_before = [], len(self.path)
-        return left, came
 
     def lay(self, bounds: Bounds) -> tuple[list[Run], list[Piece]]:
         """How a bill lies along the row, which must be as long as its context.

@@ -113,15 +113,14 @@ class Rail:
         bounds = bounds_of(turn.usage)
         if not bounds.end:
             self._remember(turn.message_id, self._stand(turn, ground, ground.tip, _limited([*claims, *made])))
-            return Step(bounds, [], [], outputs, [], [], [], calls, None, False)
+            return Step(bounds, [], [], outputs, [], calls, None, False)
         seated = self._seat(turn, ground, claims, bounds)
         runs, pieces = self.row.lay(bounds)
         missed = seated.before - bounds.read >= LEAST_TOKENS and self.last.cached
         miss = self._miss(turn, ground, seated, bounds) if missed else None
-        left, came = self.row.moved()
         entered = self.row.path[seated.first_new :]
         self._remember(turn.message_id, self._stand(turn, ground, self.row.tip, tuple(made), seated.rewritten))
-        return Step(bounds, runs, pieces, outputs, left, came, entered, calls, miss, ground.tip == ROOT)
+        return Step(bounds, runs, pieces, outputs, entered, calls, miss, ground.tip == ROOT)
 
     def _feed_copy(self, copy: Copy) -> None:
         """A message of a session that this one was forked from: all such history is one cause."""

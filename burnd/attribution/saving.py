@@ -85,7 +85,6 @@ def restore(data: bytes) -> Rail:
     rail.calls = saved.calls
     rail.last = saved.order[-1][1] if saved.order else Node()
     row.go(rail.last.tip)
-    row.moved()
     return rail
 
 

@@ -73,16 +73,13 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     """What one turn was billed for.
 
     `runs` and `pieces` are its context along the row, in whole slots and in parts (see `Row.lay`); `outputs` is what
-    it said. `left` and `came` are the slots by which its row differs from that of the turn fed before, `entered` those
-    among them whose block is new. `calls` are the owners of its calls, and whether each failed.
+    it said. `entered` are the slots whose block is new, `calls` the owners of its calls, and whether each failed.
     """
 
     bounds: Bounds
     runs: list[Run]
     pieces: list[Piece]
     outputs: list[Output]
-    left: list[int]
-    came: list[int]
     entered: list[int]
     calls: list[tuple[int, bool]]
     miss: Miss | None

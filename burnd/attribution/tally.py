@@ -1,189 +1,141 @@
 """Adds up by groups of causes what turns paid, for sums over many sessions: the form in which an index keeps it.
 
-A row of hundreds of blocks has far fewer groups, and most turns read nearly all of it from the cache. So each group
-has a running total, and such a turn only counts one more ride for the whole row; what was paid otherwise, mostly the
-few blocks at its end, is put right one by one. What joins the row or leaves it later is put right for the rides that
-are counted already.
+As in `account`, a run of slots that one class paid for whole is two marks, and one walk over the slots tells what each
+of them paid. A mark is one number for all buckets, in which each has its own stretch: it is added up for all at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.context import Piece, Run
 from burnd.attribution.misses import Reason
 from burnd.attribution.rail import Entry, Rail
-from burnd.attribution.rates import CLASSES, NOTHING, Spent
+from burnd.attribution.rates import SEARCHES
 from burnd.attribution.steps import Step
+from burnd.attribution.sums import CALL, ENTERED, ERROR, FIELD, UNITS, Packed, pack
 from burnd.records import Compaction, Turn
 
-_ENTERED: Final = CLASSES
-_CALLS: Final = CLASSES + 1
-_ERRORS: Final = CLASSES + 2
-_COLUMNS: Final = CLASSES + 3
-_MOST_RIDING: Final = 4
+_STRETCH: Final = SEARCHES * FIELD  # bits of a bucket: all rate classes of tokens, which come first in what is packed
+_BYTES: Final = _STRETCH // 8
 
 Bucket = TypeVar("Bucket", bound=Hashable)
-
-
-class Sums(NamedTuple):
-    """What a group paid in the turns of a bucket, the tokens it brought in, its calls and how many of them failed."""
-
-    input: int = 0
-    output: int = 0
-    reasoning: int = 0
-    cache_read: int = 0
-    cache_create_5m: int = 0
-    cache_create_1h: int = 0
-    searches: int = 0
-    entered: int = 0
-    calls: int = 0
-    errors: int = 0
-
-    @property
-    def spent(self) -> Spent:
-        return Spent(*self[:CLASSES])
+What = TypeVar("What", bound=Hashable)
+Counts = dict[Group | Reason, Packed]
+Stretches = int
 
 
 class Taken(NamedTuple, Generic[Bucket]):
-    """Sums by bucket and group, and what cache misses made to be paid again, by bucket and reason."""
+    """Sums by bucket and group, and what cache misses made to be paid again, by bucket and reason; a miss is a call."""
 
-    sums: dict[Bucket, dict[Group, Sums]]
-    misses: dict[Bucket, dict[Reason, Spent]]
-
-
-class _Columns(dict[int, list[int]]):
-    """Rows of numbers by group, each there as soon as it is asked for."""
-
-    def __missing__(self, group: int) -> list[int]:
-        row = self[group] = [0] * _COLUMNS
-        return row
+    sums: dict[Bucket, Counts]
+    misses: dict[Bucket, Counts]
 
 
 class _Open:
-    """A bucket that turns are being added to: whole rides of the row by class, and all else by group."""
+    """What turns of the same buckets were counted for by group, and by class how a mark counts in all of these."""
 
-    __slots__ = ("columns", "misses", "rides")
+    __slots__ = ("columns", "marks", "misses")
 
-    def __init__(self) -> None:
-        self.rides: dict[int, int] = {}
-        self.columns = _Columns()
-        self.misses: dict[Reason, Spent] = {}
+    def __init__(self, numbers: Iterable[int]) -> None:
+        one = sum(1 << n * _STRETCH for n in numbers)
+        self.marks: tuple[Stretches, ...] = tuple(one * unit for unit in UNITS[:SEARCHES])
+        self.columns: defaultdict[int, Packed] = defaultdict(int)
+        self.misses: defaultdict[Group | Reason, Packed] = defaultdict(int)
 
 
 class Tally(Generic[Bucket]):
     """Takes steps, each right after the rail was fed with it; a bucket is whatever they are to be summed up by.
 
-    It must see every step of the rail from the time it was made, and be made anew after a rollback.
+    It must be made anew after a rollback.
     """
 
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
         self._numbers: dict[Group, int] = {}
         self._group_of: list[int] = []
-        self._standing: dict[int, int] = {}
-        self._open: dict[Bucket, _Open] = {}
-        self._riding: list[_Open] = []
-        self._learn_owners()
-        self._move((), rail.row.path[1:])
+        self._clear()
 
-    def add(self, bucket: Bucket, step: Step) -> None:
+    def _clear(self) -> None:
+        self._buckets: dict[Bucket, int] = {}
+        self._open: dict[tuple[Bucket, ...], _Open] = {}
+        self._marks: defaultdict[int, Stretches] = defaultdict(int)
+
+    def add(self, step: Step, *buckets: Bucket) -> None:
+        """Counts a step in each of these."""
         self._learn_owners()
-        self._move(step.left, step.came)
-        found = self._open.get(bucket)
+        found = self._open.get(buckets)
         if found is None:
-            found = self._open[bucket] = _Open()
-        if step.runs:
-            self._add_ride(found, step)
-        else:
-            self._put_right(found, step.pieces, None)
-        self._add_rest(found, step)
+            numbers = [self._buckets.setdefault(bucket, len(self._buckets)) for bucket in buckets]
+            found = self._open[buckets] = _Open(numbers)
+        marks, units = self._marks, found.marks
+        for rate_class, last, below in step.runs:
+            unit = units[rate_class]
+            marks[last] += unit
+            marks[below] -= unit
+        row, group_of, columns = self._rail.row, self._group_of, found.columns
+        owners = row.owners
+        for rate_class, slot, tokens in step.pieces:
+            columns[group_of[owners[slot]]] += tokens * UNITS[rate_class]
+        for rate_class, owner, tokens in step.outputs:
+            columns[group_of[owner]] += tokens * UNITS[rate_class]
+        for slot in step.entered:
+            columns[group_of[owners[slot]]] += row.size(slot) * ENTERED
+        for owner, failed in step.calls:
+            columns[group_of[owner]] += CALL + ERROR if failed else CALL
+        if step.miss is not None:
+            reason, spent = step.miss
+            found.misses[reason] += pack(spent) + CALL
 
     def take(self) -> Taken[Bucket]:
         """All that was added since this was last asked."""
-        for found in self._riding:
-            self._settle(found)
-        groups = list(self._numbers)
+        groups: list[Group | Reason] = [*self._numbers]
+        counted = self._runs()
+        misses: dict[Bucket, Counts] = {}
+        for buckets, found in self._open.items():
+            for bucket in buckets:
+                _merge(counted[bucket], found.columns)
+                if found.misses:
+                    _merge(misses.setdefault(bucket, {}), found.misses)
         sums = {
-            bucket: {groups[group]: Sums(*columns) for group, columns in found.columns.items() if any(columns)}
-            for bucket, found in self._open.items()
+            bucket: {groups[group]: packed for group, packed in cells.items() if packed}
+            for bucket, cells in counted.items()
         }
-        misses = {bucket: found.misses for bucket, found in self._open.items() if found.misses}
-        self._open, self._riding = {}, []
+        self._clear()
         return Taken(sums, misses)
 
-    def _add_ride(self, found: _Open, step: Step) -> None:
-        """Count the widest run as a ride of the whole row, and put right what other classes paid for."""
-        row, widest = self._rail.row, max(step.runs, key=_width)
-        if not found.rides:
-            self._riding.append(found)
-            if len(self._riding) > _MOST_RIDING:
-                self._settle(self._riding.pop(0))
-        found.rides[widest[0]] = found.rides.get(widest[0], 0) + 1
-        others = list(step.pieces)
-        for run in step.runs:
-            rate_class, slot, below = run
-            while run is not widest and slot != below:
-                parent = row.parents[slot]
-                others.append((rate_class, slot, row.ends[slot] - row.ends[parent]))
-                slot = parent
-        self._put_right(found, others, widest[0])
+    def _runs(self) -> dict[Bucket, dict[int, Packed]]:
+        """What was paid for whole slots, by bucket and group."""
+        found: list[dict[int, Packed]] = [{} for _ in self._buckets]
+        for group, stretches in self._walked().items():
+            data = stretches.to_bytes(len(found) * _BYTES, "little")
+            for n, cells in enumerate(found):
+                if packed := int.from_bytes(data[n * _BYTES : (n + 1) * _BYTES], "little"):
+                    cells[group] = packed
+        return dict(zip(self._buckets, found, strict=True))
 
-    def _put_right(self, found: _Open, others: Sequence[Piece], counted: int | None) -> None:
-        owners, group_of, columns = self._rail.row.owners, self._group_of, found.columns
-        for rate_class, slot, tokens in others:
-            row = columns[group_of[owners[slot]]]
-            row[rate_class] += tokens
-            if counted is not None:
-                row[counted] -= tokens
-
-    def _add_rest(self, found: _Open, step: Step) -> None:
-        row, group_of, columns = self._rail.row, self._group_of, found.columns
-        for rate_class, owner, tokens in step.outputs:
-            columns[group_of[owner]][rate_class] += tokens
-        for slot in step.entered:
-            columns[group_of[row.owners[slot]]][_ENTERED] += row.size(slot)
-        for owner, failed in step.calls:
-            of_tool = columns[group_of[owner]]
-            of_tool[_CALLS] += 1
-            of_tool[_ERRORS] += failed
-        if step.miss is not None:
-            reason, spent = step.miss
-            found.misses[reason] = found.misses.get(reason, NOTHING).plus(spent)
-
-    def _settle(self, found: _Open) -> None:
-        columns = found.columns
-        for rate_class, rides in found.rides.items():
-            for group, tokens in self._standing.items():
-                columns[group][rate_class] += tokens * rides
-        found.rides.clear()
-
-    def _move(self, left: Sequence[int], came: Sequence[int]) -> None:
-        """Let slots join the row and leave it: the rides that were counted so far are not theirs."""
-        parents, ends, owners = self._rail.row.parents, self._rail.row.ends, self._rail.row.owners
-        changes: dict[int, int] = {}
-        for slots, times in ((left, -1), (came, 1)):
-            for slot in slots:
-                group = self._group_of[owners[slot]]
-                changes[group] = changes.get(group, 0) + times * (ends[slot] - ends[parents[slot]])
-        for group, tokens in changes.items():
-            self._standing[group] = self._standing.get(group, 0) + tokens
-            if not self._standing[group]:
-                del self._standing[group]
-        for found in self._riding:
-            for rate_class, rides in found.rides.items():
-                for group, tokens in changes.items():
-                    found.columns[group][rate_class] -= tokens * rides
+    def _walked(self) -> dict[int, Stretches]:
+        """The same for all buckets at once: a slot was paid for as often as the marks at it and behind it add up to."""
+        row, marks, group_of = self._rail.row, self._marks, self._group_of
+        parents, ends, owners = row.parents, row.ends, row.owners
+        paid: defaultdict[int, Stretches] = defaultdict(int)
+        for slot in range(max(marks, default=0), 0, -1):
+            if times := marks.get(slot):
+                parent = parents[slot]
+                paid[group_of[owners[slot]]] += times * (ends[slot] - ends[parent])
+                marks[parent] += times
+        return paid
 
     def _learn_owners(self) -> None:
         known, numbers = self._group_of, self._numbers
         known += [numbers.setdefault(one.group, len(numbers)) for one in self._rail.origins[len(known) :]]
 
 
-def _width(run: Run) -> int:
-    return run[1] - run[2]
+def _merge(sums: dict[What, Packed], more: Mapping[What, Packed]) -> None:
+    for what, packed in more.items():
+        sums[what] = sums.get(what, 0) + packed
 
 
 def tally(rail: Rail, entries: Iterable[Entry], bucket_of: Callable[[Turn], Bucket]) -> Taken[Bucket]:
@@ -192,7 +144,7 @@ def tally(rail: Rail, entries: Iterable[Entry], bucket_of: Callable[[Turn], Buck
     for entry in entries:
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
-            counted.add(bucket_of(entry), step)
+            counted.add(step, bucket_of(entry))
     return counted.take()
 
 
@@ -213,21 +165,13 @@ def revise(
 
 
 def difference(new: Taken[Bucket], old: Taken[Bucket]) -> Taken[Bucket]:
-    sums: dict[Bucket, dict[Group, Sums]] = {}
-    for bucket in {**new.sums, **old.sums}:
-        ours, theirs = new.sums.get(bucket, {}), old.sums.get(bucket, {})
-        changed = {group: _less(ours.get(group, _NONE), theirs.get(group, _NONE)) for group in {**ours, **theirs}}
-        sums[bucket] = {group: change for group, change in changed.items() if any(change)}
-    misses: dict[Bucket, dict[Reason, Spent]] = {}
-    for bucket in {**new.misses, **old.misses}:
-        again, once = new.misses.get(bucket, {}), old.misses.get(bucket, {})
-        found = {reason: again.get(reason, NOTHING).plus(once.get(reason, NOTHING), -1) for reason in {**again, **once}}
-        misses[bucket] = {reason: change for reason, change in found.items() if any(change)}
-    return Taken({b: s for b, s in sums.items() if s}, {b: m for b, m in misses.items() if m})
+    return Taken(_less(new.sums, old.sums), _less(new.misses, old.misses))
 
 
-_NONE: Final = Sums()
-
-
-def _less(one: Sums, other: Sums) -> Sums:
-    return Sums(*(mine - theirs for mine, theirs in zip(one, other, strict=True)))
+def _less(new: Mapping[Bucket, Counts], old: Mapping[Bucket, Counts]) -> dict[Bucket, Counts]:
+    found: dict[Bucket, Counts] = {}
+    for bucket in {**new, **old}:
+        ours, theirs = new.get(bucket, {}), old.get(bucket, {})
+        changed = {what: ours.get(what, 0) - theirs.get(what, 0) for what in {**ours, **theirs}}
+        found[bucket] = {what: change for what, change in changed.items() if change}
+    return {bucket: changed for bucket, changed in found.items() if changed}

@@ -13,6 +13,7 @@ from burnd.classify.tools import kind as tool_kind
 TOOL, FILE, COMMAND, NAMED, MISS = range(5)
 MISSED: Final = "miss"  # the kind of what is no cause of its own, but paid again: in no sum with the others
 UNKNOWN_AGENT: Final = "subagent"
+EVERY: Final = 0  # place or activity
 
 _LEVELS: Final[dict[ToolKind, int]] = {
     "edit": FILE,
@@ -83,14 +84,18 @@ def numbered(number: int, level: int, whole: int, subject: int) -> Numbered:
 
 
 class Dims(NamedTuple):
-    """Where a turn is counted, in the numbers of the index; `bucket` is a quarter of an hour."""
+    """Where turns are counted, in the numbers of the index.
+
+    Each is twice: among all activities (`EVERY`) by quarters of an hour, and by its own, where `bucket` is a day. To
+    keep activities by quarters of an hour would take five times the room.
+    """
 
     bucket: int
     kind: int
     place: int
     branch: int
     subagent: int
-    activity: int
+    activity: int = EVERY
 
 
 # Causes with their texts, which stand for themselves in the table `names`.
@@ -100,10 +105,9 @@ LEFT JOIN names t ON t.id = c.tool LEFT JOIN names g ON g.id = c.target LEFT JOI
 """
 
 
-def key_of(group: Group, agent: str) -> CauseKey:
-    key = CauseKey(group.kind, group.tool or "", group.target or "", agent)
+def key_of(what: Group | Reason, agent: str) -> CauseKey:
+    """What a group of causes is called, or a cache miss."""
+    if isinstance(what, str):
+        return CauseKey(MISSED, what, "", agent)
+    key = CauseKey(what.kind, what.tool or "", what.target or "", agent)
     return key.whole if key.level == TOOL else key
-
-
-def miss_key(reason: Reason, agent: str) -> CauseKey:
-    return CauseKey(MISSED, reason, "", agent)

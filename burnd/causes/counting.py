@@ -16,23 +16,24 @@ import structlog
 import zstandard
 
 from burnd.attribution.blocks import Group
-from burnd.attribution.misses import Reason
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import spent_by
 from burnd.attribution.saving import restore, save
-from burnd.attribution.tally import Sums, Tally
+from burnd.attribution.sums import pack
+from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
-from burnd.index.rollup import NO_ACTIVITY, bucket_of
+from burnd.index.rollup import DAY, GRAINS, NO_ACTIVITY, bucket_of
 from burnd.queries.rails import Span, load_span
 from burnd.records import Compaction, Turn
 
 LENGTH: Final = 256
+A_DAY: Final = GRAINS[DAY]
+_UNEXPLAINED: Final = Group("unexplained")
 _LARGEST_STATE: Final = 1 << 28
 log = structlog.get_logger()
 
 MessageKey = tuple[str, str]
-Counts = dict[Dims, dict[Group, Sums]]
-Misses = dict[Dims, dict[Reason, Sums]]
+Paid = dict[Dims, Counts]  # misses are in no sum with the others
 
 
 class Segment(NamedTuple):
@@ -41,9 +42,8 @@ class Segment(NamedTuple):
     n: int
     newest: str
     state: bytes | None
-    sums: Counts
-    misses: Misses
-    turns: dict[Dims, int]
+    sums: Paid
+    turns: dict[Dims, int]  # how many are counted where, among all activities
     messages: int
 
 
@@ -85,10 +85,14 @@ def before(db: sqlite3.Connection, session: int, rail: str, n: int) -> Before | 
     return Before(bytes(state), newest) if state is not None else None
 
 
-def dims_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> dict[MessageKey, tuple[int, Dims]]:
-    """The numbers of a piece's turns, and where each is counted."""
+def dims_of(db: sqlite3.Connection, session: int, rail: str, n: int) -> dict[MessageKey, tuple[int, Dims, Dims]]:
+    """The numbers of a piece's turns, and where each is counted: among all activities, and by its own."""
     rows = db.execute(_DIMS, (session, rail, n * LENGTH, (n + 1) * LENGTH))
-    return {(source, name): (number, Dims(bucket_of(ts), *rest)) for source, name, number, ts, *rest in rows}
+    found = {}
+    for source, name, number, ts, kind, place, branch, subagent, activity in rows:
+        bucket, where = bucket_of(ts), (kind, place, branch, subagent)
+        found[source, name] = number, Dims(bucket, *where), Dims(bucket // A_DAY, *where, activity)
+    return found
 
 
 def _counted(
@@ -101,48 +105,40 @@ def _counted(
     *,
     goes_on: bool,
 ) -> Segment:
-    places = {key: dims for key, (_, dims) in dims_of(db, session, name, n).items()}
+    places = {key: dims for key, (_, *dims) in dims_of(db, session, name, n).items()}
     newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
     try:
         rail = before.rail()
-        sums, misses = add_up(rail, entries, places)
+        sums = add_up(rail, entries, places)
         state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
     except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
         log.error("causes.failed", session=session, error=type(error).__name__)
-        sums, misses, state = _unexplained(entries, places), {}, None
-    return Segment(n, max(newest, before.newest), state, sums, misses, Counter(places.values()), len(entries))
+        sums, state = _unexplained(entries, places), None
+    turns = Counter(by_time for by_time, _ in places.values())
+    return Segment(n, max(newest, before.newest), state, sums, turns, len(entries))
 
 
-def add_up(rail: Rail, entries: Sequence[Entry], places: Mapping[MessageKey, Dims]) -> tuple[Counts, Misses]:
-    """What the turns that have a place paid, by cause, and what cache misses made them pay again."""
-    tally: Tally[Dims | None] = Tally(rail)
-    times: dict[tuple[Dims, Reason], int] = {}
+def add_up(rail: Rail, entries: Sequence[Entry], places: Mapping[MessageKey, Sequence[Dims]]) -> Paid:
+    """What the turns that have places paid, by cause, and what cache misses made them pay again."""
+    tally: Tally[Dims] = Tally(rail)
     for entry in entries:
         step = rail.feed(entry)
-        if step is None or not isinstance(entry, Turn):
-            continue
-        dims = places.get((entry.source, entry.message_id))
-        tally.add(dims, step)
-        if step.miss is not None and dims is not None:
-            times[dims, step.miss.reason] = times.get((dims, step.miss.reason), 0) + 1
+        if step is not None and isinstance(entry, Turn):
+            tally.add(step, *places.get((entry.source, entry.message_id), ()))
     taken = tally.take()
-    misses = {
-        dims: {reason: Sums(*spent, calls=times[dims, reason]) for reason, spent in found.items()}
-        for dims, found in taken.misses.items()
-        if dims is not None
-    }
-    return {dims: sums for dims, sums in taken.sums.items() if dims is not None}, misses
+    for dims, misses in taken.misses.items():
+        taken.sums[dims].update(misses)
+    return taken.sums
 
 
-def _unexplained(entries: Sequence[Entry], places: dict[MessageKey, Dims]) -> Counts:
+def _unexplained(entries: Sequence[Entry], places: Mapping[MessageKey, Sequence[Dims]]) -> Paid:
     """The whole bill as one cause, for a rail that no rule fits."""
-    found: Counts = {}
+    found: Paid = {}
     for entry in entries:
-        dims = places.get((entry.source, entry.message_id)) if isinstance(entry, Turn) else None
-        if isinstance(entry, Turn) and dims is not None:
-            groups = found.setdefault(dims, {})
-            known = groups.get(Group("unexplained"), Sums())
-            groups[Group("unexplained")] = Sums(*known.spent.plus(spent_by(entry)))
+        if isinstance(entry, Turn):
+            for dims in places.get((entry.source, entry.message_id), ()):
+                groups = found.setdefault(dims, {})
+                groups[_UNEXPLAINED] = groups.get(_UNEXPLAINED, 0) + pack(spent_by(entry))
     return found
 
 

@@ -1,78 +1,50 @@
 """What a piece of a rail added to the sums, as one small value: so that it can be taken off again, and read by itself.
 
-It is kept twice: by quarters of an hour, and by days for each activity. To keep activities by quarters of an hour would
-take five times the room. Beside it stands how many turns there were of each key, so that whoever wants some of them
-knows whether these are all.
+Beside it stands how many turns there were of each key, so that whoever wants some of them knows whether these are all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import zstandard
 
 from burnd.attribution.blocks import Group
 from burnd.attribution.misses import Reason
-from burnd.attribution.tally import Sums
-from burnd.causes.cause import CauseKey, Dims, Numbered, key_of, miss_key
+from burnd.attribution.sums import Packed, pack, unpack
+from burnd.causes.cause import CauseKey, Dims, Numbered, key_of
 from burnd.causes.counting import Segment
-from burnd.index.rollup import DAY, GRAINS
 
-A_DAY: Final = GRAINS[DAY]
 _LARGEST: Final = 1 << 28
-_WIDTH: Final = 6  # of a key
 
-# (bucket, class, place, branch, subagent, cause); by activity the bucket is a day.
-Key = tuple[int, int, int, int, int, int]
-Row = tuple[int, ...]  # a key, and then what is counted
+Place = tuple[int, int, int, int, int]  # bucket, class, place, branch, subagent
+Row = tuple[int, ...]  # a cause, and then what is counted
+Counted = dict[Dims, dict[int, Packed]]  # by cause
+
+
+class Cells(NamedTuple):
+    """What turns that are counted together paid, cause by cause."""
+
+    place: Place
+    rows: list[Row]
 
 
 class Pack(msgspec.Struct, array_like=True):
-    """Rows of a piece, by time alone and by activity, and how many turns are counted by time where."""
+    """Cells of a piece by activity, and how many turns are counted where among all of them."""
 
-    by_time: msgspec.Raw
-    by_activity: dict[int, msgspec.Raw]
-    turns: msgspec.Raw
+    cells: dict[int, msgspec.Raw]
+    turns: list[tuple[Place, int]]
 
-    def rows(self) -> list[Row]:
-        return _rows.decode(self.by_time)
-
-    def counts(self) -> list[Row]:
-        """Keys of turns, each with how many there are."""
-        return _rows.decode(self.turns)
-
-    def of_activity(self, activity: int) -> list[Row]:
-        raw = self.by_activity.get(activity)
-        return _rows.decode(raw) if raw is not None else []
+    def of_activity(self, activity: int) -> list[Cells]:
+        raw = self.cells.get(activity)
+        return _cells.decode(raw) if raw is not None else []
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 _pack: Final = msgspec.msgpack.Decoder(Pack)
-_rows: Final[msgspec.msgpack.Decoder[list[Row]]] = msgspec.msgpack.Decoder(list[Row])
-
-
-class Counted:
-    """The same as dictionaries, to be compared and added up."""
-
-    def __init__(self) -> None:
-        self.by_time: dict[Key, list[int]] = {}
-        self.by_activity: dict[int, dict[Key, list[int]]] = {}
-        self.turns: dict[Row, int] = {}
-
-    def add(self, dims: Dims, cause: int, sums: Sums) -> None:
-        bucket, *where, activity = dims
-        _plus(self.by_time, (bucket, *where, cause), sums)  # type: ignore[arg-type]
-        day = (bucket // A_DAY, *where, cause)
-        _plus(self.by_activity.setdefault(activity, {}), day, sums)  # type: ignore[arg-type]
-
-    def packed(self) -> bytes:
-        by_activity = {number: _raw(_flat(rows)) for number, rows in sorted(self.by_activity.items())}
-        turns = [(*place, count) for place, count in sorted(self.turns.items())]
-        data = _encode(Pack(_raw(_flat(self.by_time)), by_activity, _raw(turns)))
-        return zstandard.ZstdCompressor(level=3).compress(data)
+_cells: Final[msgspec.msgpack.Decoder[list[Cells]]] = msgspec.msgpack.Decoder(list[Cells])
 
 
 class Naming:
@@ -80,29 +52,36 @@ class Naming:
 
     def __init__(self, agents: Mapping[int, str]) -> None:
         self._agents = agents
-        self._known: dict[tuple[Group | Reason, int], CauseKey] = {}
+        self._known: dict[str, dict[Group | Reason, CauseKey]] = {}
 
-    def of(self, segment: Segment) -> Iterator[tuple[Dims, CauseKey, Sums]]:
-        known = self._known
+    def of(self, segment: Segment) -> Iterator[tuple[Dims, dict[Group | Reason, CauseKey]]]:
+        """For each place the names of all that is counted there, and of more."""
         for dims, groups in segment.sums.items():
-            subagent = dims.subagent
-            for group, sums in groups.items():
-                key = known.get((group, subagent))
-                if key is None:
-                    key = known[group, subagent] = key_of(group, self._agents.get(subagent, ""))
-                yield dims, key, sums
-        for dims, reasons in segment.misses.items():
-            for reason, sums in reasons.items():
-                yield dims, miss_key(reason, self._agents.get(dims.subagent, "")), sums
+            agent = self._agents.get(dims.subagent, "")
+            known = self._known.setdefault(agent, {})
+            for group in groups.keys() - known.keys():
+                known[group] = key_of(group, agent)
+            yield dims, known
 
 
 def counted(segment: Segment, naming: Naming, numbers: Mapping[CauseKey, Numbered]) -> Counted:
-    made = Counted()
-    for dims, key, sums in naming.of(segment):
-        made.add(dims, numbers[key].id, sums)
-    for (*place, _), count in segment.turns.items():
-        made.turns[tuple(place)] = made.turns.get(tuple(place), 0) + count
+    made: Counted = {}
+    for dims, names in naming.of(segment):
+        cells = made[dims] = {}
+        for group, sums in segment.sums[dims].items():
+            cause = numbers[names[group]].id  # several groups may be one cause
+            cells[cause] = cells.get(cause, 0) + sums
     return made
+
+
+def packed(made: Counted, turns: Mapping[Dims, int]) -> bytes:
+    cells: dict[int, list[Cells]] = {}
+    for dims, found in sorted(made.items()):
+        rows = [(cause, *unpack(sums)[:-1]) for cause, sums in sorted(found.items())]
+        cells.setdefault(dims.activity, []).append(Cells(dims[:-1], rows))
+    raw = {activity: msgspec.Raw(_encode(some)) for activity, some in sorted(cells.items())}
+    data = _encode(Pack(raw, [(dims[:-1], count) for dims, count in sorted(turns.items())]))
+    return zstandard.ZstdCompressor(level=3).compress(data)
 
 
 def unpacked(data: bytes) -> Pack:
@@ -110,28 +89,9 @@ def unpacked(data: bytes) -> Pack:
 
 
 def opened(data: bytes) -> Counted:
-    pack, made = unpacked(data), Counted()
-    made.by_time = _by_key(pack.rows())
-    made.by_activity = {activity: _by_key(pack.of_activity(activity)) for activity in pack.by_activity}
-    return made
-
-
-def _plus(rows: dict[Key, list[int]], key: Key, sums: Sums) -> None:
-    row = rows.get(key)
-    if row is None:
-        rows[key] = list(sums)
-    else:
-        rows[key] = [*map(add, row, sums)]
-
-
-def _raw(rows: list[Row]) -> msgspec.Raw:
-    """Opened only by those who ask for it."""
-    return msgspec.Raw(_encode(rows))
-
-
-def _flat(rows: Mapping[Key, list[int]]) -> list[Row]:
-    return [(*key, *row) for key, row in sorted(rows.items())]
-
-
-def _by_key(rows: list[Row]) -> dict[Key, list[int]]:
-    return {row[:_WIDTH]: list(row[_WIDTH:]) for row in rows}  # type: ignore[misc]
+    found = unpacked(data)
+    return {
+        Dims(*place, activity): {cause: pack(sums) for cause, *sums in rows}
+        for activity in found.cells
+        for place, rows in found.of_activity(activity)
+    }

@@ -10,15 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from burnd.attribution.sums import unpack
 from burnd.causes import counting
-from burnd.causes.cause import UNKNOWN_AGENT, CauseKey, Numbered, key_of, miss_key, numbered
-from burnd.causes.packs import Row, unpacked
+from burnd.causes.cause import EVERY, UNKNOWN_AGENT, CauseKey, Numbered, key_of, numbered
+from burnd.causes.packs import Cells, Place, unpacked
 from burnd.index.rollup import bucket_of
 from burnd.index.store import keyed
 from burnd.queries.rails import Span, load_span
-
-Fed = tuple[counting.Counts, counting.Misses]
-_WIDTH = 5  # of the key of turns: bucket, class, place, branch, subagent
 
 
 class TurnRow(NamedTuple):
@@ -39,7 +37,7 @@ class TurnRow(NamedTuple):
         return self.session, self.rail, self.turn_index // counting.LENGTH
 
     @property
-    def key(self) -> Row:
+    def key(self) -> Place:
         return bucket_of(self.ts), self.kind, self.place, self.branch, self.subagent
 
 
@@ -52,28 +50,27 @@ class Pieces:
         self._causes: dict[int, Numbered] = {}
         self._keys: dict[CauseKey, int | None] = {}
         self._agents: dict[int, str] = {0: ""}
-        self._fed: dict[tuple[int, str, int, frozenset[int]], Fed] = {}  # asked for again at another level
-
-    def at_level(self, cause: int, level: int) -> int | None:
-        """The number under which a cause is summed up at a level; None where it is not."""
-        if cause not in self._causes:
-            self._learn([cause])
-        return self._causes[cause].at(level)
+        self._fed: dict[tuple[int, str, int, frozenset[int]], counting.Paid] = {}  # asked for again at another level
 
     def _learn(self, causes: Iterable[int]) -> None:
         missing = [(cause,) for cause in sorted({cause for cause in causes if cause not in self._causes})]
         for row in keyed(self._db, "SELECT id, level, whole, subject FROM causes WHERE id IN ({keys})", missing):
             self._causes[row[0]] = numbered(*row)
 
-    def by_activity(self, activities: frozenset[int], sessions: frozenset[int]) -> Iterator[tuple[int, Row]]:
-        """The rows of these sessions' pieces that turns of these activities made, with their session."""
+    def by_activity(self, activities: frozenset[int], sessions: frozenset[int]) -> Iterator[tuple[int, Cells]]:
+        """What turns of these activities paid in these sessions' pieces, with their session."""
         for session, data in self._db.execute(_OF_SESSIONS, (msgspec.json.encode(sorted(sessions)).decode(),)):
             pack = unpacked(data)
             for activity in activities:
-                rows = pack.of_activity(activity)
-                self._learn(row[_WIDTH] for row in rows)
-                for row in rows:
-                    yield session, row
+                for cells in pack.of_activity(activity):
+                    yield session, cells
+
+    def at_level(self, cells: Cells, level: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The causes that are summed up at a level, by the number they have there, with what is counted."""
+        self._learn(row[0] for row in cells.rows)
+        for cause, *counted in cells.rows:
+            if (number := self._causes[cause].at(level)) is not None:
+                yield number, tuple(counted)
 
     def of_turns(self, turns: Sequence[TurnRow], level: int, *, one_by_one: bool) -> Iterator[tuple[int, ...]]:
         """(place, class, cause, ...) of these turns, which are all of one piece.
@@ -87,12 +84,12 @@ class Pieces:
             return
         wanted = Counter(turn.key for turn in turns)
         pack = unpacked(found[0])
-        whole = set() if one_by_one else {tuple(k) for *k, count in pack.counts() if wanted.get(tuple(k)) == count}
-        rows = pack.rows() if whole else []
-        self._learn(row[_WIDTH] for row in rows)
-        for row in rows:
-            if row[:_WIDTH] in whole and (number := self.at_level(row[_WIDTH], level)) is not None:
-                yield row[2], row[1], number, *row[_WIDTH + 1 :]
+        whole = set() if one_by_one else {place for place, count in pack.turns if wanted.get(place) == count}
+        for cells in pack.of_activity(EVERY) if whole else ():
+            if cells.place in whole:
+                _, kind, place, _, _ = cells.place
+                for number, counted in self.at_level(cells, level):
+                    yield place, kind, number, *counted
         left = frozenset(turn.id for turn in turns if turn.key not in whole)
         if left:
             yield from self._explained(session, rail, n, left, level)
@@ -103,25 +100,20 @@ class Pieces:
         place = (session, rail, n, turns)
         if place not in self._fed:
             self._fed[place] = self._feed(*place)
-        sums, misses = self._fed[place]
-        for dims, groups in sums.items():
+        for dims, groups in self._fed[place].items():
             agent = self._agent(dims.subagent)
             for group, paid in groups.items():
                 if (number := self._number(key_of(group, agent).at(level))) is not None:
-                    yield dims.place, dims.kind, number, *paid
-        for dims, reasons in misses.items():
-            for reason, paid in reasons.items():
-                if (number := self._number(miss_key(reason, self._agent(dims.subagent)).at(level))) is not None:
-                    yield dims.place, dims.kind, number, *paid
+                    yield dims.place, dims.kind, number, *unpack(paid)[:-1]
 
-    def _feed(self, session: int, rail: str, n: int, turns: frozenset[int]) -> Fed:
+    def _feed(self, session: int, rail: str, n: int, turns: frozenset[int]) -> counting.Paid:
         before = counting.before(self._db, session, rail, n)
         if before is None:  # it was never counted, and says so by what is missing in the sum
-            return {}, {}
+            return {}
         span = Span(n * counting.LENGTH, (n + 1) * counting.LENGTH, before.newest)
         entries = load_span(self._db, self._ledger, session, rail, span)
         every = counting.dims_of(self._db, session, rail, n)
-        places = {key: dims for key, (number, dims) in every.items() if number in turns}
+        places = {key: (by_time,) for key, (number, by_time, _) in every.items() if number in turns}
         return counting.add_up(before.rail(), entries, places)
 
     def _number(self, key: CauseKey | None) -> int | None:

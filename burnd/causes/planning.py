@@ -10,7 +10,7 @@ from typing import NamedTuple
 from burnd.causes import counting
 from burnd.causes.cause import UNKNOWN_AGENT, CauseKey, Numbered, numbered
 from burnd.causes.counting import Segment, begin_of, segments
-from burnd.causes.packs import Counted, Naming, counted, opened
+from burnd.causes.packs import Counted, Naming, counted, opened, packed
 from burnd.causes.pieces import AGENT
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Finished, Piece, Written
@@ -36,7 +36,7 @@ class Planned(NamedTuple):
     def causes(self) -> set[CauseKey]:
         naming = Naming(self.agents)
         every = (segment for recount in self.recounts for segment in recount.now)
-        return {key for segment in every for _, key, _ in naming.of(segment)}
+        return {key for segment in every for _, names in naming.of(segment) for key in names.values()}
 
 
 def plan(db: sqlite3.Connection, ledger: Path, most: int) -> Planned:
@@ -95,22 +95,24 @@ def written(planned: Planned, numbers: dict[CauseKey, Numbered]) -> Written:
     """What is to be written of it, once its causes have numbers."""
     pieces: list[Piece] = []
     gone: list[tuple[int, str, int]] = []
-    changes: list[tuple[int, Counted | None, Counted | None]] = []
+    changes: list[tuple[int, Counted, Counted]] = []
     naming = Naming(planned.agents)
     for session, rail, now, stored, _ in planned.recounts:
         for segment in now:
             made = counted(segment, naming, numbers)
-            changes.append((session, stored.get(segment.n), made))
-            pieces.append(Piece(session, rail, segment.n, segment.newest, segment.state, made.packed()))
+            changes.append((session, stored.get(segment.n, {}), made))
+            kept = packed(made, segment.turns)
+            pieces.append(Piece(session, rail, segment.n, segment.newest, segment.state, kept))
         for n in stored.keys() - {segment.n for segment in now}:
-            changes.append((session, stored[n], None))
+            changes.append((session, stored[n], {}))
             gone.append((session, rail, n))
     by_number = planned.stored | {cause.id: cause for cause in numbers.values()}
     return Written(pieces, gone, rolled(changes, by_number), [recount.finished for recount in planned.recounts])
 
 
 def _stored_causes(db: sqlite3.Connection, recounts: Sequence[Recount]) -> dict[int, Numbered]:
-    numbers = {key[-1] for recount in recounts for made in recount.stored.values() for key in made.by_time}
+    stored = (made for recount in recounts for made in recount.stored.values())
+    numbers = {cause for made in stored for cells in made.values() for cause in cells}
     found = {}
     for number in numbers:
         (row,) = db.execute("SELECT id, level, whole, subject FROM causes WHERE id = ?", (number,)).fetchall()

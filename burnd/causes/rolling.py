@@ -2,111 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from operator import add
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from burnd.causes.cause import MISS, TOOL, Numbered
-from burnd.causes.packs import A_DAY, Counted, Key
+from burnd.attribution.sums import ONE, Packed, Sums, unpack
+from burnd.causes.cause import EVERY, MISS, TOOL, Numbered
+from burnd.causes.counting import A_DAY
+from burnd.causes.packs import Counted
 from burnd.index.rollup import BLOCK, DAY, GRAINS
 
-COUNTED: Final = (
-    "n",
-    "input",
-    "output",
-    "reasoning",
-    "cache_read",
-    "cache_create_5m",
-    "cache_create_1h",
-    "searches",
-    "entered",
-    "calls",
-    "errors",
-)
+COUNTED: Final = (*Sums._fields, "n")
 _DAYS_A_BLOCK: Final = GRAINS[BLOCK] // A_DAY
 AGE: Final = BLOCK + 1  # for what there is very much of
 BLOCKS_AN_AGE: Final = 16
-EVERY: Final = 0  # place or activity
 
-Change = list[int]  # how many rows more or less, and what is counted
 Number = tuple[int, ...]
+Cells = dict[int, Packed]  # by cause
 
 
 class Rolled(NamedTuple):
-    """Changes of `cause_sums` and `session_causes`, by their keys."""
+    """Changes of `cause_sums` and `session_causes`: their keys, with what is counted."""
 
-    by_time: dict[Number, Change]
-    by_session: dict[Number, Change]
+    by_time: list[Number]
+    by_session: list[Number]
 
 
-def rolled(pieces: Iterable[tuple[int, Counted | None, Counted | None]], causes: Mapping[int, Numbered]) -> Rolled:
+def rolled(pieces: Iterable[tuple[int, Counted, Counted]], causes: Mapping[int, Numbered]) -> Rolled:
     """What pieces, each of a session, change: what they count now in the place of what they counted before."""
-    by_day: dict[Number, Change] = {}
-    by_session: dict[Number, Change] = {}
-    by_activity: dict[Number, Change] = {}
+    sums = _Sums()
     for session, before, after in pieces:
-        old, new = before or Counted(), after or Counted()
-        for (bucket, kind, place, branch, subagent, cause), change in _changes(old.by_time, new.by_time).items():
-            _add(by_day, (bucket // A_DAY, place, cause, kind), change)
-            for level, number in _levels(causes[cause]):
-                _add(by_session, (level, session, number, kind, place, branch, subagent), change)
-        for activity in old.by_activity.keys() | new.by_activity.keys():
-            changes = _changes(old.by_activity.get(activity, {}), new.by_activity.get(activity, {}))
-            for (day, kind, place, _, _, cause), change in changes.items():
-                block = day // _DAYS_A_BLOCK
-                for level, number in _levels(causes[cause]):
-                    # Targets of activities are kept by age alone: by block they would take as much as all else.
-                    grains = ((DAY, day), (BLOCK, block)) if level in (TOOL, MISS) else ((AGE, block // BLOCKS_AN_AGE),)
-                    for grain, bucket in grains:
-                        _add(by_activity, (level, grain, activity, place, bucket, number, kind), change)
-    return Rolled(_kept(by_activity | _by_time(by_day, causes)), _kept(by_session))
+        for dims in before.keys() | after.keys():
+            cells = _changes(before.get(dims, {}), after.get(dims, {}))
+            if cells and dims.activity == EVERY:
+                bucket, *where, _ = dims
+                _merge(sums.by_day[session, bucket // A_DAY, *where], cells)
+            elif cells:
+                _merge(sums.by_activity[dims.activity, dims.bucket, dims.place, dims.kind], cells)
+    return sums.rolled(causes)
 
 
-def _by_time(by_day: dict[Number, Change], causes: Mapping[int, Numbered]) -> dict[Number, Change]:
-    """Every way in which sums are kept. Days of targets are told by place alone: they are many, and places few."""
-    sums: dict[Number, Change] = {}
-    for (day, place, cause, kind), change in by_day.items():
-        block = day // _DAYS_A_BLOCK
-        for level, number in _levels(causes[cause]):
-            _add(sums, (level, DAY, EVERY, place, day, number, kind), change)
-            _add(sums, (level, BLOCK, EVERY, place, block, number, kind), change)
-            _add(sums, (level, BLOCK, EVERY, EVERY, block, number, kind), change)
-            if level in (TOOL, MISS):
-                _add(sums, (level, DAY, EVERY, EVERY, day, number, kind), change)
-            else:
-                age = block // BLOCKS_AN_AGE
-                _add(sums, (level, AGE, EVERY, EVERY, age, number, kind), change)
-                _add(sums, (level, AGE, EVERY, place, age, number, kind), change)
-    return sums
+class _Sums:
+    """What is added up on the way: the fewer keys, the less there is to be done for each way in which sums are kept."""
+
+    def __init__(self) -> None:
+        self.by_day: defaultdict[Number, Cells] = defaultdict(dict)  # session, day, class, place, branch, subagent
+        self.by_activity: defaultdict[Number, Cells] = defaultdict(dict)  # activity, day, place, class
+
+    def rolled(self, causes: Mapping[int, Numbered]) -> Rolled:
+        by_place: defaultdict[Number, Cells] = defaultdict(dict)
+        by_session: defaultdict[Number, Cells] = defaultdict(dict)
+        for (session, day, kind, place, branch, subagent), cells in self.by_day.items():
+            _merge(by_place[EVERY, day, place, kind], cells)
+            for level, some in _levels(cells, causes):
+                _merge(by_session[level, session, kind, place, branch, subagent], some)
+        by_time: defaultdict[Number, Cells] = defaultdict(dict)
+        for (activity, day, place, kind), cells in (*by_place.items(), *self.by_activity.items()):
+            for level, some in _levels(cells, causes):
+                for way in _ways(level, activity, day, place):
+                    _merge(by_time[*way, kind], some)
+        return Rolled(
+            sorted((*way, cause, kind, *sums) for (*way, kind), cause, sums in _counted(by_time)),
+            sorted(
+                (level, session, cause, *rest, *sums) for (level, session, *rest), cause, sums in _counted(by_session)
+            ),
+        )
 
 
-def _levels(cause: Numbered) -> tuple[tuple[int, int], ...]:
-    """The levels at which a cause is summed up, each with the number it has there."""
-    if cause.level in (TOOL, MISS):
-        return ((cause.level, cause.id),)
-    return (TOOL, cause.whole), (cause.level, cause.subject)
+def _ways(level: int, activity: int, day: int, place: int) -> Iterator[Number]:
+    """Every way in which sums are kept: level, grain, activity, place, bucket.
+
+    Days of targets are told by place alone: they are many, and places few. Targets of activities are kept by age alone:
+    by block they would take as much as all else.
+    """
+    block = day // _DAYS_A_BLOCK
+    age = block // BLOCKS_AN_AGE
+    of_tool = level in (TOOL, MISS)
+    if of_tool or activity == EVERY:
+        yield level, DAY, activity, place, day
+        yield level, BLOCK, activity, place, block
+    if not of_tool:
+        yield level, AGE, activity, place, age
+    if activity == EVERY:
+        yield level, BLOCK, EVERY, EVERY, block
+        yield (level, DAY, EVERY, EVERY, day) if of_tool else (level, AGE, EVERY, EVERY, age)
 
 
-def _changes(before: Mapping[Key, list[int]], after: Mapping[Key, list[int]]) -> dict[Key, Change]:
-    changes = {key: [1, *row] for key, row in after.items()}
-    for key, row in before.items():
-        now = changes.get(key)
-        if now is None:
-            changes[key] = [-1, *(-amount for amount in row)]
-        elif now[1:] == row:
-            del changes[key]
+def _levels(cells: Cells, causes: Mapping[int, Numbered]) -> Iterator[tuple[int, Cells]]:
+    """The same at each level at which its causes are summed up, under the numbers they have there."""
+    found: defaultdict[int, Cells] = defaultdict(dict)
+    for cause, counted in cells.items():
+        number, whole, subject, level = causes[cause]
+        if level in (TOOL, MISS):
+            some = found[level]
+            some[number] = some.get(number, 0) + counted
         else:
-            changes[key] = [0, *(one - other for one, other in zip(now[1:], row, strict=True))]
-    return changes
+            some, targets = found[TOOL], found[level]
+            some[whole] = some.get(whole, 0) + counted
+            targets[subject] = targets.get(subject, 0) + counted
+    yield from found.items()
 
 
-def _add(sums: dict[Number, Change], key: Number, change: Change) -> None:
-    row = sums.get(key)
-    if row is None:
-        sums[key] = change
-    else:
-        sums[key] = [*map(add, row, change)]
+def _changes(before: Cells, after: Cells) -> Cells:
+    """What is more or less, each with how many rows more or less there are."""
+    if not before:
+        return {cause: counted + ONE for cause, counted in after.items()}
+    changes = {cause: counted + ONE for cause, counted in after.items()}
+    for cause, counted in before.items():
+        changes[cause] = changes.get(cause, 0) - counted - ONE
+    return {cause: change for cause, change in changes.items() if change}
 
 
-def _kept(sums: dict[Number, Change]) -> dict[Number, Change]:
-    return {key: change for key, change in sums.items() if any(change)}
+def _merge(sums: Cells, more: Cells) -> None:
+    for cause, counted in more.items():
+        sums[cause] = sums.get(cause, 0) + counted
+
+
+def _counted(sums: Mapping[Number, Cells]) -> Iterator[tuple[Number, int, Number]]:
+    for key, cells in sums.items():
+        for cause, counted in cells.items():
+            if counted:
+                yield key, cause, unpack(counted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from burnd.causes import prompts
 from burnd.causes.cause import TOOL, CauseKey, Numbered, numbered
@@ -75,8 +75,8 @@ def write(db: sqlite3.Connection, what: Written) -> None:
     db.executemany("DELETE FROM segments WHERE session = ? AND rail = ? AND n = ?", what.gone)
     db.executemany(_KEEP, what.pieces)
     prompts.count_again(db, [*what.gone, *((piece.session, piece.rail, piece.n) for piece in what.pieces)])
-    _add(db, "cause_sums", what.sums.by_time)
-    _add(db, "session_causes", what.sums.by_session)
+    _add(db, "cause_sums", "level,grain,activity,place,bucket,cause,class", what.sums.by_time)
+    _add(db, "session_causes", "level,session,cause,class,place,branch,subagent", what.sums.by_session)
     for mark, times, upto in what.finished:
         if upto is None:
             db.execute("DELETE FROM changed WHERE id = ? AND times = ?", (mark, times))
@@ -85,13 +85,13 @@ def write(db: sqlite3.Connection, what: Written) -> None:
             db.execute(sql, (upto, mark, times))
 
 
-def _add(db: sqlite3.Connection, table: str, changes: dict[tuple[int, ...], list[int]]) -> None:
+def _add(db: sqlite3.Connection, table: str, key: str, changes: Sequence[tuple[int, ...]]) -> None:
     if not changes:
         return
-    rows: list[Any] = [(*key, *change) for key, change in sorted(changes.items())]
-    marks = ",".join("?" * len(rows[0]))
-    db.executemany(f"INSERT INTO {table} VALUES({marks}) ON CONFLICT DO UPDATE SET {_GROWTH}", rows)
-    if any(change[0] < 0 for change in changes.values()):
+    marks = ",".join("?" * len(changes[0]))
+    sql = f"INSERT INTO {table}({key},{','.join(COUNTED)}) VALUES({marks}) ON CONFLICT DO UPDATE SET {_GROWTH}"
+    db.executemany(sql, changes)
+    if any(change[-1] < 0 for change in changes):
         db.execute(f"DELETE FROM {table} WHERE n = 0")
 
 

@@ -12,9 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from burnd.attribution.sums import Sums
 from burnd.causes.cause import MISS, TOOL
 from burnd.causes.pieces import Pieces, TurnRow
-from burnd.causes.rolling import AGE, BLOCKS_AN_AGE, COUNTED
+from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
 from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import TOUCHING, Reader, grains
@@ -22,7 +23,7 @@ from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, wit
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 
-_SPENT = tuple(f"sum(x.{name})" for name in COUNTED)
+_SPENT = tuple(f"sum(x.{name})" for name in ("n", *Sums._fields))
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
 _SUMS = Table("cause_sums", _COLUMNS, _SPENT)
 _SESSIONS = Table("session_causes", {name: x for name, x in _COLUMNS.items() if name != "activity"}, _SPENT)
@@ -190,17 +191,17 @@ class CauseReader:
         chosen, day = self._chosen, _LENGTHS[DAY]
         touched = frozenset(row[0] for row in self._view.rows(_TOUCHED, (days[0] * day, (days[-1] + 1) * day)))
         sessions = touched if chosen.sessions is None else chosen.sessions & touched
-        rows = self._pieces.by_activity(chosen.activities or frozenset(), sessions)
-        for session, (day, kind, place, branch, subagent, cause, *sums) in rows:
+        for session, cells in self._pieces.by_activity(chosen.activities or frozenset(), sessions):
+            bucket, kind, place, branch, subagent = cells.place
             if (
-                day in days
+                bucket in days
                 and (chosen.kinds is None or kind in chosen.kinds)
                 and (chosen.places is None or place in chosen.places)
                 and (chosen.branches is None or branch in chosen.branches)
                 and self._is_theirs(session, subagent)
-                and (number := self._pieces.at_level(cause, level)) is not None
             ):
-                yield place, kind, number, tuple(sums)
+                for number, sums in self._pieces.at_level(cells, level):
+                    yield place, kind, number, sums
 
     def _is_theirs(self, session: int, subagent: int) -> bool:
         """Whether all turns of a session, or those of one of its agents, are among the chosen groups."""
@@ -240,9 +241,9 @@ def _piece(turn: TurnRow) -> tuple[int, str, int]:
 
 def _ranking(parts: list[list[Clause]], rates: Rates, most: int) -> tuple[str, list[Any]]:
     """The heaviest causes of these parts as (cause, weight, how many there are)."""
-    weighing = [n for n, _ in enumerate(COUNTED[1:]) if any(rate_of[n] for rate_of in rates.values())]
+    weighing = [n for n, _ in enumerate(Sums._fields) if any(rate_of[n] for rate_of in rates.values())]
     columns = ",".join(f"json_extract(value, '$[{n}]') AS w{n}" for n in range(len(weighing) + 1))
-    product = " + ".join(f"x.{COUNTED[1 + n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
+    product = " + ".join(f"x.{Sums._fields[n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
     rows = " UNION ALL ".join(
         f"SELECT x.cause, {product} AS weight FROM cause_sums x JOIN r ON r.w0 = x.class "
         f"WHERE {' AND '.join(clause.sql for clause in part)}"

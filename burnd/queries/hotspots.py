@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from burnd import protocol
-from burnd.attribution.tally import Sums
+from burnd.attribution.sums import Sums
 from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, UNKNOWN_AGENT, CauseKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server

@@ -11,6 +11,7 @@ from burnd.attribution.causes import explain, parts
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.attribution.steps import Step
+from burnd.attribution.sums import Sums
 from burnd.attribution.tally import tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -81,7 +82,8 @@ def test_groups_add_up_to_the_bill(entries: list[Entry]) -> None:
     taken = tally(Rail(), entries, lambda turn: (rate_of(turn, THRESHOLDS), turn.turn_index % 3))
     total: dict[Rate, Spent] = {}
     for (rate, _), groups in taken.sums.items():
-        for sums in groups.values():
+        for packed in groups.values():
+            sums = Sums.of(packed)
             assert min(sums) >= 0
             total[rate] = total.get(rate, NOTHING).plus(sums.spent)
     assert {rate: spent for rate, spent in total.items() if any(spent)} == billed(entries)

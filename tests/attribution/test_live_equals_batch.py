@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.attribution import rail as rail_module
-from burnd.attribution.blocks import Group
 from burnd.attribution.rail import Entry, Rail
-from burnd.attribution.rates import NOTHING, rate_of
+from burnd.attribution.rates import rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.tally import Sums, Taken, Tally, difference, revise, tally
+from burnd.attribution.tally import Counts, Taken, Tally, difference, revise, tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
@@ -25,17 +24,17 @@ def bucket_of(turn: Turn) -> Key:
 
 def merged(parts: Sequence[Taken[Key]]) -> Taken[Key]:
     """All that was taken, added up as an index would."""
-    sums: dict[Key, dict[Group, Sums]] = {}
-    misses: dict[Key, dict] = {}  # type: ignore[type-arg]
+    sums: dict[Key, Counts] = {}
+    misses: dict[Key, Counts] = {}
     for part in parts:
         for bucket, groups in part.sums.items():
             kept = sums.setdefault(bucket, {})
             for group, more in groups.items():
-                kept[group] = Sums(*(a + b for a, b in zip(kept.get(group, Sums()), more, strict=True)))
+                kept[group] = kept.get(group, 0) + more
         for bucket, reasons in part.misses.items():
+            known = misses.setdefault(bucket, {})
             for reason, spent in reasons.items():
-                known = misses.setdefault(bucket, {})
-                known[reason] = known.get(reason, NOTHING).plus(spent)
+                known[reason] = known.get(reason, 0) + spent
     return difference(Taken(sums, misses), Taken({}, {}))
 
 
@@ -56,7 +55,7 @@ def test_one_by_one_with_restarts(entries: list[Entry], restarts: list[bool]) ->
             counted = Tally(rail)
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
-            counted.add(bucket_of(entry), step)
+            counted.add(step, bucket_of(entry))
     assert merged([*taken, counted.take()]) == batch(entries)
 
 

@@ -22,11 +22,11 @@ import anyio
 import msgspec
 
 from burnd.attribution.blocks import portions
-from burnd.attribution.tally import Sums
+from burnd.attribution.sums import CALL, ENTERED, pack
 from burnd.causes import prompts
 from burnd.causes.cause import CauseKey, Dims, Numbered
-from burnd.causes.counting import LENGTH
-from burnd.causes.packs import Counted
+from burnd.causes.counting import A_DAY, LENGTH
+from burnd.causes.packs import Counted, packed
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Piece, Written, number, write
 from burnd.index.store import IndexStore, open_index
@@ -102,8 +102,8 @@ def _fill_prompts(db: sqlite3.Connection) -> None:
     prompts.count_again(db, pieces)
 
 
-Share = tuple[Dims, CauseKey, Sums]
-Made = tuple[int, list[Share], dict[Any, int]]
+Share = tuple[Dims, CauseKey, int]
+Made = tuple[int, list[Share], dict[Dims, int]]
 
 
 def _session(rng: random.Random, session: int, rows: list[Any]) -> Made:
@@ -121,23 +121,25 @@ def _session(rng: random.Random, session: int, rows: list[Any]) -> Made:
         parts = [portions(amount, [3] * 12) for amount in tokens]
         for n, key in enumerate(some):
             paid = [part[n] for part in parts]
-            sums = Sums(*(*paid, 0, paid[0], int(key.kind == "call"), 0))
-            shares.append((Dims(*dims), key._replace(agent=agent or ""), sums))
-    turns: Counter[Any] = Counter()
+            sums = pack(paid) + paid[0] * ENTERED + CALL * (key.kind == "call")
+            name = key._replace(agent=agent or "")
+            shares += [(Dims(*dims[:-1]), name, sums), (Dims(dims[0] // A_DAY, *dims[1:]), name, sums)]
+    turns: Counter[Dims] = Counter()
     for row in rows:
-        turns[row[1:6]] += row[8]
+        turns[Dims(*row[1:6])] += row[8]
     return session, shares, turns
 
 
 def _written(made: list[Made], numbers: dict[CauseKey, Numbered]) -> Written:
-    pieces, changes = [], []
+    pieces: list[Piece] = []
+    changes: list[tuple[int, Counted, Counted]] = []
     for session, shares, turns in made:
-        counted = Counted()
+        counted: Counted = {}
         for dims, key, sums in shares:
-            counted.add(dims, numbers[key].id, sums)
-        counted.turns = turns
-        changes.append((session, None, counted))
-        pieces.append(Piece(session, "main", 0, "", None, counted.packed()))
+            cells, cause = counted.setdefault(dims, {}), numbers[key].id
+            cells[cause] = cells.get(cause, 0) + sums
+        changes.append((session, {}, counted))
+        pieces.append(Piece(session, "main", 0, "", None, packed(counted, turns)))
     return Written(pieces, [], rolled(changes, {cause.id: cause for cause in numbers.values()}), [])
 
 
