@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-from burnctl.demo import claude_log, opencode_db
+from burnctl.demo import claude_log, codex_log, opencode_db
 from burnctl.demo.instructions import instructions
 from burnctl.demo.stories import Story, stories
 
-_ELSEWHERE = ("OPENCODE_DB", "CODEX_HOME", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
+_ELSEWHERE = ("OPENCODE_DB", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
 
 
 class Machine:
@@ -17,11 +17,13 @@ class Machine:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.claude = os.path.join(folder, "claude")
+        self.codex = os.path.join(folder, "codex")
         self.share = os.path.join(folder, "share")
         self.environment = {
             "HOME": os.path.join(folder, "you"),
             "RELAYBURN_HOME": os.path.join(folder, "relayburn"),
             "CLAUDE_CONFIG_DIR": self.claude,
+            "CODEX_HOME": self.codex,
             "XDG_DATA_HOME": self.share,
             "XDG_CONFIG_HOME": os.path.join(folder, "config"),
         }
@@ -41,6 +43,8 @@ class Machine:
             if story.harness == "opencode":
                 path = os.path.join(self.share, "opencode", "opencode.db")
                 session_id = opencode_db.write(path, story, self._cwd(story.project), begun)
+            elif story.harness == "codex":
+                session_id = codex_log.write(self.codex, story, self._cwd(story.project), begun)
             else:
                 log = self.transcript(story.project, story.branch, story.model, begun, story.title)
                 log.begin_with(story.more_prefix)

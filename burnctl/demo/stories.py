@@ -25,7 +25,8 @@ class Story(NamedTuple):
     more_prefix: int = 0
 
 
-OPUS, SONNET, HAIKU, GPT = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5", "gpt-5"
+OPUS, SONNET, HAIKU = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"
+GPT, CODEX = "gpt-5", "gpt-5-codex"
 
 
 def stories() -> list[Story]:
@@ -57,6 +58,7 @@ def stories() -> list[Story]:
             (("workflow", "docs"), ("persona", "writer")),
         ),
         Story("Speed up the stock import", "opencode", "shop-api", "import-speed", SONNET, 45, _import()),
+        Story("Pin the base images", "codex", "infra", "pin-images", CODEX, 30, _images()),
         Story(
             "Round prices to cents everywhere",
             "claude",
@@ -275,6 +277,22 @@ def _import() -> list[Act]:
         Say("", (_edit("src/stock/import.py"),), thinking="The last batch was dropped."),
         Say("", (_test("pytest src/stock -q", fails=False),)),
         Say("From 58 minutes to 4: batches, and one index built at the end."),
+    ]
+
+
+def _images() -> list[Act]:
+    acts: list[Act] = [
+        Ask("Pin every base image to a digest. Which ones were floating?"),
+        Say("", (Call("Bash", {"command": "rg -n '^FROM' --glob '*Dockerfile'"}, prose.log("from", 9)),)),
+    ]
+    for name in ("api", "jobs", "web"):
+        acts += [Say("", (_read(f"{name}/Dockerfile", 40),)), Say("", (_edit(f"{name}/Dockerfile"),))]
+    return [
+        *acts,
+        Say("", (_test("make images", "images"),), thinking="The digest of web is of another platform."),
+        Say("", (_edit("web/Dockerfile"),)),
+        Say("", (_test("make images", fails=False),)),
+        Say("All three were floating; each has its digest now, and `make images` builds."),
     ]
 
 

@@ -29,6 +29,8 @@ def test_the_demo_runs_through_and_cleans_up(short_folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     for shown in ("$ burnctl summary", "shop-api", "webapp", "infra", "$ burnctl tail", "claude-sonnet-4-5"):
         assert shown in done.stdout
+    for title in ("Move the nightly jobs", "Write the runbook", "Pin the base images"):
+        assert title in done.stdout, "a session of each harness"
     assert sorted(entry.name for entry in short_folder.iterdir()) == []
 
 

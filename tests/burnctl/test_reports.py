@@ -76,7 +76,7 @@ def test_filters_narrow_it(desk: Desk) -> None:
             "overhead --project shop-api --since 2h",
             "No sessions of shop-api in the last 2 h; the newest turn is from 19 h ago.",
         ),
-        ("limits --source codex", "No turns of codex."),
+        ("limits --source openai-api", "No turns of openai-api."),
     ],
 )
 def test_nothing_found_says_where_there_would_be_something(desk: Desk, words: str, said: str) -> None:
