@@ -6,6 +6,8 @@ import contextlib
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +20,7 @@ from burnd.records.times import to_ms
 
 SUFFIX = ".jsonl"
 _OPEN_AT_MOST = 64
+_SYNCED_AT_ONCE = 8
 
 
 class Sidecar(NamedTuple):
@@ -26,6 +29,14 @@ class Sidecar(NamedTuple):
     path: Path
     size: int
     mtime_ms: int
+
+
+class _Grown(NamedTuple):
+    """How a sidecar grew, and the date it had before."""
+
+    start: int
+    end: int
+    date: int
 
 
 class Sidecars:
@@ -48,23 +59,31 @@ class Sidecars:
             return self._append(batch, newest_ms)  # somebody changed a sidecar; it is opened anew
 
     def _append(self, batch: Mapping[str, Sequence[bytes]], newest_ms: Mapping[str, int]) -> dict[str, int]:
-        grown: dict[str, tuple[int, int]] = {}
-        dates: dict[str, int] = {}
+        grown: dict[str, _Grown] = {}
+        files.make_folder(self.folder)
+        waiting = iter(batch.items())
         try:
-            for session_id, lines in batch.items():
-                file, data = self._file(session_id), b"".join(lines)
-                dates[session_id] = self.mtime_ms(session_id)
-                grown[session_id] = (file.end, file.end + len(data))
-                file.extend(data)
-            for session_id, (start, _) in grown.items():
-                self._file(session_id).sync(start)
+            while some := list(islice(waiting, _OPEN_AT_MOST)):
+                self._append_some(some, newest_ms, grown)
             self._sync_names()
         except BaseException:
-            self._take_back(grown, dates)
+            self._take_back(grown)
             raise
-        for session_id, date in dates.items():
-            self.set_mtime(session_id, max(date, newest_ms[session_id]))
-        return {session_id: start for session_id, (start, _) in grown.items()}
+        return {session_id: change.start for session_id, change in grown.items()}
+
+    def _append_some(
+        self, some: list[tuple[str, Sequence[bytes]]], newest_ms: Mapping[str, int], grown: dict[str, _Grown]
+    ) -> None:
+        """As many sessions as may be open together; what was begun is told in `grown`, however it ends."""
+        opened: list[tuple[files.AppendFile, _Grown]] = []
+        for session_id, lines in some:
+            file, data = self._file(session_id), b"".join(lines)
+            change = grown[session_id] = _Grown(file.end, file.end + len(data), _date_of(file))
+            opened.append((file, change))
+            file.extend(data)
+        _sync_all([(file, change.start) for file, change in opened])
+        for (file, change), (session_id, _) in zip(opened, some, strict=True):
+            _set_date(file, max(change.date, newest_ms[session_id]))
 
     def list(self) -> Iterator[Sidecar]:
         """Every sidecar there is; foreign files and links are passed over."""
@@ -118,7 +137,6 @@ class Sidecars:
     def _file(self, session_id: str) -> files.AppendFile:
         file = self._open.get(session_id)
         if file is None:
-            files.make_folder(self.folder)
             file = files.AppendFile(self.path(session_id), name_later=True)
             self._has_new_names |= file.is_new
             if _cut_torn_tail(file):
@@ -142,17 +160,41 @@ class Sidecars:
         if (file := self._open.pop(session_id, None)) is not None:
             file.close()
 
-    def _take_back(self, grown: Mapping[str, tuple[int, int]], dates: Mapping[str, int]) -> None:
+    def _take_back(self, grown: Mapping[str, _Grown]) -> None:
         """Makes every sidecar as long and as old as it was. Each is opened anew: it may have been replaced.
 
         One that is longer than we can have made it was written by somebody else, and is left alone.
         """
-        for session_id, (start, end) in grown.items():
+        for session_id, change in grown.items():
             self._forget_open(session_id)
             file = self._file(session_id)
-            if start < file.end <= end:
-                file.cut(start)
-                self.set_mtime(session_id, dates[session_id])
+            if change.start < file.end <= change.end:
+                file.cut(change.start)
+                _set_date(file, change.date)
+
+
+def _sync_all(written: Sequence[tuple[files.AppendFile, int]]) -> None:
+    """Makes appends durable, each from where it began. Many at once: the disk takes several as quickly as one."""
+    if len(written) <= _SYNCED_AT_ONCE:
+        _sync_each(written)
+        return
+    with ThreadPoolExecutor(_SYNCED_AT_ONCE) as pool:
+        for _ in pool.map(_sync_each, [written[n::_SYNCED_AT_ONCE] for n in range(_SYNCED_AT_ONCE)]):
+            pass  # what one of them raised is raised here
+
+
+def _sync_each(written: Sequence[tuple[files.AppendFile, int]]) -> None:
+    for file, start in written:
+        file.sync(start)
+
+
+def _date_of(file: files.AppendFile) -> int:
+    """The time of a sidecar's newest record, 0 when it has none."""
+    return os.fstat(file.fd).st_mtime_ns // 1_000_000 if file.end else 0
+
+
+def _set_date(file: files.AppendFile, ms: int) -> None:
+    os.utime(file.fd, ns=(ms * 1_000_000, ms * 1_000_000))
 
 
 def _cut_torn_tail(file: files.AppendFile) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnd.errors import SyncFailed
 from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
 from burnd.records import BlobRef, Content, File
@@ -199,3 +201,26 @@ def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
         found: list[Content] = list(store.read_content(session_id))
         assert {str(r.text)[0] for r in found} == model.get(session_id, set())
     store.close()
+
+
+def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More sidecars than are kept open, synced beside each other: where one cannot be, every one is as it was."""
+    said = [text("m1", "one", session_id=f"s{n}", ts=at(n)) for n in range(100)]
+    store.append_content(said, NOW)
+    before = {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()}
+    doomed = store.sidecars.path("s77").stat().st_ino
+    sync = os.fdatasync
+
+    def failing(fd: int) -> None:
+        if os.fstat(fd).st_ino == doomed:
+            raise OSError(errno.EIO, "no")
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(SyncFailed):
+        store.append_content([text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
+    assert {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()} == before
+    monkeypatch.setattr(os, "fdatasync", sync)
+    store.append_content([text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
+    assert [r.text for r in store.read_content("s99")] == ["one", "two"]
+    assert store.sidecars.mtime_ms("s99") == START_MS + 99_000
