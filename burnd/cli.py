@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from burnd import __version__
 from burnd.errors import BurndError, HomeBusy
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from burnd.ledger.files import HomeLock
     from burnd.paths import Home
 
-EXIT_FAILED, EXIT_BUSY = 1, 5
+EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,8 +45,15 @@ def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
 
+class _Parser(argparse.ArgumentParser):
+    """An argparse parser that says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"burnd: {message}; see: {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="burnd", description="Records every turn your coding agents take. Everything stays on this machine."
     )
     parser.add_argument("--version", action="version", version=f"burnd {__version__}")
@@ -156,8 +163,10 @@ def _config(options: argparse.Namespace) -> int:
     elif options.action == "init":
         print(f"wrote {config.init(home)}")
     else:
+        from burnd.config_keys import KEYS
+
         settings = config.load(home)
-        for key in config.KEYS:
+        for key in KEYS:
             origin = f"  ({key.env})" if key.name in settings.from_env else ""
             print(f"{key.name} = {settings.values[key.name]}{origin}")
     return 0

@@ -1,4 +1,4 @@
-"""Settings: what may be set, in config.toml and in the environment, and what holds when nothing is said."""
+"""Settings: what holds, by the environment, config.toml and the defaults, and the file that shows all of them."""
 
 from __future__ import annotations
 
@@ -6,31 +6,20 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import tomli_w
 
+from burnd.config_keys import BY_NAME, FOREVER, KEYS, Key
 from burnd.errors import ConfigError
 from burnd.ledger import files
 from burnd.ledger.retention import DAY_MS
 from burnd.paths import Home
 from burnd.records.session import ContentMode
-
-_FOREVER = "forever"
-
-
-class Key(NamedTuple):
-    """One setting: its name in the file, its default, how a value is checked, and what to say about it."""
-
-    name: str
-    default: Any
-    check: Callable[[Any], Any]
-    says: str
-    env: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,7 @@ class Settings:
     def retention_ms(self) -> int | None:
         """How long content is kept; None is for ever."""
         days = self.values["content.retention_days"]
-        return None if days == _FOREVER else int(days * DAY_MS)
+        return None if days == FOREVER else int(days * DAY_MS)
 
     @property
     def inline_bytes(self) -> int:
@@ -156,7 +145,7 @@ def init(home: Home) -> Path:
     text = template()
     for name, value in said.items():
         key = name.split(".")[1]
-        text = text.replace(tomli_w.dumps({key: _BY_NAME[name].default}), tomli_w.dumps({key: value}), 1)
+        text = text.replace(tomli_w.dumps({key: BY_NAME[name].default}), tomli_w.dumps({key: value}), 1)
     files.make_folder(home.root)
     files.replace_file(home.config, text.encode())
     return home.config
@@ -194,7 +183,7 @@ def _from_json(path: Path) -> dict[str, Any]:
     for name, value in flat(tables, path).items():
         if name not in names:
             raise ConfigError(str(path), name, "is not a setting of this older file; use config.toml")
-        said[names[name]] = checked(_BY_NAME[names[name]], value, str(path), name)
+        said[names[name]] = checked(BY_NAME[names[name]], value, str(path), name)
     return said
 
 
@@ -218,13 +207,13 @@ def flat(tables: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 def find_key(name: str, path: Path) -> Key:
     """The setting of that name. Raises ConfigError, with a suggestion."""
-    if name not in _BY_NAME:
+    if name not in BY_NAME:
         raise ConfigError(str(path), name, "is not a setting" + _suggestion(name))
-    return _BY_NAME[name]
+    return BY_NAME[name]
 
 
 def _suggestion(name: str) -> str:
-    close = difflib.get_close_matches(name, _BY_NAME, 1)
+    close = difflib.get_close_matches(name, BY_NAME, 1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
@@ -234,203 +223,3 @@ def checked(key: Key, value: Any, where: str, shown: str) -> Any:
         return key.check(value)
     except ValueError as error:
         raise ConfigError(where, shown, str(error)) from None
-
-
-def _one_of(*names: str) -> Callable[[Any], Any]:
-    *others, last = (f'"{name}"' for name in names)
-
-    def check(value: Any) -> Any:
-        if value not in names:
-            raise ValueError(f"must be {', '.join(others)} or {last}, not {value!r}")
-        return value
-
-    return check
-
-
-_mode = _one_of("full", "hash-only", "off")
-
-
-def _text(value: Any) -> Any:
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError(f"must be a text, not {value!r}")
-    return value
-
-
-def _yes_or_no(value: Any) -> Any:
-    if not isinstance(value, bool):
-        raise ValueError(f"must be true or false, not {value!r}")
-    return value
-
-
-def _days(value: Any) -> Any:
-    """A number of days; "forever", and the older -1, keep content for good."""
-    if isinstance(value, str) and value != _FOREVER:
-        try:
-            value = float(value) if "." in value else int(value)
-        except ValueError:
-            raise ValueError(f'must be a number of days or "forever", not {value!r}') from None
-    if value in (_FOREVER, -1):
-        return _FOREVER
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
-        raise ValueError(f'must be a number of days, or "forever", not {value!r}')
-    return value
-
-
-def _whole(least: int, most: int) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise ValueError(f"must be a whole number from {least} to {most}, not {value!r}")
-        return value
-
-    return check
-
-
-def _list_of(what: str) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-            raise ValueError(f"must be a list of {what}, not {value!r}")
-        return value
-
-    return check
-
-
-_folders = _list_of("folders")
-_files = _list_of("files")
-
-
-def _dollars(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be an amount in dollars, 0 for none, not {value!r}")
-    return value
-
-
-def _command(value: Any) -> Any:
-    words = [value] if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise ValueError(f"must be a program and its arguments in a list, or one line for the shell, not {value!r}")
-    return value
-
-
-def _reserve(value: Any) -> Any:
-    return value if value == "auto" else _whole(0, 1 << 50)(value)
-
-
-KEYS = (
-    Key(
-        "content.store",
-        "full",
-        _mode,
-        "What is kept of conversations: full; hash-only (no text, but hashes of tool results, so that\n"
-        "a repeated read is still seen); off (nothing).",
-        "RELAYBURN_CONTENT_STORE",
-    ),
-    Key(
-        "content.retention_days",
-        90,
-        _days,
-        'For how many days after its newest record a session\'s content is kept, or "forever".',
-        "RELAYBURN_CONTENT_TTL_DAYS",
-    ),
-    Key(
-        "content.inline_bytes",
-        512,
-        _whole(0, 1 << 20),
-        "Text of this many bytes or more is stored apart, once however many sessions share it.",
-    ),
-    Key(
-        "claude.roots",
-        [],
-        _folders,
-        "More folders to read Claude Code's sessions from, beside CLAUDE_CONFIG_DIR, ~/.claude and ~/.config/claude.",
-    ),
-    Key(
-        "codex.roots",
-        [],
-        _folders,
-        "More folders to read Codex's sessions from, beside CODEX_HOME and ~/.codex.",
-    ),
-    Key(
-        "opencode.databases",
-        [],
-        _files,
-        "More of opencode's databases to read, beside OPENCODE_DB and those in its own folder.",
-    ),
-    Key(
-        "opencode.include",
-        [],
-        _folders,
-        "The projects of opencode's to read: folders, with all below them, or patterns such as ~/work/*.\n"
-        "Empty is all of them.",
-    ),
-    Key(
-        "opencode.exclude",
-        [],
-        _folders,
-        "The projects of opencode's not to read, whatever includes them.",
-    ),
-    Key(
-        "opencode.archived",
-        True,
-        _yes_or_no,
-        "Whether sessions that were archived in opencode are read.",
-    ),
-    Key(
-        "opencode.reasoning",
-        True,
-        _yes_or_no,
-        "Whether the text of a model's reasoning is kept with the rest of a conversation.",
-    ),
-    Key(
-        "opencode.include_tool_outputs",
-        False,
-        _yes_or_no,
-        "Whether outputs too long for opencode's database are taken from the files it keeps them in for a week.",
-    ),
-    Key(
-        "disk.reserve",
-        "auto",
-        _reserve,
-        'Bytes of free disk below which nothing more is recorded until there is room again; "auto" is\n'
-        "20 MB, or 2 % of a small disk.",
-    ),
-    Key(
-        "log.file",
-        "",
-        _text,
-        "A file for the log, below the home unless it begins with a slash; kept small by itself. Empty is stderr.",
-    ),
-    Key(
-        "log.format",
-        "auto",
-        _one_of("auto", "json", "console"),
-        'How the log is written: json, console (for a person), or "auto", which is console at a terminal.',
-    ),
-    Key(
-        "log.level",
-        "info",
-        _one_of("debug", "info", "warning", "error"),
-        "The least that is worth a line in the log: debug, info, warning or error.",
-    ),
-    Key(
-        "socket.allow_root",
-        False,
-        _yes_or_no,
-        "Whether root may ask this daemon as well as you; nobody else ever can.",
-    ),
-    Key(
-        "budget.daily",
-        0,
-        _dollars,
-        "What a day may cost at API prices, in dollars; 0 is no budget. A day is one of this machine's clock.",
-    ),
-    Key("budget.weekly", 0, _dollars, "What a week, from Monday on, may cost; 0 is no budget."),
-    Key("budget.monthly", 0, _dollars, "What a calendar month may cost; 0 is no budget."),
-    Key(
-        "budget.command",
-        [],
-        _command,
-        "What to run once when a budget is crossed: a program and its arguments, or one line for the shell.\n"
-        "BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO in its environment say which and how far.",
-    ),
-)
-_BY_NAME = {key.name: key for key in KEYS}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tomli_w
 
 from burnd import config
+from burnd.config_keys import Key
 from burnd.errors import ConfigError
 from burnd.ledger import files
 from burnd.paths import Home
@@ -22,7 +23,7 @@ _ASSIGNMENT = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")
 class Change(NamedTuple):
     """What was set: the key, what held in the file before, and what holds there now."""
 
-    key: config.Key
+    key: Key
     before: Any
     value: Any
 
@@ -110,7 +111,7 @@ def _whole(lines: list[str]) -> list[str]:
     return [*lines[:-1], lines[-1].rstrip("\r\n") + "\n"] if lines else []
 
 
-def _checked(key: config.Key, text: str, path: Path) -> Any:
+def _checked(key: Key, text: str, path: Path) -> Any:
     """`30` is a number, `["a"]` a list, `"x"` and a bare `x` a string; a number where a text is wanted is a text."""
     said = _parsed(f"value = {text}")
     if said is None or set(said) != {"value"}:

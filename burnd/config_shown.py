@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd import config
-from burnd.config import Key, Settings
+from burnd.config import Settings
+from burnd.config_keys import KEYS, Key
 from burnd.paths import Home
 
 
 def shown(home: Home, settings: Settings) -> dict[str, Any]:
     """Where the settings are, and each of them with where its value came from."""
-    return {"path": str(home.config), "settings": [_setting(key, settings) for key in config.KEYS]}
+    return {"path": str(home.config), "settings": [_setting(key, settings) for key in KEYS]}
 
 
 def _setting(key: Key, settings: Settings) -> dict[str, Any]:

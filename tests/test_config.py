@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnd import config
+from burnd.config_keys import KEYS
 from burnd.errors import ConfigError
 from burnd.ledger.retention import DAY_MS
 from burnd.paths import Home, find_home, socket_path
@@ -86,10 +87,10 @@ def test_init_writes_every_default_with_its_meaning(home: Home) -> None:
     path = config.init(home)
     tables = tomllib.loads(path.read_text())
     assert {f"{t}.{k}": v for t, keys in tables.items() for k, v in keys.items()} == {
-        key.name: key.default for key in config.KEYS
+        key.name: key.default for key in KEYS
     }
     assert path.stat().st_mode & 0o777 == 0o600
-    assert config.load(home, {}) == config.Settings({key.name: key.default for key in config.KEYS})
+    assert config.load(home, {}) == config.Settings({key.name: key.default for key in KEYS})
     with pytest.raises(ConfigError, match="is there already"):
         config.init(home)
 
@@ -104,7 +105,7 @@ def test_init_takes_an_older_file_over(home: Home) -> None:
 def test_every_key_is_documented() -> None:
     """A setting nobody can read about does not exist."""
     text = DOCS.read_text()
-    for key in config.KEYS:
+    for key in KEYS:
         assert f"`{key.name}`" in text
         assert not key.env or f"`{key.env}`" in text
 

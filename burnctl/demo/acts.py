@@ -90,6 +90,45 @@ class Meter:
         self._cached = min(self._cached, self._prefix)
 
 
+class Log:
+    """A made-up log that grows act by act; each harness writes acts in its own way.
+
+    `clock` is when the next thing happens, in seconds since 1970.
+    """
+
+    def __init__(self, clock: float, prefix: int) -> None:
+        self.clock = clock
+        self.meter = Meter(prefix)
+        self.entered = 0  # tokens, since the last response
+
+    def act(self, act: Act) -> None:
+        if isinstance(act, Wait):
+            self.clock += act.minutes * 60
+        elif isinstance(act, Ask):
+            self.ask(act)
+            self.entered += heard(act)
+        elif isinstance(act, Compact):
+            self.compact(act)
+            self.entered = 0
+        else:
+            self.say(act)
+            self.entered = heard(act)
+
+    def ask(self, act: Ask) -> None:
+        raise NotImplementedError
+
+    def say(self, act: Say) -> None:
+        raise NotImplementedError
+
+    def compact(self, act: Compact) -> None:
+        raise NotImplementedError
+
+    def respond(self, act: Say, tokens_a_second: int) -> dict[str, int]:
+        """The usage of a response, which takes its time."""
+        self.clock += 2 + said(act) / tokens_a_second
+        return self.meter.respond(self.clock, self.entered, said(act))
+
+
 def said(act: Say) -> int:
     """The tokens a response made: its thinking, its words, the arguments of its calls."""
     return tokens(act.words) + tokens(act.thinking) + sum(tokens(str(call.given)) + 20 for call in act.calls)

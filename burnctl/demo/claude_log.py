@@ -10,31 +10,29 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Meter, Say, Wait, heard, said
+from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Log, Meter, Say
 
 VERSION = "2.1.325"
 _PREFIX, _AGENT_PREFIX = 18_400, 9_100
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-class ClaudeLog:
-    """One transcript that grows act by act. `clock` is when the next thing happens, in seconds since 1970."""
+class ClaudeLog(Log):
+    """One transcript."""
 
     def __init__(self, folder: str, cwd: str, branch: str, model: str, clock: float, seed: str) -> None:
+        super().__init__(clock, _PREFIX)
         self._rng = random.Random(seed)  # noqa: S311 - ids that are the same every time
         self.session_id = str(self._uuid())
-        self.clock = clock
         self._folder, self._cwd, self._branch, self._model = folder, cwd, branch, model
-        self._meter = Meter(_PREFIX)
         self._path = os.path.join(folder, f"{self.session_id}.jsonl")
         self._agent: str | None = None
         self._above: str | None = None
-        self._entered = 0
         os.makedirs(folder, exist_ok=True)
 
     def begin_with(self, more: int) -> None:
         """So many tokens more than usual stand before the first word: tool lists, for instance."""
-        self._meter = Meter(_PREFIX + more)
+        self.meter = Meter(_PREFIX + more)
 
     def play(self, acts: Iterable[Act], title: str = "") -> None:
         """Everything that happens, one after the other."""
@@ -43,21 +41,12 @@ class ClaudeLog:
         if title:
             self._write({"type": "ai-title", "aiTitle": title, "sessionId": self.session_id})
 
-    def act(self, act: Act) -> None:
-        if isinstance(act, Wait):
-            self.clock += act.minutes * 60
-        elif isinstance(act, Ask):
-            self._entered += heard(act)
-            self._line("user", {"role": "user", "content": act.words}, promptSource="typed", turnOrigin="human")
-            self.clock += 2
-        elif isinstance(act, Compact):
-            self._compact(act)
-        elif isinstance(act, Say):
-            self._say(act)
+    def ask(self, act: Ask) -> None:
+        self._line("user", {"role": "user", "content": act.words}, promptSource="typed", turnOrigin="human")
+        self.clock += 2
 
-    def _say(self, act: Say) -> None:
-        self.clock += 3 + said(act) / 60
-        usage = self._meter.respond(self.clock, self._entered, said(act))
+    def say(self, act: Say) -> None:
+        usage = self.respond(act, 60)
         message_id = "msg_01" + "".join(self._rng.choices(_LETTERS, k=22))
         request = "req_011" + "".join(self._rng.choices(_LETTERS, k=20))
         calls = [(call, "toolu_01" + "".join(self._rng.choices(_LETTERS, k=22))) for call in act.calls]
@@ -83,7 +72,6 @@ class ClaudeLog:
         asker = self._above
         for call, call_id in calls:
             self._answer(call, call_id, asker)
-        self._entered = heard(act)
 
     def _answer(self, call: Call, call_id: str, asker: str | None) -> None:
         self.clock += self._rng.uniform(0.3, 6)
@@ -105,7 +93,7 @@ class ClaudeLog:
         os.makedirs(folder, exist_ok=True)
         own = ClaudeLog(folder, self._cwd, self._branch, self._model, self.clock, agent_id)
         own.session_id, own._agent = self.session_id, agent_id
-        own._path, own._meter = os.path.join(folder, f"agent-{agent_id}.jsonl"), Meter(_AGENT_PREFIX)
+        own._path, own.meter = os.path.join(folder, f"agent-{agent_id}.jsonl"), Meter(_AGENT_PREFIX)
         meta = {"agentType": agent.kind, "description": agent.task[:40], "toolUseId": call_id, "spawnDepth": 1}
         with open(os.path.join(folder, f"agent-{agent_id}.meta.json"), "w", encoding="utf-8") as file:
             json.dump(meta, file)
@@ -113,9 +101,9 @@ class ClaudeLog:
         self.clock = own.clock
         return agent_id
 
-    def _compact(self, act: Compact) -> None:
-        before = self._meter.context
-        self._meter.compact(act.summary)
+    def compact(self, act: Compact) -> None:
+        before = self.meter.context
+        self.meter.compact(act.summary)
         above, self._above = self._above, None
         self._line(
             "system",
@@ -123,11 +111,10 @@ class ClaudeLog:
             subtype="compact_boundary",
             content="Conversation compacted",
             logicalParentUuid=above,
-            compactMetadata={"trigger": "auto", "preTokens": before, "postTokens": self._meter.context},
+            compactMetadata={"trigger": "auto", "preTokens": before, "postTokens": self.meter.context},
         )
         summary = {"role": "user", "content": act.summary}
         self._line("user", summary, isCompactSummary=True, isVisibleInTranscriptOnly=True)
-        self._entered = 0
 
     def _line(self, kind: str, message: dict[str, Any] | None, **more: Any) -> None:
         name = str(self._uuid())

@@ -9,7 +9,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from burnctl.demo.acts import Ask, Call, Meter, Say, Wait, heard, said, tokens
+from burnctl.demo.acts import Ask, Call, Log, Say, tokens
 from burnctl.demo.stories import Story
 
 VERSION = "0.145.0"
@@ -29,13 +29,12 @@ def write(folder: str, story: Story, cwd: str, clock: float) -> str:
     return rollout.id
 
 
-class _Rollout:
+class _Rollout(Log):
     def __init__(self, story: Story, cwd: str, clock: float) -> None:
+        super().__init__(clock, _PREFIX)
         self._rng = random.Random(story.title)  # noqa: S311 - ids that are the same every time
-        self._story, self._cwd, self._clock = story, cwd, clock
-        self._meter = Meter(_PREFIX)
+        self._story, self._cwd = story, cwd
         self._sum: dict[str, int] = {}
-        self._entered = 0
         self.id = self._new_id()
         self.lines: list[dict[str, Any]] = []
 
@@ -44,25 +43,18 @@ class _Rollout:
         meta = {"id": self.id, "timestamp": self._now(), "cwd": self._cwd, "cli_version": VERSION, "source": "cli"}
         self._line("session_meta", {**meta, "git": git})
         for act in self._story.acts:
-            if isinstance(act, Wait):
-                self._clock += act.minutes * 60
-            elif isinstance(act, Ask):
-                self._ask(act)
-            elif isinstance(act, Say):
-                self._say(act)
+            self.act(act)
 
-    def _ask(self, act: Ask) -> None:
+    def ask(self, act: Ask) -> None:
         task = self._new_id()
         self._line("event_msg", {"type": "task_started", "turn_id": task})
         self._line("turn_context", {"turn_id": task, "cwd": self._cwd, "model": self._story.model})
         self._item("message", role="user", content=[{"type": "input_text", "text": act.words}])
         self._line("event_msg", {"type": "user_message", "message": act.words})
-        self._entered += heard(act)
-        self._clock += 1
+        self.clock += 1
 
-    def _say(self, act: Say) -> None:
-        self._clock += 2 + said(act) / 70
-        usage = self._meter.respond(self._clock, self._entered, said(act))
+    def say(self, act: Say) -> None:
+        usage = self.respond(act, 70)
         if act.thinking:
             self._item("reasoning", summary=[{"type": "summary_text", "text": act.thinking}], encrypted_content="c2Vh")
         if act.words:
@@ -71,10 +63,9 @@ class _Rollout:
         for call, call_id in calls:
             self._call(call, call_id)
         for call, call_id in calls:
-            self._clock += self._rng.uniform(0.2, 4)
+            self.clock += self._rng.uniform(0.2, 4)
             self._answer(call, call_id)
         self._read_meter(usage, tokens(act.thinking))
-        self._entered = heard(act)
 
     def _call(self, call: Call, call_id: str) -> None:
         """Codex reads files with a shell and changes them with patches."""
@@ -107,17 +98,17 @@ class _Rollout:
         self._line("response_item", {"type": kind, **facts})
 
     def _line(self, kind: str, payload: dict[str, Any]) -> None:
-        self._clock += 0.001
+        self.clock += 0.001
         self.lines.append({"timestamp": self._now(), "type": kind, "payload": payload})
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return datetime.fromtimestamp(self.clock, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def _new_id(self) -> str:
         """A UUID that begins with the time (version 7), as Codex names threads and tasks."""
-        self._clock += 0.001
+        self.clock += 0.001
         rest = 7 << 76 | self._rng.getrandbits(12) << 64 | 2 << 62 | self._rng.getrandbits(62)
-        return str(uuid.UUID(int=int(self._clock * 1000) << 80 | rest))
+        return str(uuid.UUID(int=int(self.clock * 1000) << 80 | rest))
 
 
 def _patch(given: dict[str, str]) -> str:

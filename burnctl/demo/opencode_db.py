@@ -8,7 +8,7 @@ import random
 import sqlite3
 from typing import Any
 
-from burnctl.demo.acts import Ask, Call, Meter, Say, Wait, heard, said, tokens
+from burnctl.demo.acts import Ask, Call, Log, Say, tokens
 from burnctl.demo.stories import Story
 
 VERSION = "1.18.33"
@@ -39,42 +39,34 @@ def write(path: str, story: Story, cwd: str, clock: float) -> str:
         db.close()
 
 
-class _Session:
+class _Session(Log):
     def __init__(self, db: sqlite3.Connection, story: Story, cwd: str, clock: float) -> None:
+        super().__init__(clock, _PREFIX)
         self._rng = random.Random(story.title)  # noqa: S311 - ids that are the same every time
-        self._db, self._story, self._cwd, self._clock = db, story, cwd, clock
-        self._meter = Meter(_PREFIX)
+        self._db, self._story, self._cwd = db, story, cwd
         self._id = self._new("ses")
         self._asked = ""
-        self._entered = 0
 
     def play(self) -> str:
         begun = self._ms()
         for act in self._story.acts:
-            if isinstance(act, Wait):
-                self._clock += act.minutes * 60
-            elif isinstance(act, Ask):
-                self._ask(act)
-            elif isinstance(act, Say):
-                self._say(act)
+            self.act(act)
         self._db.execute(
             "INSERT INTO session VALUES(?,?,?,?,?,?,?,?,?,?,?)",
             (self._id, "global", None, "demo", self._cwd, self._story.title, VERSION, "build", begun, self._ms(), None),
         )
         return self._id
 
-    def _ask(self, act: Ask) -> None:
+    def ask(self, act: Ask) -> None:
         model = {"providerID": self._provider, "modelID": self._story.model}
         data = {"role": "user", "time": {"created": self._ms()}, "agent": "build", "model": model}
         self._asked = self._message(data)
         self._part(self._asked, {"type": "text", "text": act.words})
-        self._entered += heard(act)
-        self._clock += 1
+        self.clock += 1
 
-    def _say(self, act: Say) -> None:
+    def say(self, act: Say) -> None:
         begun = self._ms()
-        self._clock += 2 + said(act) / 70
-        usage = self._meter.respond(self._clock, self._entered, said(act))
+        usage = self.respond(act, 70)
         thought = tokens(act.thinking)
         counts = {
             "total": sum(usage.values()),
@@ -108,12 +100,11 @@ class _Session:
         for call in act.calls:
             self._part(message, self._tool(call))
         self._part(message, {"type": "step-finish", "reason": finish, "cost": 0, "tokens": counts})
-        self._entered = heard(act)
 
     def _tool(self, call: Call) -> dict[str, Any]:
         given = {("filePath" if key == "file_path" else key): value for key, value in call.given.items()}
         begun = self._ms()
-        self._clock += self._rng.uniform(0.2, 4)
+        self.clock += self._rng.uniform(0.2, 4)
         extra = {"exit": 1 if call.failed else 0, "output": call.output[:200]} if call.tool == "Bash" else {}
         state = {"status": "completed", "input": given, "output": call.output, "title": call.tool, "metadata": extra}
         state["time"] = {"start": begun, "end": self._ms()}
@@ -135,10 +126,10 @@ class _Session:
         self._db.execute("INSERT INTO part VALUES(?,?,?,?,?,?)", row)
 
     def _ms(self) -> int:
-        return int(self._clock * 1000)
+        return int(self.clock * 1000)
 
     def _new(self, prefix: str) -> str:
-        self._clock += 0.001
-        return f"{prefix}_{int(self._clock * 4096000) & 0xFFFFFFFFFFFF:012x}" + "".join(
+        self.clock += 0.001
+        return f"{prefix}_{int(self.clock * 4096000) & 0xFFFFFFFFFFFF:012x}" + "".join(
             self._rng.choices(_LETTERS, k=14)
         )

@@ -240,7 +240,6 @@ file_contents: Final = SafeDecoder(FileContent)
 rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
 pieces: Final = msgspec.json.Decoder(str | list[Piece] | None)
 
-CONVERSATION: Final = frozenset({"user", "assistant", "system", "attachment"})
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary", "last-prompt"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
 TIMED: Final = frozenset({"queue-operation"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import anyio
 import structlog
@@ -26,7 +26,6 @@ from burnd.sources.saved import Saved
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of
 from burnd.sources.watch import Times, Watcher
 
-T = TypeVar("T")
 log = structlog.get_logger()
 
 BATCH_BYTES = 8 << 20

@@ -55,10 +55,21 @@ def test_the_readme_has_every_command() -> None:
 def test_every_room_of_the_daemon_is_on_the_map() -> None:
     """docs/architecture.md names each folder and each file at the top of burnd, and none that is not there."""
     text = (DOCS / "architecture.md").read_text()
-    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `burn")]
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `burnd/")]
     told = {name.removeprefix("burnd/").rstrip("/") for row in rows for name in re.findall(r"`([\w./]+)`", row)}
     there = [path for path in (ROOT / "burnd").iterdir() if not path.name.startswith("__")]
-    assert told - {"burnctl"} == {path.name for path in there}
+    assert told == {path.name for path in there}
+
+
+def test_every_room_of_the_client_is_on_the_map() -> None:
+    """Its folders in the first column, its modules in what is said of it, and none that is not there."""
+    rows = [line for line in (DOCS / "architecture.md").read_text().splitlines() if line.startswith("| `burnctl/")]
+    folders = {name for row in rows[1:] for name in re.findall(r"`(?:burnctl/)?(\w+)/`", row.split(" | ")[0])}
+    modules = set(re.findall(r"`(\w+)`", rows[0]))
+    there = [path for path in (ROOT / "burnctl").iterdir() if not path.name.startswith("__")]
+    assert folders == {path.name for path in there if path.is_dir()}
+    # `filters` is there for type checkers alone.
+    assert modules == {path.stem for path in there if path.suffix == ".py"} - {"filters"}
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from burnctl.service import units
 from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
-from burnd import config
+from burnd.config_keys import KEYS
 from tests.burnctl.commanding import BURNCTL
 from tests.server.wire import until
 
@@ -116,7 +116,7 @@ def test_the_shells_variables_go_into_the_unit(machine: Machine) -> None:
 
 def test_every_variable_of_the_settings_is_known() -> None:
     """A variable that burnd learns to read is written into units too."""
-    assert {key.env for key in config.KEYS if key.env} <= set(VARIABLES)
+    assert {key.env for key in KEYS if key.env} <= set(VARIABLES)
 
 
 def test_odd_characters_come_through(machine: Machine) -> None:

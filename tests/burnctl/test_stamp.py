@@ -366,6 +366,18 @@ def test_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert burnd.asked[0][1]["stamps"][0]["selector"] == {"sessionId": "s"}
 
 
+def test_many_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`stamp_many` takes what `burnctl stamp --stdin` takes, and makes all of them or, with one that is none, none."""
+    monkeypatch.setenv("RELAYBURN_HOME", str(home))
+    good: list[dict[str, Any]] = [{"sessionId": name, "enrichment": {"step": name}} for name in ("a", "b")]
+    with Client() as client:
+        with pytest.raises(BadStamp):
+            client.stamp_many([*good, {"sessionId": "c"}])
+        assert not home.exists()
+        assert client.stamp_many(good)["spooled"] == 2
+    assert [record["enrichment"] for record in spooled(home)] == [{"step": "a"}, {"step": "b"}]
+
+
 @pytest.mark.parametrize(
     "said",
     [{"session": "s"}, {"a": "b"}, {"session": "s", "a": 1}, {"session": 5, "a": "b"}, {"session": "s", "": "b"}],

@@ -1,0 +1,218 @@
+"""The settings there are: of each its name, its default, how a value is checked, and what it means. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+FOREVER = "forever"
+
+
+class Key(NamedTuple):
+    """One setting: its name in the file, its default, how a value is checked, and what to say about it."""
+
+    name: str
+    default: Any
+    check: Callable[[Any], Any]
+    says: str
+    env: str = ""
+
+
+def _one_of(*names: str) -> Callable[[Any], Any]:
+    *others, last = (f'"{name}"' for name in names)
+
+    def check(value: Any) -> Any:
+        if value not in names:
+            raise ValueError(f"must be {', '.join(others)} or {last}, not {value!r}")
+        return value
+
+    return check
+
+
+_mode = _one_of("full", "hash-only", "off")
+
+
+def _text(value: Any) -> Any:
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"must be a text, not {value!r}")
+    return value
+
+
+def _yes_or_no(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise ValueError(f"must be true or false, not {value!r}")
+    return value
+
+
+def _days(value: Any) -> Any:
+    """A number of days; "forever", and the older -1, keep content for good."""
+    if isinstance(value, str) and value != FOREVER:
+        try:
+            value = float(value) if "." in value else int(value)
+        except ValueError:
+            raise ValueError(f'must be a number of days or "forever", not {value!r}') from None
+    if value in (FOREVER, -1):
+        return FOREVER
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
+        raise ValueError(f'must be a number of days, or "forever", not {value!r}')
+    return value
+
+
+def _whole(least: int, most: int) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"must be a whole number from {least} to {most}, not {value!r}")
+        return value
+
+    return check
+
+
+def _list_of(what: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+            raise ValueError(f"must be a list of {what}, not {value!r}")
+        return value
+
+    return check
+
+
+_folders = _list_of("folders")
+_files = _list_of("files")
+
+
+def _dollars(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"must be an amount in dollars, 0 for none, not {value!r}")
+    return value
+
+
+def _command(value: Any) -> Any:
+    words = [value] if isinstance(value, str) else value
+    if not isinstance(words, list) or not all(isinstance(word, str) and "\0" not in word for word in words):
+        raise ValueError(f"must be a program and its arguments in a list, or one line for the shell, not {value!r}")
+    return value
+
+
+def _reserve(value: Any) -> Any:
+    return value if value == "auto" else _whole(0, 1 << 50)(value)
+
+
+KEYS = (
+    Key(
+        "content.store",
+        "full",
+        _mode,
+        "What is kept of conversations: full; hash-only (no text, but hashes of tool results, so that\n"
+        "a repeated read is still seen); off (nothing).",
+        "RELAYBURN_CONTENT_STORE",
+    ),
+    Key(
+        "content.retention_days",
+        90,
+        _days,
+        'For how many days after its newest record a session\'s content is kept, or "forever".',
+        "RELAYBURN_CONTENT_TTL_DAYS",
+    ),
+    Key(
+        "content.inline_bytes",
+        512,
+        _whole(0, 1 << 20),
+        "Text of this many bytes or more is stored apart, once however many sessions share it.",
+    ),
+    Key(
+        "claude.roots",
+        [],
+        _folders,
+        "More folders to read Claude Code's sessions from, beside CLAUDE_CONFIG_DIR, ~/.claude and ~/.config/claude.",
+    ),
+    Key(
+        "codex.roots",
+        [],
+        _folders,
+        "More folders to read Codex's sessions from, beside CODEX_HOME and ~/.codex.",
+    ),
+    Key(
+        "opencode.databases",
+        [],
+        _files,
+        "More of opencode's databases to read, beside OPENCODE_DB and those in its own folder.",
+    ),
+    Key(
+        "opencode.include",
+        [],
+        _folders,
+        "The projects of opencode's to read: folders, with all below them, or patterns such as ~/work/*.\n"
+        "Empty is all of them.",
+    ),
+    Key(
+        "opencode.exclude",
+        [],
+        _folders,
+        "The projects of opencode's not to read, whatever includes them.",
+    ),
+    Key(
+        "opencode.archived",
+        True,
+        _yes_or_no,
+        "Whether sessions that were archived in opencode are read.",
+    ),
+    Key(
+        "opencode.reasoning",
+        True,
+        _yes_or_no,
+        "Whether the text of a model's reasoning is kept with the rest of a conversation.",
+    ),
+    Key(
+        "opencode.include_tool_outputs",
+        False,
+        _yes_or_no,
+        "Whether outputs too long for opencode's database are taken from the files it keeps them in for a week.",
+    ),
+    Key(
+        "disk.reserve",
+        "auto",
+        _reserve,
+        'Bytes of free disk below which nothing more is recorded until there is room again; "auto" is\n'
+        "20 MB, or 2 % of a small disk.",
+    ),
+    Key(
+        "log.file",
+        "",
+        _text,
+        "A file for the log, below the home unless it begins with a slash; kept small by itself. Empty is stderr.",
+    ),
+    Key(
+        "log.format",
+        "auto",
+        _one_of("auto", "json", "console"),
+        'How the log is written: json, console (for a person), or "auto", which is console at a terminal.',
+    ),
+    Key(
+        "log.level",
+        "info",
+        _one_of("debug", "info", "warning", "error"),
+        "The least that is worth a line in the log: debug, info, warning or error.",
+    ),
+    Key(
+        "socket.allow_root",
+        False,
+        _yes_or_no,
+        "Whether root may ask this daemon as well as you; nobody else ever can.",
+    ),
+    Key(
+        "budget.daily",
+        0,
+        _dollars,
+        "What a day may cost at API prices, in dollars; 0 is no budget. A day is one of this machine's clock.",
+    ),
+    Key("budget.weekly", 0, _dollars, "What a week, from Monday on, may cost; 0 is no budget."),
+    Key("budget.monthly", 0, _dollars, "What a calendar month may cost; 0 is no budget."),
+    Key(
+        "budget.command",
+        [],
+        _command,
+        "What to run once when a budget is crossed: a program and its arguments, or one line for the shell.\n"
+        "BURND_BUDGET_PERIOD, _LIMIT_USD, _SPENT_USD, _FROM and _TO in its environment say which and how far.",
+    ),
+)
+BY_NAME = {key.name: key for key in KEYS}
