@@ -57,6 +57,7 @@ class Finding:
             yield None
             return
         with contextlib.closing(sqlite3.connect(read_only(self._home.blobs), uri=True)) as db:
+            db.execute("BEGIN")  # packs are put together now and then: none may be missed
             yield db
 
     def _in_blobs(self, db: sqlite3.Connection) -> set[str]:

@@ -162,7 +162,8 @@ class _Blobs:
 
     def _as_far_as_sound(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
         try:
-            return self._get(wanted)
+            with self._one_state() as db:
+                return self._get(db, wanted)
         except (sqlite3.Error, zstandard.ZstdError):
             self._forget()
         if len(wanted) > 1:  # a damaged one must not take the others with it
@@ -170,9 +171,21 @@ class _Blobs:
             return {sha: found for one in each for sha, found in one.items()}
         return dict.fromkeys(wanted, Found(b"", "damaged" if self._path.exists() else "missing"))
 
-    def _get(self, wanted: Mapping[str, int | None]) -> dict[str, Found]:
-        found = dict.fromkeys(wanted, Found(b"", "missing"))
+    @contextlib.contextmanager
+    def _one_state(self) -> Iterator[sqlite3.Connection | None]:
+        """What is said of a pack and what is in it must go together, though packs are written anew now and then."""
         db = self._connection()
+        if db is None:
+            yield None
+            return
+        db.execute("BEGIN")
+        try:
+            yield db
+        finally:
+            db.execute("COMMIT")
+
+    def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Found]:
+        found = dict.fromkeys(wanted, Found(b"", "missing"))
         if db is None:
             return found
         for (pack, size), blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0, 1)):
@@ -186,7 +199,7 @@ class _Blobs:
 
     def _pack(self, db: sqlite3.Connection, pack: int, size: int, end: int) -> bytes:
         """A pack, at least as far as `end`."""
-        # A pack that lost blobs is written anew under its own number: its size tells the two apart.
+        # A pack that lost blobs or was put together is written anew under its own number: its size tells the two apart.
         data = self._packs.pop((pack, size), b"")
         if len(data) < end:
             self._kept -= len(data)

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnd.errors import SyncFailed
+from burnd.ledger import blobs
 from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
+from burnd.recall import Recall
 from burnd.records import BlobRef, Content, File
 from burnd.records.codec import clean
 from tests.make import START_MS, at, text, tool_result, tool_use
@@ -224,3 +226,28 @@ def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch:
     store.append_content([text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
     assert [r.text for r in store.read_content("s99")] == ["one", "two"]
     assert store.sidecars.mtime_ms("s99") == START_MS + 99_000
+
+
+def test_what_comes_bit_by_bit_ends_in_few_packs(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live log's blobs are put together as they come; each reads as it was, and goes when it is told to."""
+    monkeypatch.setattr(blobs, "PACK_BYTES", 8 << 10)
+    said = [f"{n} " * 300 for n in range(60)]
+    recall = Recall(store.sidecars.folder)
+    for n, words in enumerate(said):
+        store.append_content([text(f"m{n}", words, session_id=f"s{n % 3}")], NOW)
+        if n % 7 == 0:
+            assert recalled(recall, store, "s0")[-1] == said[n - n % 3]
+    with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:
+        assert db.execute("SELECT count(*) FROM pack").fetchone()[0] < 20
+    for n in range(3):
+        assert recalled(recall, store, f"s{n}") == [r.text for r in store.read_content(f"s{n}")] == said[n::3]
+    store.drop(["s0", "s2"])
+    assert [r.text for r in store.read_content("s1")] == recalled(recall, store, "s1") == said[1::3]
+    assert blob_count(store) == len(said[1::3])
+    recall.close()
+
+
+def recalled(recall: Recall, store: ContentStore, session_id: str) -> list[Any]:
+    with recall.opened(session_id) as reading:
+        found = [reading.record(placed.position, placed.length) for placed in store.stored(session_id)]
+    return [record.text for record in found if record is not None]
