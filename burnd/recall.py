@@ -42,6 +42,9 @@ class Spot(NamedTuple):
     at_most: int | None = None
 
 
+_Draft = tuple[Content | None, BlobRef | None]  # a record as it stands in its sidecar, and the blob it refers to
+
+
 class Recall:
     """Reads records from sidecars and blobs. What is gone is said on the record: `lost` on its reference."""
 
@@ -65,13 +68,14 @@ class Recall:
 
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
         """For each session the records at these places. What is large is looked up at once, unless it is very much."""
-        drafts: list[list[Content | None]] = []
+        drafts: list[list[_Draft]] = []
         needs: dict[str, int | None] = {}
         size = 0
         for session_id, spots in wanted:
-            drafts.append(self._drafts(session_id, spots))
-            for spot, record in zip(spots, drafts[-1], strict=True):
-                if record is not None and (ref := reference_in(record)) is not None:
+            own = self._drafts(session_id, spots)
+            drafts.append(own)
+            for spot, (_, ref) in zip(spots, own, strict=True):
+                if ref is not None:
                     needs[ref.blob] = _more(needs.get(ref.blob, 0), spot.at_most)
                     size += _cut(ref.bytes, spot.at_most)
             if size > _MOST_AT_ONCE:
@@ -79,21 +83,20 @@ class Recall:
                 drafts, needs, size = [], {}, 0
         yield from self._resolved(drafts, needs)
 
-    def _drafts(self, session_id: str, spots: Sequence[Spot]) -> list[Content | None]:
+    def _drafts(self, session_id: str, spots: Sequence[Spot]) -> list[_Draft]:
         with self.opened(session_id) as reading:
             if spots:
                 reading.hold(min(spot.position for spot in spots), max(spot.position + spot.length for spot in spots))
-            return [reading.draft(spot.position, spot.length) for spot in spots]
+            records = [reading.draft(spot.position, spot.length) for spot in spots]
+        return [(record, reference_in(record) if record is not None else None) for record in records]
 
-    def _resolved(
-        self, drafts: list[list[Content | None]], needs: Mapping[str, int | None]
-    ) -> Iterator[list[Content | None]]:
-        if not needs:
-            yield from drafts
-            return
-        found = self._blobs.get(needs)
-        for records in drafts:
-            yield [record and resolved(record, lambda ref: found[ref.blob]) for record in records]
+    def _resolved(self, drafts: list[list[_Draft]], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
+        found = self._blobs.get(needs) if needs else {}
+        for own in drafts:
+            yield [
+                resolved(record, lambda ref: found[ref.blob]) if record is not None and ref is not None else record
+                for record, ref in own
+            ]
 
     def close(self) -> None:
         self._blobs.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from burnd.queries.messages import Line, Span, lines_of
@@ -94,7 +95,7 @@ class Windows:
 
     def _messages(self, hit: Hit, rail: str, lines: Sequence[Line]) -> Iterator[_Message]:
         """A window's messages, as far as no other window has them, and what is to be read of each."""
-        for msg_idx, group in groupby(lines, key=lambda line: line.msg_idx):
+        for msg_idx, group in groupby(lines, key=attrgetter("msg_idx")):
             own = list(group)
             place = (hit.known.row, rail, msg_idx)
             if msg_idx == hit.msg_idx:
@@ -151,7 +152,8 @@ def _item(line: Line, about: Content | None, found: Passage, names: Names) -> di
 def told(record: Content) -> str:
     """What a record says, as one text; the name of a tool stands beside it."""
     if record.kind in ("text", "thinking"):
-        return clean(record.text) if isinstance(record.text, str) else ""
+        text = record.text if isinstance(record.text, str) else ""
+        return text if text.isascii() else clean(text)
     texts = list(strings(record))
     return clean("\n".join(texts[1:] if record.tool_use is not None else texts))
 
