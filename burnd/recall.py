@@ -196,7 +196,7 @@ class _Blobs:
             data = self._pack(db, pack, size, max(start + cut for _, start, _, cut in cuts))
             for sha, start, length, cut in cuts:
                 piece = data[start : start + cut]
-                is_sound = cut < length or sha_of(piece) == sha
+                is_sound = len(piece) == cut and (cut < length or sha_of(piece) == sha)
                 found[sha] = Found(piece) if is_sound else Found(b"", "damaged")
         return found
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from burnd.queries import checking
 from burnd.records import Content, File, Session, ToolUse
 from burnd.search import lookup
 from tests.conftest import Opened
@@ -330,6 +331,24 @@ async def test_a_phrase_is_found_behind_better_matches(opened: Opened) -> None:
         await lib.add(text("m0", "refused connection"), text("m1", "then at last: connection refused, " + "word " * 50))
         assert await lib.found('"connection refused"') == [("s1", 1)]
         assert await lib.found('"connection refused" "=>"') == [("s1", 1)]
+
+
+async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where very many messages have its words, only the likeliest are looked into, and the answer says so."""
+    async with library(opened) as lib:
+        await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
+        await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
+        whole = await lib.search('"black and white"')
+        assert [hit["sessionId"] for hit in whole["hits"]] == ["long"]
+        assert "note" not in whole
+        for limit in ("_SOON_S", "_LATE_S"):
+            monkeypatch.setattr(checking, limit, -1.0)
+        in_vain = await lib.search('"black and white"')
+        assert in_vain["hits"] == []
+        assert "only the likeliest" in in_vain["note"]
+        assert len(await lib.found('"white and black"')) == 10
 
 
 async def test_a_phrase_in_a_title_is_found(opened: Opened) -> None:

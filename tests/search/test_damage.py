@@ -1,0 +1,98 @@
+"""Large texts read back while some of their packs are damaged: the others are whole, and nothing is guessed."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from burnd.ledger.content import ContentStore
+from burnd.recall import Recall, Spot
+from burnd.records import BlobRef, Content
+from tests.make import START_MS, text, tool_result
+
+Damage = Callable[[bytes], bytes | None]
+SESSIONS = 6
+
+
+def said(n: int) -> str:
+    """Long, and hard to compress, so that a pack is more than a few bytes."""
+    return f"session {n} " + " ".join(str(random.Random(f"{n}{i}").random()) for i in range(400))
+
+
+def with_one_byte_changed(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 0x5A]) + data[place + 1 :]
+
+
+DAMAGES: dict[str, Damage] = {
+    "cut short": lambda data: data[: len(data) // 2],
+    "empty": lambda _: b"",
+    "something else": lambda data: b"\x00" * len(data),
+    "one byte of its middle": lambda data: with_one_byte_changed(data, len(data) // 2),
+    "its size": lambda data: with_one_byte_changed(data, 6),
+    "how its size is told": lambda data: with_one_byte_changed(data, 4),
+    "gone": lambda _: None,
+}
+
+
+def damage(path: Path, numbers: list[int], how: Damage) -> None:
+    with sqlite3.connect(path) as db:
+        packs = db.execute("SELECT id, data FROM pack ORDER BY id").fetchall()
+        assert len(packs) == SESSIONS
+        for number in numbers:
+            pack, data = packs[number]
+            changed = how(data)
+            if changed is None:
+                db.execute("DELETE FROM pack WHERE id = ?", (pack,))
+            else:
+                db.execute("UPDATE pack SET data = ? WHERE id = ?", (changed, pack))
+
+
+def made(folder: Path) -> list[tuple[str, list[Spot]]]:
+    """Sessions with a text and a result each, in a pack of their own; where their records stand."""
+    store = ContentStore(folder)
+    found = []
+    for n in range(SESSIONS):
+        records = [text("m", said(n), session_id=f"s{n}"), tool_result("r", said(n + 100), session_id=f"s{n}")]
+        placed = store.append_content(records, START_MS)
+        found.append((f"s{n}", [Spot(item.position, item.length) for item in placed]))
+    store.close()
+    return found
+
+
+def shown(record: Content | None) -> tuple[str, str | None]:
+    """What a record says, and what is said of it where that is lost."""
+    assert record is not None
+    if record.tool_result is not None:
+        raw = bytes(record.tool_result.content).decode()
+        return (raw.strip('"'), None) if '"lost"' not in raw else ("", "damaged" if "damaged" in raw else "missing")
+    return ("", record.text.lost) if isinstance(record.text, BlobRef) else (str(record.text), None)
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_pack_takes_no_other_with_it(tmp_path: Path, how: str) -> None:
+    """Read all at once, what stands in sound packs is whole, and what is damaged says so."""
+    wanted = made(tmp_path)
+    damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
+    recall = Recall(tmp_path)
+    for _ in range(2):  # the second time some packs are held in memory
+        for n, records in enumerate(recall.records(wanted)):
+            expected = [(said(n), None), (said(n + 100), None)] if n not in (1, 4) else [("", "damaged")] * 2
+            assert [shown(record) for record in records] == expected
+    recall.close()
+
+
+@pytest.mark.parametrize("how", [how for how in DAMAGES if how != "gone"])
+def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: Path, how: str) -> None:
+    """Where only a few lines are wanted and so no hash can be checked, what is short is still not taken for whole."""
+    wanted = [(session, [spot._replace(at_most=100) for spot in spots]) for session, spots in made(tmp_path)]
+    damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
+    recall = Recall(tmp_path)
+    for n, records in enumerate(recall.records(wanted)):
+        for record, whole in zip(records, (said(n), said(n + 100)), strict=True):
+            found, lost = shown(record)
+            assert (lost is not None and n in (1, 4)) or (len(found) >= 90 and whole.startswith(found))
+    recall.close()
