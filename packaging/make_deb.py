@@ -1,4 +1,4 @@
-"""Makes a Debian package: burnd with the libraries it needs, its man pages, completions and user unit.
+"""Makes a Debian package: burnd with the libraries it needs, its man pages and completions.
 
 python packaging/make_deb.py dist        # needs dpkg-deb, and a registry or wheels for pip
 """
@@ -70,7 +70,8 @@ def build(folder: Path) -> Path:
 
 def _install(tree: Path) -> None:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    subprocess.run([*pip, "--target", str(tree / _LIBRARIES), str(ROOT)], check=True)
+    lock = ["--constraint", str(ROOT / "requirements.lock")]
+    subprocess.run([*pip, *lock, "--target", str(tree / _LIBRARIES), str(ROOT)], check=True)
     for left_over in ("bin", "share"):
         shutil.rmtree(tree / _LIBRARIES / left_over, ignore_errors=True)
     (tree / _OWN / "pyvenv.cfg").write_text(_ENVIRONMENT)

@@ -1,4 +1,8 @@
-# A Homebrew formula: `brew install --build-from-source packaging/homebrew/burnd.rb` from a checkout.
+# A Homebrew formula that builds from this checkout:
+#
+#     HOMEBREW_DEVELOPER=1 brew install --HEAD packaging/homebrew/burnd.rb
+#
+# Without that variable Homebrew takes formulae from taps only.
 class Burnd < Formula
   include Language::Python::Virtualenv
 
@@ -10,9 +14,10 @@ class Burnd < Formula
   depends_on "python@3.13"
 
   def install
-    venv = virtualenv_create(libexec, "python3.13")
-    system libexec/"bin/python", "-m", "pip", "install", "--requirement", "requirements.lock"
-    venv.pip_install_and_link buildpath
+    virtualenv_create(libexec, "python3.13", without_pip: false)
+    # The lock has the developers' tools as well: it only says which version of what is needed.
+    system libexec/"bin/python", "-m", "pip", "install", "--constraint", "requirements.lock", "."
+    bin.install_symlink libexec/"bin/burnd", libexec/"bin/burnctl"
     man1.install "packaging/man/burnd.1", "packaging/man/burnctl.1"
     bash_completion.install "packaging/completions/burnctl"
     zsh_completion.install "packaging/completions/_burnctl"
@@ -26,6 +31,7 @@ class Burnd < Formula
   end
 
   test do
-    assert_match version.to_s, shell_output("#{bin}/burnctl --version")
+    assert_match(/^burnctl \d/, shell_output("#{bin}/burnctl --version"))
+    assert_match "shop-api", shell_output("#{bin}/burnctl demo --pace 0.2")
   end
 end
