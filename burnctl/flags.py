@@ -101,6 +101,14 @@ def index(text: str) -> int:
     return int(text)
 
 
+def seconds(text: str) -> float:
+    import argparse
+
+    if not text.replace(".", "", 1).isdecimal() or len(text) > 6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return float(text)
+
+
 def tag(text: str) -> tuple[str, str]:
     import argparse
 

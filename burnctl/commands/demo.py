@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 
+from burnctl import flags
 from burnctl.client import Client
 
 TYPE_CHECKING = False
@@ -39,7 +41,11 @@ _TOUR = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave it running, and say how to go on with it")
     parser.add_argument(
-        "--pace", type=float, default=_PACE_S, metavar="SECONDS", help="how long a step of the live session takes"
+        "--pace",
+        type=flags.seconds,
+        default=_PACE_S,
+        metavar="SECONDS",
+        help="how long a step of the live session takes",
     )
     parser.add_argument("--no-color", action="store_true", help="print without colours (as with NO_COLOR)")
 
@@ -49,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.turns import short_id
     from burnctl.welcome import show
 
+    _leave_in_good_order()
     machine = Machine(tempfile.mkdtemp(prefix="burnd-demo-"))
     machine.enter()
     client = Client()
@@ -67,6 +74,16 @@ def run(options: argparse.Namespace) -> int:
     if not options.keep:
         _say_that_it_is_over()
     return 0
+
+
+def _leave_in_good_order() -> None:
+    """Whoever ends the demo or closes its terminal must not leave its daemon behind."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
 
 
 def _begin(machine: Machine, client: Client) -> None:

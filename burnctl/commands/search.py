@@ -30,9 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tool", metavar="TOOL", help="only calls of this tool and their results")
     parser.add_argument("--session", metavar="SESSION", help="only in this session")
     parser.add_argument("--all", action="store_true", help="every message that matches, not only each session's best")
-    parser.add_argument("--limit", metavar="N", type=int, help="at most so many hits (10; 20 at most)")
-    parser.add_argument("-B", dest="before", metavar="N", type=int, help="messages shown before each hit (4)")
-    parser.add_argument("-A", dest="after", metavar="N", type=int, help="messages shown after each hit (4)")
+    parser.add_argument("--limit", metavar="N", type=flags.count, help="at most so many hits (10; 20 at most)")
+    parser.add_argument("-B", dest="before", metavar="N", type=flags.index, help="messages shown before each hit (4)")
+    parser.add_argument("-A", dest="after", metavar="N", type=flags.index, help="messages shown after each hit (4)")
     flags.reading(parser)
 
 

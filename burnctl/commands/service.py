@@ -44,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.as_json(status)
     logs = actions.add_parser("logs", help="show the daemon's log")
     logs.description = "shows the daemon's log, from the journal or from its file"
-    logs.add_argument("-n", "--lines", metavar="N", type=int, default=100, help="how many lines; 100 unless said")
+    logs.add_argument(
+        "-n", "--lines", metavar="N", type=flags.count, default=100, help="how many lines; 100 unless said"
+    )
     logs.add_argument("-f", "--follow", action="store_true", help="go on as lines come")
     for action in (install, uninstall, status, logs):
         action.add_argument(

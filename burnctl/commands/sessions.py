@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--agent", metavar="NAME", help="only sessions of this agent")
     parser.add_argument("--parent", metavar="SESSION", help="only sessions that this one started")
     parser.add_argument(
-        "--limit", metavar="N", type=int, default=_USUAL, help=f"at most so many ({_USUAL}; 200 at most)"
+        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many ({_USUAL}; 200 at most)"
     )
     parser.add_argument("--next", metavar="TOKEN", help="go on where the page before ended, as it said")
     flags.reading(parser)

@@ -24,8 +24,10 @@ _USUAL, _PAGE = 500, 200
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="which session")
-    parser.add_argument("--from", dest="begin", metavar="N", type=int, default=0, help="from message N on (0)")
-    parser.add_argument("--limit", metavar="N", type=int, default=_USUAL, help=f"at most so many messages ({_USUAL})")
+    parser.add_argument("--from", dest="begin", metavar="N", type=flags.index, default=0, help="from message N on (0)")
+    parser.add_argument(
+        "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many messages ({_USUAL})"
+    )
     parser.add_argument("--rail", metavar="RAIL", help="a subagent's conversation instead of the main one")
     parser.add_argument("--raw", action="store_true", help="everything in full: arguments, results and thoughts")
     flags.reading(parser)

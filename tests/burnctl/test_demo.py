@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,20 @@ def test_the_demo_runs_through_and_cleans_up(short_folder: Path) -> None:
     for title in ("Move the nightly jobs", "Write the runbook", "Pin the base images"):
         assert title in done.stdout, "a session of each harness"
     assert sorted(entry.name for entry in short_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_demo_that_is_ended_cleans_up(short_folder: Path, number: signal.Signals) -> None:
+    """Killed, or its terminal closed: neither its daemon nor a file of it is left."""
+    own = {"HOME": str(short_folder / "own"), "TMPDIR": str(short_folder), "PATH": os.environ["PATH"], "CI": "1"}
+    command = [sys.executable, "-P", "-m", "burnctl", "demo", "--no-color"]
+    with subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as demo:
+        assert demo.stdout is not None
+        assert any("burnctl summary" in line for line in demo.stdout)
+        demo.send_signal(number)
+        demo.stdout.read()
+    assert demo.returncode == 128 + number
+    assert list(short_folder.iterdir()) == []
 
 
 def test_the_sessions_are_the_same_every_time(tmp_path: Path) -> None:
