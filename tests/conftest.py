@@ -25,7 +25,7 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 
 
 # Machines are shared and noisy: how long one example takes says nothing.
-settings.register_profile("patient", deadline=None, max_examples=50)
+settings.register_profile("patient", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("thorough" if os.environ.get("BURND_THOROUGH") else "patient")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import msgspec
@@ -10,6 +11,11 @@ from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolRes
 from burnd.records.times import to_iso
 
 START_MS = 1_780_000_000_000
+
+
+def examples(few: int) -> int:
+    """How many examples of something random are tried: a few in every run, twenty times as many in the long one."""
+    return few * 20 if os.environ.get("BURND_THOROUGH") else few
 
 
 def at(seconds: float) -> str:

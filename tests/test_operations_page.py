@@ -10,13 +10,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "operations.md").read_text()
-MODULES = [ast.parse(path.read_text()) for path in sorted((ROOT / "burnd").rglob("*.py"))]
 EVENT = re.compile(r"[a-z]+\.[a-z_]+")
 LEAST = 9  # of a sentence's fixed parts, those too short to tell anything are not looked for
 
 
+@cache
+def modules() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in sorted((ROOT / "burnd").rglob("*.py"))]
+
+
 def calls() -> Iterator[ast.Call]:
-    for module in MODULES:
+    for module in modules():
         yield from (node for node in ast.walk(module) if isinstance(node, ast.Call))
 
 

@@ -23,7 +23,7 @@ from burnd.records.codec import Entry, encode
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import own_tree
 from tests.conftest import Opened
-from tests.make import at, stamp, text, tool_result, tool_use, turn
+from tests.make import at, examples, stamp, text, tool_result, tool_use, turn
 from tests.readers.collect import client_versions
 from tests.readers.transcript import Transcript, call, thinking
 from tests.readers.transcript import text as said
@@ -362,7 +362,7 @@ def transcript(session: list[Any]) -> bytes:
     return b"\n".join(made.lines) + b"\n"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(session=SESSIONS, force=st.booleans())
 def test_any_session_is_labelled_as_live(
     tmp_path_factory: pytest.TempPathFactory, session: list[Any], force: bool

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from burnd.attribution.rail import Entry, in_order
 from burnd.records import Block, Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
-from tests.make import at
+from tests.make import at, examples
 
 T = TypeVar("T")
 MODELS = ("claude-sonnet-4-5", "claude-sonnet-4-5", "claude-sonnet-4-5", "claude-opus-4-5", "gpt-5", "house-model")
 THRESHOLDS = (128_000, 200_000)
 ABSURD = 2**40
-ON_MANY_RAILS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+ON_MANY_RAILS = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Dice:

@@ -39,14 +39,28 @@ def test_the_version(home: Home) -> None:
         assert run(home, flag).stdout == f"burnctl {__version__}\n"
 
 
-@pytest.mark.parametrize("verb", [*present()])
-def test_every_command_explains_itself(home: Home, verb: str) -> None:
+ONE_AFTER_THE_OTHER = """
+import json, sys
+from burnctl.cli import main
+for words in json.loads(sys.argv[1]):
+    print("\\f", main(words), sep="")
+"""
+
+
+def test_every_command_explains_itself(home: Home) -> None:
     """`burnctl help VERB`, `burnctl VERB --help` and `-h` say the same, in lines that fit."""
-    told = [run(home, *words) for words in (["help", verb], [verb, "--help"], [verb, "-h"])]
-    assert {done.returncode for done in told} == {0}
-    assert len({done.stdout for done in told}) == 1
-    assert told[0].stdout.startswith(f"usage: burnctl {verb}")
-    assert max(len(line) for line in told[0].stdout.splitlines() if "burnctl" not in line) <= 80
+    asked = [words for verb in present() for words in (["help", verb], [verb, "--help"], [verb, "-h"])]
+    command = [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(asked)]
+    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=True)
+    *told, last = done.stdout.split("\f")
+    told = [told[0], *(words.removeprefix("0\n") for words in told[1:])]
+    assert (last, len(told)) == ("0\n", len(asked))
+    for number, verb in enumerate(present()):
+        assert len(set(told[3 * number : 3 * number + 3])) == 1, verb
+        page = told[3 * number]
+        assert page.startswith(f"usage: burnctl {verb}")
+        assert max(len(line) for line in page.splitlines() if "burnctl" not in line) <= 80
+    assert run(home, "status", "--help").stdout == told[3 * [*present()].index("status")]
 
 
 def test_the_table_of_verbs_is_the_folder_of_commands() -> None:

@@ -8,11 +8,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 import pytest
-from mcp import Client, StdioServerParameters
 
 from burnctl.mcp_tools import MOST_BYTES, MOST_CAUSES, OWN_SESSION, bounded
 from burnd.paths import Home
@@ -22,12 +21,17 @@ from tests.readers.transcript import text
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 TOOLS = ["search_sessions", "session_messages", "session_cost", "why", "summary", "hotspots", "compare"]
 
 
 @asynccontextmanager
 async def agent(home: Home, folder: Path | None = None, own: str = "") -> AsyncIterator[Client]:
     """An agent whose harness has started `burnctl mcp` in its folder; `own` is where it says which session that is."""
+    from mcp import Client, StdioServerParameters  # takes a second to load, and every worker loads this file
+
     command = StdioServerParameters(
         command=sys.executable,
         args=["-m", "burnctl", "mcp"],
@@ -129,7 +133,13 @@ def test_it_never_starts_the_daemon(alone: Alone) -> None:
     assert not alone.home.root.exists()
 
 
-@pytest.mark.parametrize("variable", ["RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "OPENCODE_SESSION_ID"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "CLAUDE_CODE_SESSION_ID",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in OWN_SESSION if name != "CLAUDE_CODE_SESSION_ID"),
+    ],
+)
 async def test_ones_own_session_is_meant(home: Home, variable: str) -> None:
     """Where the harness says which session it is, that one is the default."""
     with fake(home.root / "burnd.sock", why={"causes": []}, sessions__messages={"messages": []}) as burnd:

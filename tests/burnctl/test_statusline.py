@@ -19,6 +19,7 @@ from burnd.paths import Home
 from tests.burnctl.commanding import BURNCTL
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment, run
+from tests.make import examples
 from tests.server.wire import until
 
 SOON = int(time.time()) + 3600
@@ -216,7 +217,7 @@ ODD = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(told=ODD, known=ODD)
 def test_nothing_in_either_can_stop_it(told: dict[str, Any], known: dict[str, Any]) -> None:
     """Whatever is told and answered, there are parts of a line, and readings that can be written down."""

@@ -254,7 +254,7 @@ def test_content_prune(recorded: Home) -> None:
     """A dry run counts; the real one deletes and says as much."""
     assert (
         "would delete the content of 0 sessions"
-        in run(recorded, "content", "prune", "--older-than", "30d", "--dry-run").stdout
+        in run(recorded, "content", "prune", "--older-than", "36500d", "--dry-run").stdout
     )
     would = run(recorded, "content", "prune", "--older-than", "0h", "--dry-run").stdout
     assert would.startswith("would delete the content of 2 sessions, ")

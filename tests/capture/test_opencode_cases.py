@@ -180,7 +180,7 @@ def generator() -> Path | None:
 async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
     """Turns and tokens by model are exact on a database full of forks, child sessions and aborted steps."""
     out = copied(tmp_path) / "opencode.db"
-    command = [sys.executable, str(generator()), "--out", str(out), "--size", "5MB", *options]
+    command = [sys.executable, str(generator()), "--out", str(out), "--size", "2MB", *options]
     truth = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)  # noqa: ASYNC221
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()

@@ -19,6 +19,7 @@ from burnd.queries import hotspots
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
 from tests.causes import worlds
 from tests.conftest import Opened
+from tests.make import examples
 from tests.queries.asking import PRICES, ask_hotspots, ask_summary
 from tests.queries.naive import Naive
 from tests.queries.test_summary_exact import _can_be_asked, filters
@@ -42,7 +43,7 @@ def questions(draw: st.DrawFn) -> list[dict[str, Any]]:
     return asked
 
 
-@settings(worlds.ON_DISK, max_examples=15)
+@settings(worlds.ON_DISK, max_examples=examples(8))
 @given(worlds.deeds, worlds.deeds, st.booleans(), questions())
 async def test_rows_add_up_to_the_summary(
     tmp_path_factory: pytest.TempPathFactory,

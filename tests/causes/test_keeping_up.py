@@ -20,6 +20,7 @@ from burnd.pipeline import Batch
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump
+from tests.make import examples
 from tests.queries.worlds import live
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
@@ -32,7 +33,7 @@ def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "LENGTH", 3)
 
 
-@settings(worlds.ON_DISK, max_examples=20)
+@settings(worlds.ON_DISK, max_examples=examples(9))
 @given(st.lists(st.tuples(worlds.deeds, MEANWHILE), min_size=1, max_size=4))
 async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """Counted bit by bit, with restarts, rebuilds and lost indexes in between, or all at once at the end."""

@@ -243,7 +243,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_a_hostile_command_takes_no_time(unit: str) -> None:
-    for command in (unit * (1_000_000 // len(unit)), "eval " * 6 + unit * (16_000 // len(unit))):
+    for command in (unit * (300_000 // len(unit)), "eval " * 6 + unit * (16_000 // len(unit))):
         start = time.process_time()
         read(command)
         assert time.process_time() - start < 4

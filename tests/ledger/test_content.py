@@ -20,7 +20,7 @@ from burnd.ledger.content import ContentStore
 from burnd.recall import Recall
 from burnd.records import BlobRef, Content, File
 from burnd.records.codec import clean
-from tests.make import START_MS, at, text, tool_result, tool_use
+from tests.make import START_MS, at, examples, text, tool_result, tool_use
 
 NOW = START_MS + 3_600_000
 BIG = "a long answer, said once. " * 320  # 8 KB
@@ -43,7 +43,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.text(st.characters(), max_size=3000), max_size=3), json_values, json_values, st.binary(max_size=3000)
 )
@@ -183,7 +183,7 @@ def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 2)), max_size=12))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, int]]
 ) -> None:

@@ -22,7 +22,7 @@ from burnd.queries.view import View
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
-from tests.make import at, stamp, text, turn
+from tests.make import at, examples, stamp, text, turn
 
 
 async def fill(opened: Opened, turns: int = 30) -> Any:
@@ -201,7 +201,7 @@ stamps = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(stamps, st.integers(0, 5)), max_size=14), st.booleans())
 async def test_stamps_fold_the_same_from_ledger_and_index(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[Any], chained: bool
@@ -333,7 +333,7 @@ async def do(opener: Opened, deed: tuple[Any, ...]) -> None:
             await opener()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(deeds)
 async def test_any_history_can_be_rebuilt(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """I3: after any history of revisions, moves, titles, copies, modes and forgetting, the index that is made

@@ -18,7 +18,7 @@ from burnd.queries.view import Missing, Refusal
 from burnd.records import Quota, Usage
 from burnd.records.times import to_ms
 from tests.conftest import Opened
-from tests.make import at, stamp, turn
+from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, by_cell
 from tests.queries.naive import Naive
@@ -162,7 +162,7 @@ def test_the_median_of_counts_is_the_median(values: list[int]) -> None:
     assert median(Counter(values)) == (statistics.median(values) if values else None)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds, st.sampled_from(("model", "source", "tag:persona")))
 async def test_every_cell_is_the_sum_of_its_turns(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], by: str

@@ -71,7 +71,7 @@ async def causes_add_up(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.5", "--growing-frac", "0.8"]])
 async def test_a_corpus_of_claude_logs(tmp_path: Path, options: list[str]) -> None:
     """Totals, models, days and subagents are the generator's, whatever traps it laid; rows add up to the totals."""
-    truth = generate("gen_claude.py", tmp_path / "logs", "--size", "6MB", *options)
+    truth = generate("gen_claude.py", tmp_path / "logs", "--size", "2MB", "--max-lines", "300", *options)
     rig = Rig(tmp_path / "home", tmp_path / "logs" / "projects")
     await rig.open()
     await rig.read(*rig.files(), pieces_at_once=8)
@@ -102,7 +102,7 @@ async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
     """Forks cost nothing twice, child sessions count, and the cost of all is the generator's to the cent."""
     folder = tmp_path / "data"
     folder.mkdir()
-    truth = generate("gen_opencode.py", folder / "opencode.db", "--size", "5MB", "--seed", "3", "--fork-frac", "0.5")
+    truth = generate("gen_opencode.py", folder / "opencode.db", "--size", "2MB", "--seed", "3", "--fork-frac", "0.5")
     rig = OpenCodeRig(tmp_path / "home", folder)
     await rig.open()
     await rig.settle()

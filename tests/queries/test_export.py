@@ -17,7 +17,7 @@ from burnd.queries.view import Refusal
 from burnd.records import ServerTools, Session, Subagent, Usage
 from burnd.records.codec import Entry
 from tests.conftest import Opened
-from tests.make import at, stamp, turn
+from tests.make import at, examples, stamp, turn
 from tests.queries.looking import look
 
 NOW = at(100_000)
@@ -122,7 +122,7 @@ async def test_turns_that_used_nothing_are_left_out(opened: Opened) -> None:
     assert [shown["messageId"] for shown in await everything(pipeline)] == ["m2"]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), max_size=25), st.integers(1, 7))
 async def test_pages_hold_every_turn_once_in_order(
     tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, str]], limit: int

@@ -15,6 +15,7 @@ from burnd.queries.view import Missing, Refusal, View
 from burnd.records import Subagent
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
+from tests.make import examples
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_waste import wasteful
 from tests.queries.test_why import adds_up, placed
@@ -25,7 +26,7 @@ async def ask_flow(pipeline: Pipeline, session: str, **params: Any) -> dict[str,
     return await pipeline.index.ask(lambda db: flow(View(db, PRICES, NOW), pipeline.home.ledger, asked))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rails(10), rails(6))
 async def test_lanes_and_steps_add_up(
     tmp_path_factory: pytest.TempPathFactory, main: list[Any], agent: list[Any]

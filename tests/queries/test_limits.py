@@ -21,7 +21,7 @@ from burnd.records import Quota, Usage
 from burnd.records.codec import Entry
 from burnd.records.times import to_iso
 from tests.conftest import Opened
-from tests.make import START_MS, turn
+from tests.make import START_MS, examples, turn
 from tests.queries.looking import look
 
 HOUR_MS = 3_600_000
@@ -101,7 +101,7 @@ async def test_history_is_newest_first_and_as_long_as_asked(opened: Opened) -> N
     assert (await asked(pipeline, 40, history=0))["windows"]["5h"]["history"] == []
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 60 * 60 * 24 * 3), min_size=1, max_size=40), st.sets(st.integers(0, 72), max_size=3))
 def test_windows_are_found_in_the_index_as_they_are_reckoned(
     tmp_path_factory: pytest.TempPathFactory, seconds: list[int], resets: set[int]

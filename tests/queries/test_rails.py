@@ -18,7 +18,7 @@ from burnd.pipeline import Batch, Pipeline
 from burnd.queries import rails
 from burnd.records import Compaction, Copy, Turn, Usage
 from tests.conftest import Opened
-from tests.make import at, turn
+from tests.make import at, examples, turn
 from tests.queries import worlds
 
 
@@ -27,7 +27,7 @@ async def load(pipeline: Pipeline, rail: str | None = None) -> list[rails.RailEn
     return await pipeline.index.ask(lambda db: rails.load(db, pipeline.home.ledger, sessions, rail))
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds)
 async def test_rails_are_the_folded_ledger(tmp_path_factory: pytest.TempPathFactory, history: list[Any]) -> None:
     """After any history every turn is on its rail once, in order, with the copies that are still copies."""

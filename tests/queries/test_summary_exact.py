@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from tests.conftest import Opened
+from tests.make import examples
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
 from tests.queries.naive import Naive
@@ -46,7 +47,7 @@ def questions(draw: st.DrawFn) -> list[tuple[str, dict[str, Any]]]:
     return asked
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds, questions())
 async def test_every_summary_is_the_sum_of_its_turns(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[Any]

@@ -16,14 +16,14 @@ from burnd.queries.view import View
 from burnd.records import Session
 from burnd.records.times import to_ms
 from tests.conftest import Opened
-from tests.make import at, stamp, turn
+from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import NOW, PRICES
 
 said = st.lists(st.one_of(worlds.turns(), worlds.stamps(), worlds.stamps(), worlds.others), min_size=6, max_size=30)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said)
 async def test_all_at_once_is_each_by_itself(tmp_path_factory: pytest.TempPathFactory, entries: list[Any]) -> None:
     """Sessions, ranges and messages; children under parents; any order of writing: both ways agree on every turn."""

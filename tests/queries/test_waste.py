@@ -22,7 +22,7 @@ from burnd.records import Session, Subagent
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
-from tests.make import text, tool_result, tool_use
+from tests.make import examples, text, tool_result, tool_use
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_why import placed
 
@@ -228,7 +228,7 @@ async def test_the_error_is_quoted_where_it_is_kept(opened: Opened) -> None:
     recall.close()
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(rails(8), min_size=1, max_size=3), st.integers(0, 7))
 async def test_what_is_kept_is_what_would_be_found(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[list[Any]], cut: int

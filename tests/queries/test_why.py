@@ -24,7 +24,7 @@ from tests.attribution.test_worked_example import eight_thousand_tokens_that_rid
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.conftest import Opened
-from tests.make import text, tool_result, tool_use
+from tests.make import examples, text, tool_result, tool_use
 from tests.queries import worlds
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_corpora import generate, generator
@@ -79,7 +79,7 @@ async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str,
     return everything
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(worlds.deeds, st.fixed_dictionaries({}, optional={"since": worlds.times, "until": worlds.times}))
 async def test_why_is_the_summary_of_the_session(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], filters: dict[str, Any]
@@ -103,7 +103,7 @@ async def test_why_is_the_summary_of_the_session(
 _TURNS_OF = "SELECT 1 FROM turns t JOIN sessions s ON s.id = t.session WHERE s.session_id = ?"
 
 
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(8), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rails(10), rails(6), rails(6), st.sampled_from(("c1", "c2", None)))
 async def test_random_rails_with_agents_add_up(
     tmp_path_factory: pytest.TempPathFactory, main: list[Any], agent: list[Any], child: list[Any], call_id: str | None

@@ -96,7 +96,17 @@ def _generator() -> Path | None:
 @pytest.mark.parametrize("options", [["--workflow-frac", "0.5", "--fork-frac", "0.5"], ["--seed", "7"]])
 def test_a_generated_corpus_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
     """Turns and tokens by kind and model are exact on a corpus full of traps."""
-    command = [sys.executable, str(_generator()), "--out", str(tmp_path / "home"), "--size", "5MB", *options]
+    command = [
+        sys.executable,
+        str(_generator()),
+        "--out",
+        str(tmp_path / "home"),
+        "--size",
+        "2MB",
+        "--max-lines",
+        "300",
+        *options,
+    ]
     truth = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     collected = [read_file(path) for path in transcripts(tmp_path)]
     joined = fold(_shuffled([one for rows in collected for one in rows.holdings.values()], 1))
@@ -134,7 +144,7 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 @pytest.mark.skipif(_generator() is None, reason="needs the corpus generator beside BURND_CASES")
 def test_a_generated_session_reads_the_same_in_pieces(tmp_path: Path) -> None:
-    command = [sys.executable, str(_generator()), "--out", str(tmp_path), "--size", "1MB", "--fork-frac", "1"]
+    command = [sys.executable, str(_generator()), "--out", str(tmp_path), "--size", "500KB", "--fork-frac", "1"]
     subprocess.run(command, check=True, capture_output=True)
     for path in transcripts(tmp_path)[:8]:
         lines, place = lines_of(path), place_for(path)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.make import examples
 from tests.readers.collect import client_versions, lines_of, place_for, read, transcripts
 from tests.readers.transcript import Transcript, call, text, thinking
 
@@ -75,7 +76,7 @@ def test_a_cut_before_every_line_gives_the_same_rows() -> None:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_cuts_and_flushes_anywhere_give_the_same_rows(data: st.DataObject) -> None:
     """Settling early because a rail was quiet changes nothing in the end."""
     lines = _busy_session()

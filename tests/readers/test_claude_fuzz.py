@@ -15,6 +15,7 @@ from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, digest, encode, encode_content
 from burnd.records.content import Content
 from burnd.records.times import to_ms
+from tests.make import examples
 from tests.readers.collect import Collected, client_versions, fold, lines_of, read, transcripts
 from tests.readers.transcript import Transcript, call, image, text, thinking
 
@@ -74,7 +75,7 @@ def test_random_bytes_never_raise(lines: list[bytes]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 13), st.integers(0, 600), st.binary(max_size=6)), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_damaged_lines_never_raise(damages: list[tuple[int, int, bytes]]) -> None:
     lines = _samples()
     for which, where, bytes_ in damages:
@@ -84,7 +85,7 @@ def test_damaged_lines_never_raise(damages: list[tuple[int, int, bytes]]) -> Non
 
 
 @given(st.integers(0, 13), _any_json, st.randoms(use_true_random=False))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_value_anywhere_never_raises(which: int, value: Any, rng: random.Random) -> None:
     """Each field of each line may be anything at all."""
     lines = _samples()

@@ -17,6 +17,7 @@ from burnd.readers.holding import turn_of
 from burnd.records import Turn
 from burnd.records.codec import Entry, decode, decode_content, encode, encode_content
 from burnd.records.times import to_ms
+from tests.make import examples
 from tests.readers.test_codex_cases import CASES
 
 _any_json = st.recursive(
@@ -53,14 +54,14 @@ def check(lines: list[bytes]) -> None:
 
 
 @given(st.lists(st.binary(max_size=120), max_size=20))
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_random_bytes_never_raise(lines: list[bytes]) -> None:
     """Lines of any bytes are counted and passed over."""
     check(lines)
 
 
 @given(st.integers(0, 2**32), st.lists(_any_json, min_size=6, max_size=6))
-@settings(max_examples=150)
+@settings(max_examples=examples(60))
 def test_odd_values_never_raise(seed: int, values: list[Any]) -> None:
     """Any value may stand where another was expected, at any depth of any line."""
     rng = random.Random(seed)

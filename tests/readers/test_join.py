@@ -24,6 +24,7 @@ from burnd.readers.holding import (
 from burnd.readers.join import Joined, join
 from burnd.records import Block, Copy, Turn, Usage
 from burnd.records.codec import decode, encode
+from tests.make import examples
 from tests.readers.collect import Collected, fold, read
 from tests.readers.transcript import Transcript, call, text
 
@@ -162,14 +163,14 @@ _holdings = st.builds(
 
 
 @given(st.lists(_holdings, min_size=1, max_size=8, unique_by=lambda one: one.holder), st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_order_and_any_repetition_gives_the_same(holdings: list[Holding], data: st.DataObject) -> None:
     repeated = holdings + data.draw(st.lists(st.sampled_from(holdings), max_size=6))
     assert _joined(data.draw(st.permutations(repeated))) == _joined(holdings)
 
 
 @given(st.lists(_holdings, min_size=1, max_size=6, unique_by=lambda one: one.holder), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_growing_holdings_in_any_interleaving_give_the_same(holdings: list[Holding], data: st.DataObject) -> None:
     """Each file's holding arrives in several states; only the last of each matters."""
     states: list[list[Holding]] = []
@@ -187,7 +188,7 @@ def test_growing_holdings_in_any_interleaving_give_the_same(holdings: list[Holdi
 
 
 @given(st.lists(_holdings, min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_the_ledgers_records_alone_are_enough_to_go_on(holdings: list[Holding]) -> None:
     """Written and read again after every step, nothing is lost that a later join needs."""
     turn: Turn | None = None

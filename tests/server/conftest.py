@@ -19,6 +19,13 @@ def home() -> Iterator[Home]:
         yield Home(Path(folder) / "home")
 
 
+@pytest.fixture(scope="module")
+def live() -> Iterator[Daemon]:
+    """One daemon for all tests of a file that need not be alone with it."""
+    with tempfile.TemporaryDirectory(prefix="burnd-") as folder, running(Home(Path(folder) / "home")) as daemon:
+        yield daemon
+
+
 @pytest.fixture
 def daemon(home: Home) -> Iterator[Daemon]:
     with running(home) as daemon:

@@ -13,18 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd import protocol
-from burnd.paths import Home
 from burnd.server import rpc
-from tests.server.wire import Daemon, Wire, running
+from tests.make import examples
+from tests.server.wire import Daemon, Wire
 
 NULL: Any = None
-
-
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for all of these: whatever is sent to it, the next test finds it well."""
-    with running(Home(tmp_path_factory.mktemp("live") / "home")) as daemon:
-        yield daemon
 
 
 def said(live: Daemon, line: bytes) -> dict[str, Any]:
@@ -186,7 +179,7 @@ PARAMS = [
 GARBAGE = st.binary(max_size=200).map(lambda data: data.replace(b"\n", b"")) | requests()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(GARBAGE, max_size=8))
 def test_garbage_never_hurts(live: Daemon, lines: list[bytes]) -> None:
     """F69: whatever the lines are, each gets at most one answer, and a good request after them is answered."""

@@ -16,9 +16,12 @@ from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pipeline import Pipeline
 from burnd.records import Session, Stamp
+from burnd.records.times import to_iso
 from burnd.spool import Spool
 from tests.conftest import Opened
 from tests.make import START_MS, at, text, turn
+from tests.readers.transcript import Transcript
+from tests.readers.transcript import text as said
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 
@@ -398,11 +401,14 @@ def test_the_spool_is_looked_at_every_few_seconds_and_when_asked(home: Home) -> 
 
 def test_a_claim_is_told_its_session(home: Home) -> None:
     """A wrapper that asks when its harness has ended is told which session was its own."""
+    now = int(time.time() * 1000)  # a claim is given up when it is a week old
     with running(home) as daemon, daemon.wire() as wire:
-        claim = claimed(project="/home/dev/app", fromTs="2026-11-16T00:00:00Z")
-        path = leave(home.spool, claim)
+        path = leave(home.spool, claimed(project="/home/dev/app", fromTs=to_iso(now - 60_000)))
         assert wire.call("spool", claim=path.stem)["claims"] == [{"claim": path.stem, "sessionId": None}]
-        write(home, conversation("s1", "fine"), "s1")
+        log = Transcript(session="s1")
+        log.prompt("hello", ts=to_iso(now))
+        log.says("m1", said("fine"), ts=to_iso(now))
+        write(home, log, "s1")
         wire.call("flush")
         until(lambda: wire.call("spool", claim=path.stem)["claims"][0]["sessionId"] == "s1")
         assert wire.call("stamps.list", session="s1")["stamps"][0]["enrichment"] == {"wf": "1"}

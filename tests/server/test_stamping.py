@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,36 +13,32 @@ from burnd.records.codec import decode
 from tests.server.wire import Daemon, running
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    """One daemon for all that is refused: none of it changes anything."""
-    with running(Home(tmp_path_factory.mktemp("live") / "home")) as daemon:
-        yield daemon
-
-
 def ledger(home: Home) -> list[dict[str, Any]]:
     return [json.loads(line) for line in home.ledger.read_bytes().splitlines()]
 
 
-def test_a_stamp_is_in_the_ledger_when_it_is_answered(daemon: Daemon) -> None:
+def test_a_stamp_is_in_the_ledger_when_it_is_answered(live: Daemon) -> None:
     """Flat, as the format says, with the daemon's time where none was given."""
-    with daemon.wire() as wire:
+    before = ledger(live.home)
+    with live.wire() as wire:
         answer = wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"workflowId": "wf-1"})
         assert (answer["stamped"], answer["new"]) == (1, 1)
-    (line,) = ledger(daemon.home)
+    *others, line = ledger(live.home)
+    assert others == before
     assert (line["v"], line["kind"]) == (1, "stamp")
     assert (line["selector"], line["enrichment"]) == ({"sessionId": "s1"}, {"workflowId": "wf-1"})
     assert line["ts"].endswith("Z")
 
 
-def test_many_are_taken_at_once_or_not_at_all(daemon: Daemon) -> None:
+def test_many_are_taken_at_once_or_not_at_all(live: Daemon) -> None:
     """One that cannot be used is named by its number, and none of the others is taken."""
     good = {"selector": {"sessionId": "s1"}, "enrichment": {"a": "1"}, "ts": "2026-11-16T10:00:00Z"}
     bad = {"selector": {"sessionId": ""}, "enrichment": {"a": "1"}}
-    with daemon.wire() as wire:
+    before = ledger(live.home)
+    with live.wire() as wire:
         error = wire.error("stamp", stamps=[good, bad])
         assert error["message"].startswith("stamp 1: ")
-        assert ledger(daemon.home) == []
+        assert ledger(live.home) == before
         assert wire.call("stamp", stamps=[good, good | {"enrichment": {"b": "2"}}])["new"] == 2
         assert wire.call("stamp", stamps=[good])["new"] == 0  # the same one again is the same one
 
@@ -84,19 +79,20 @@ def test_a_stamp_that_cannot_be_used_is_refused_with_the_reason(
     live: Daemon, params: dict[str, Any], reason: str
 ) -> None:
     """Bad selectors and values that are no text; the ledger does not grow."""
+    before = ledger(live.home)
     with live.wire() as wire:
         assert reason in wire.error("stamp", **params)["message"]
-    assert ledger(live.home) == []
+    assert ledger(live.home) == before
 
 
-def test_odd_but_legal_stamps_are_kept_whole(daemon: Daemon) -> None:
+def test_odd_but_legal_stamps_are_kept_whole(live: Daemon) -> None:
     """Any key, any text: emoji, NUL, newlines, quotes, a very long value."""
     keys = {'k\n\x00"': "v\u2028\U0001f600\x00", "long": "x" * 100_000, "wf id": " "}
-    with daemon.wire() as wire:
+    with live.wire() as wire:
         wire.call("stamp", selector={"messageId": "m\x00é"}, enrichment=keys)
         (found,) = wire.call("stamps.list", message="m\x00é")["stamps"]
     assert found["enrichment"] == keys
-    (line,) = daemon.home.ledger.read_bytes().splitlines()
+    *_, line = live.home.ledger.read_bytes().splitlines()
     assert decode(line).enrichment == keys  # type: ignore[union-attr]
 
 
@@ -128,14 +124,14 @@ def test_stamps_are_listed_in_pages_and_by_what_they_say(daemon: Daemon) -> None
         assert "ISO" in wire.error("stamps.list", since="later")["message"]
 
 
-def test_a_stamp_with_a_range_comes_back_as_it_was_said(daemon: Daemon) -> None:
+def test_a_stamp_with_a_range_comes_back_as_it_was_said(live: Daemon) -> None:
     """With its times in the ledger's own form."""
     span = {"fromTs": "2026-11-16T10:00:00+02:00", "toTs": "2026-11-17"}
-    with daemon.wire() as wire:
-        wire.call("stamp", selector={"sessionId": "s", "range": span}, enrichment={"a": "b"})
-        (found,) = wire.call("stamps.list")["stamps"]
+    with live.wire() as wire:
+        wire.call("stamp", selector={"sessionId": "ranged", "range": span}, enrichment={"a": "b"})
+        (found,) = wire.call("stamps.list", session="ranged")["stamps"]
     assert found["selector"] == {
-        "sessionId": "s",
+        "sessionId": "ranged",
         "range": {"fromTs": "2026-11-16T08:00:00.000Z", "toTs": "2026-11-17T00:00:00.000Z"},
     }
 

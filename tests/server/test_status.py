@@ -15,6 +15,7 @@ from burnd.pipeline import Pipeline
 from burnd.sources.base import Source, Status
 from burnd.sources.running import Kept
 from tests.conftest import Opened
+from tests.readers.transcript import call
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, stamp_often, until
 
@@ -27,7 +28,8 @@ def test_what_there_is_is_counted(home: Home) -> None:
     with running(home) as daemon, daemon.wire() as wire:
         wire.call("stamp", selector={"sessionId": "s1"}, enrichment={"a": "b"})
         wire.call("flush")
-        log = conversation("s2", "open")
+        log = conversation("s2")
+        log.calls("m", call("c", "Bash", command="make"))  # waited for, for minutes
         write(home, log, "s2")
         until(lambda: wire.call("status")["ledger"]["openTurns"] == 1)
         until(lambda: _of(wire.call("status"), "claude-code")["files"] == 2)

@@ -14,7 +14,7 @@ from burnd.records import Turn
 from burnd.server.feed import QUEUE, Feed, Landed
 from burnd.server.methods.tail import TailParams
 from tests.make import turn
-from tests.readers.transcript import Transcript, text
+from tests.readers.transcript import Transcript, call, text
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, until
 
@@ -53,17 +53,16 @@ def test_turns_are_streamed_as_they_land(home: Home) -> None:
         assert time.monotonic() - begun < 2 * noise()
 
 
-def test_only_what_was_asked_for_is_streamed(home: Home) -> None:
+def test_only_what_was_asked_for_is_streamed(live: Daemon) -> None:
     """By session, by project, by source."""
-    projects(home).mkdir(parents=True)
-    with running(home) as daemon, daemon.wire() as wire, daemon.wire() as other, daemon.wire() as none:
-        wire.call("tail", session="s2")
-        other.call("tail", project="/home/dev", source="claude-code")
-        none.call("tail", project="/home/de")
-        for session in ("s1", "s2"):
-            write(home, conversation(session, "fine"), session)
-        assert {item["turn"]["sessionId"] for item in heard(wire, 1)} == {"s2"}
-        assert {item["turn"]["sessionId"] for item in heard(other, 2)} == {"s1", "s2"}
+    with live.wire() as wire, live.wire() as other, live.wire() as none:
+        wire.call("tail", session="asked-2")
+        other.call("tail", project="/home/asked", source="claude-code")
+        none.call("tail", project="/home/aske")
+        for session in ("asked-1", "asked-2"):
+            write(live.home, conversation(session, "fine", cwd="/home/asked/app"), session)
+        assert {item["turn"]["sessionId"] for item in heard(wire, 1)} == {"asked-2"}
+        assert {item["turn"]["sessionId"] for item in heard(other, 2)} == {"asked-1", "asked-2"}
         none.socket.settimeout(0.5)
         with pytest.raises(TimeoutError):
             none.line()
@@ -90,11 +89,11 @@ def test_which_turns_a_follower_wants(asked: dict[str, str], wanted: bool) -> No
     assert params.wants(turn(project="/p/app", project_key="github.com/a/b")) == wanted
 
 
-def test_who_leaves_is_forgotten(daemon: Daemon) -> None:
+def test_who_leaves_is_forgotten(live: Daemon) -> None:
     """A follower's place is free when it has gone, also if nothing ever lands."""
-    with daemon.wire() as wire:
-        wire.call("tail")
-    with daemon.wire() as wire:
+    with live.wire() as wire:
+        wire.call("tail", session="nobody")
+    with live.wire() as wire:
         until(lambda: wire.call("status")["daemon"]["clients"] == 1)
 
 
@@ -115,14 +114,14 @@ async def test_a_slow_reader_is_told_what_it_missed() -> None:
     feed.landed(Change(closed=[turn("nobody follows")]))
 
 
-def test_a_follower_that_never_reads_holds_nothing_up(home: Home) -> None:
+def test_a_follower_that_never_reads_holds_nothing_up(live: Daemon) -> None:
     """F67: hundreds of turns are recorded at once beside it."""
-    with running(home) as daemon, daemon.wire() as stuck, daemon.wire() as wire:
+    with live.wire() as stuck, live.wire() as wire:
         stuck.call("tail")
         for n in range(40):
-            write(home, conversation(f"s{n}", *["x" * 200] * 20), f"s{n}")
+            write(live.home, conversation(f"stuck{n}", *["x" * 200] * 20, cwd="/home/stuck"), f"stuck{n}")
         wire.call("flush")
-        assert wire.call("status")["ledger"]["turns"] == 800
+        assert wire.call("summary", project="/home/stuck")["totals"]["turns"] == 800
 
 
 def test_flush_returns_when_everything_is_recorded(home: Home) -> None:
@@ -139,28 +138,29 @@ def test_flush_returns_when_everything_is_recorded(home: Home) -> None:
             assert (status["turns"], status["openTurns"]) == (1 + 2 * n, 0)
 
 
-def test_flush_of_one_session_settles_only_that_one(home: Home) -> None:
+def test_flush_of_one_session_settles_only_that_one(live: Daemon) -> None:
     """The others may still be talking."""
-    with running(home) as daemon, daemon.wire() as wire:
-        for session in ("s1", "s2"):
-            write(home, conversation(session, "one"), session)
-        wire.call("flush", session="s2")
-        status = wire.call("status")["ledger"]
-        assert (status["turns"], status["openTurns"]) == (1, 1)
+    with live.wire() as wire:
+        for session in ("talking", "settled"):
+            log = conversation(session)
+            log.calls(f"{session}-m", call(f"{session}-c", "Bash", command="make"))  # waited for, for minutes
+            write(live.home, log, session)
+        wire.call("flush", session="settled")
+        for session, is_open in (("talking", 1), ("settled", 0)):
+            assert wire.call("summary", session=session)["totals"]["openTurns"] == is_open
 
 
-def test_several_flush_at_once(home: Home) -> None:
+def test_several_flush_at_once(live: Daemon) -> None:
     """Each gets its answer."""
-    with running(home) as daemon:
-        wires = [daemon.wire() for _ in range(10)]
-        write(home, conversation("s1", "one"), "s1")
-        for wire in wires:
-            wire.request("flush")
-        for wire in wires:
-            answer = wire.line()
-            assert answer is not None
-            assert answer["result"]["sources"][0]["flushed"]
-            wire.close()
+    wires = [live.wire() for _ in range(10)]
+    write(live.home, conversation("several", "one"), "several")
+    for wire in wires:
+        wire.request("flush")
+    for wire in wires:
+        answer = wire.line()
+        assert answer is not None
+        assert answer["result"]["sources"][0]["flushed"]
+        wire.close()
 
 
 def test_a_turn_is_whole() -> None:
@@ -176,16 +176,15 @@ def test_a_turn_is_whole() -> None:
     assert (said["costUsd"], said["missed"]) == (None, 3)
 
 
-def test_leaving_in_the_middle_is_no_error(home: Home) -> None:
+def test_leaving_in_the_middle_is_no_error(live: Daemon) -> None:
     """F70: a follower that goes while it is being told costs a line at debug, and none above."""
-    projects(home).mkdir(parents=True)
-    with running(home) as daemon, daemon.wire() as wire:
+    with live.wire() as wire:
         for n in range(5):
-            following = daemon.wire()
+            following = live.wire()
             following.call("tail")
-            write(home, conversation(f"s{n}", *["words"] * 5), f"s{n}")
+            write(live.home, conversation(f"left{n}", *["words"] * 5), f"left{n}")
             following.line()
             following.close()
         wire.call("flush")
         until(lambda: wire.call("status")["daemon"]["clients"] == 1)
-        assert "failed" not in daemon.why()
+        assert "failed" not in live.why()

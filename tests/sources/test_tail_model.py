@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
+from tests.make import examples
 
 WIDTHS = st.lists(st.sampled_from([1, 9, 80, 300, 1200]), min_size=1, max_size=6)
 
@@ -153,9 +154,9 @@ class HeldFile(FollowedFile):
 
 TestFollowedFile = FollowedFile.TestCase
 TestFollowedFile.settings = settings(
-    max_examples=150, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(60), stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestHeldFile = HeldFile.TestCase
 TestHeldFile.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(25), stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
