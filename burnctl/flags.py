@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from burnd.protocol import HARNESSES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -35,10 +37,14 @@ def project(text: str) -> str:
     return os.path.abspath(folder) if os.path.isdir(folder) else text
 
 
+def source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--source", metavar="SOURCE", help=f"only this harness: {', '.join(HARNESSES)}")
+
+
 def sessions(parser: argparse.ArgumentParser) -> None:
     """What lists of sessions and searches can be narrowed by; `sessions_of` gives it as the client takes it."""
     parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
-    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode, codex")
+    source(parser)
     parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
     parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
 
@@ -57,7 +63,7 @@ def filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workflow", metavar="ID", help="only what is stamped with this workflow")
     parser.add_argument("--agent", metavar="ID", help="only this agent: a stamped one, or a subagent")
     parser.add_argument("--tag", metavar="KEY=VALUE", action="append", type=tag, help="only what is stamped so")
-    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode, codex")
+    source(parser)
     parser.add_argument("--model", metavar="MODEL", help="only this model")
     parser.add_argument("--provider", metavar="NAME", help="only what this provider served")
     parser.add_argument("--branch", metavar="BRANCH", help="only this git branch")

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--project", metavar="PROJECT", type=flags.project, help="only this project; . is this folder's"
     )
-    parser.add_argument("--source", metavar="SOURCE", help="only this harness: claude-code, opencode, codex")
+    flags.source(parser)
     parser.add_argument("--model", metavar="MODEL", help="only this model")
     flags.reading(parser)
 
