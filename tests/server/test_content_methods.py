@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from burnd.finding import Finding, Stopped
+from burnd.matching import Matching, Stopped
 from burnd.paths import Home
 from burnd.pipeline import Batch
 from burnd.records import Session
@@ -194,8 +194,8 @@ async def test_a_text_is_found_however_it_is_stored(opened: Opened, needle: str,
         )
     )
     told: list[tuple[int, int]] = []
-    finding = Finding(pipeline.home, needle, lambda done, total: told.append((done, total)))
-    assert finding.run() == found
+    matching = Matching(pipeline.home, needle, lambda done, total: told.append((done, total)))
+    assert matching.run() == found
     assert told[-1][0] == told[-1][1] > 0
 
 
@@ -203,7 +203,7 @@ async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
     """F70: at the next file."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m", ts=at(0))]))
-    finding = Finding(pipeline.home, "x", lambda *_: None)
-    finding.stop()
+    matching = Matching(pipeline.home, "x", lambda *_: None)
+    matching.stop()
     with pytest.raises(Stopped):
-        finding.run()
+        matching.run()

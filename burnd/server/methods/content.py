@@ -8,10 +8,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from burnd.finding import Finding
 from burnd.forgetting import outdated, would_free
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import DAY_MS, Pruned
+from burnd.matching import Matching
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content
@@ -172,15 +172,15 @@ async def _meant(service: Service, params: ForgetParams, caller: Caller) -> set[
 
 async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
     work = Work("looking")
-    finding = Finding(service.home, text, work.tell)
+    matching = Matching(service.home, text, work.tell)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_tell, work, caller)
             # Not waited for when the client goes: it notices by itself, at the next file.
-            found = await anyio.to_thread.run_sync(finding.run, abandon_on_cancel=True)
+            found = await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
             tasks.cancel_scope.cancel()
     finally:
-        finding.stop()
+        matching.stop()
     return found
 
 

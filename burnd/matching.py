@@ -27,7 +27,7 @@ class Stopped(Exception):
     """Raised when nobody waits for the answer any more."""
 
 
-class Finding:
+class Matching:
     """One search. `run` blocks and is for a worker thread; `stop` may be called from any other."""
 
     def __init__(self, home: Home, text: str, report: Report) -> None:
