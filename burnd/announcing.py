@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from burnd.index.apply import roots_of
+from burnd.index.cursors import roots_of
 from burnd.index.store import IndexStore
 from burnd.pipeline import Batch, Pipeline
 from burnd.records import Prune, Session

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import sqlite3
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from burnd.index import changed, packs, rows, unlogged
+from burnd.index import changed, cursors, messages, rows, unlogged
 from burnd.index.changed import Mark
 from burnd.index.rollup import Rollup
-from burnd.index.schema import is_message
 from burnd.index.store import (
-    AgentRow,
     Change,
     CursorChange,
-    FileChange,
     IndexStore,
     Known,
     keyed,
+    many,
     set_ledger_end,
 )
-from burnd.ledger.content import Placed
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry, Skipped, encode
-from burnd.records.content import NO_RAIL
 from burnd.records.times import to_ms
 
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
@@ -50,11 +45,6 @@ _TURN_TOUCHES = (
     "project_key = coalesce(project_key, CASE WHEN project IS NULL OR project = ?2 THEN ?3 END), "
     "created_at = min(coalesce(created_at, ?4), ?4), "
     "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
-)
-# Of a block that stands in its sidecar twice the later line counts.
-_MESSAGE = (
-    "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message_id, n, b, ts, role, kind, tool, position, length, "
-    "digest) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)"
 )
 _SESSION_TAG = (
     "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
@@ -98,11 +88,11 @@ class Applier:
         self._write_facts(db, entries)
         self._write_overheads(db, entries)
         self._write_stamps_and_quotas(db, entries)
-        self._write_messages(db, change.placed)
-        _write_prunes(db, entries)
-        _write_cursors(db, [*_roots_in(entries), *change.cursors])
-        write_files(db, change.files)
-        _write_agents(db, change.agents)
+        messages.write(db, change.placed, self._sessions, self._names)
+        messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
+        cursors.write(db, [*_roots_in(entries), *change.cursors])
+        cursors.write_files(db, change.files)
+        many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", change.agents)
         self._write_open_turns(db, change)
         self._rollup.settle(db)
         if change.ledger_end is not None:
@@ -138,10 +128,10 @@ class Applier:
                 known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
                 newest[old.id] = _Standing(turn, known[key])
         self._replace_turns(db, newest)
-        _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
+        many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
         taken_back = [(row_id,) for row_id, standing in newest.items() if standing.turn.copy_of is not None]
-        _many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
-        _many(db, "DELETE FROM turns WHERE id = ?", taken_back)
+        many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
+        many(db, "DELETE FROM turns WHERE id = ?", taken_back)
 
     def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
         """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
@@ -155,8 +145,8 @@ class Applier:
             known[key] = old._replace(open=is_open)
             standing[old.id] = _Standing(turn, known[key])
         self._replace_turns(db, standing)
-        _many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
-        _many(
+        many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
+        many(
             db,
             "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
             [
@@ -192,9 +182,9 @@ class Applier:
             turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length, *dimensions))
             call_rows += rows.call_rows(turn, row_id, self._name)
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
-        _many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
-        _many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
-        _many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
+        many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
+        many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
         told = [turn for turn, _ in newest.values()]
         changed.mark(db, [Mark(self._sessions[t.session_id], t.rail_id, t.turn_index) for t in told])
 
@@ -202,7 +192,7 @@ class Applier:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
         said = [self._said_of_session(item.entry) for item, _ in entries]
         for sql, group in groupby(filter(None, said), key=itemgetter(0)):
-            _many(db, sql, [row for _, row in group])
+            many(db, sql, [row for _, row in group])
 
     def _said_of_session(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):
@@ -229,7 +219,7 @@ class Applier:
             facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, turn_index))
         self._rollup.touch(_told_of(db, facts))
         self._mark_rails(db, [item.entry for item, _ in entries])
-        _many(
+        many(
             db,
             "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name, turn_index) "
             "VALUES(?,?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
@@ -255,43 +245,12 @@ class Applier:
     def _write_stamps_and_quotas(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
         quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
-        _many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
+        many(db, "INSERT OR REPLACE INTO stamps VALUES(?,?,?,?,?,?,?)", stamps)
         said = [(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
-        _many(db, _SESSION_TAG, [row for stamp in said for row in rows.session_tag_rows(*stamp)])
+        many(db, _SESSION_TAG, [row for stamp in said for row in rows.session_tag_rows(*stamp)])
         narrow = [row for stamp in said for row in rows.narrow_tag_rows(*stamp)]
-        _many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
-        _many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
-
-    def _write_messages(self, db: sqlite3.Connection, placed: Sequence[Placed]) -> None:
-        by_session: defaultdict[str, list[Placed]] = defaultdict(list)
-        for item in placed:
-            by_session[item.label.session_id].append(item)
-        for session_id, items in by_session.items():
-            self._write_session_messages(db, self._sessions[session_id], items)
-
-    def _write_session_messages(self, db: sqlite3.Connection, session: int, items: list[Placed]) -> None:
-        ends = _rail_ends(db, session, {p.label.rail for p in items})
-        # On rails that have nothing yet no message can be known: most sessions of a backlog come whole.
-        numbers = _message_numbers(db, session, {p.label.message_id for p in items}) if any(ends.values()) else {}
-        message_rows: list[rows.Row] = []
-        new_messages = 0
-        for item in items:
-            label = item.label
-            rail = label.rail
-            place = (rail, label.message_id)
-            if place not in numbers:
-                numbers[place] = ends[rail]
-                ends[rail] += 1
-                new_messages += rail != NO_RAIL
-            message_rows.append(rows.message_row(item, session, numbers[place], self._name(label.tool)))
-        _many(db, _MESSAGE, message_rows)
-        _touch_session(db, session, items, new_messages)
-
-
-def _many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
-    """Runs a statement for every row; for none it does not even go to the database's thread."""
-    if parameters:
-        db.executemany(sql, parameters)
+        many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
+        many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
 
 
 def fact_key(key: tuple[str, ...]) -> str:
@@ -335,7 +294,7 @@ def _fill(db: sqlite3.Connection, memory: dict[str, int], texts: set[str | None]
     missing = sorted(text for text in texts if text is not None and text not in memory)
     if not missing:
         return
-    _many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
+    many(db, f"INSERT OR IGNORE INTO {table}({column}) VALUES(?)", [(text,) for text in missing])
     sql = f"SELECT {column}, id FROM {table} WHERE {column} IN ({{keys}})"
     found = keyed(db, sql, [(text,) for text in missing])
     memory.update((row[0], row[1]) for row in found)
@@ -352,122 +311,16 @@ def _turn_rows(db: sqlite3.Connection, keys: list[tuple[int, str]]) -> dict[tupl
     return {(row[0], row[1]): Known(*row[2:]) for row in found}
 
 
-def _message_numbers(db: sqlite3.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
-    sql = (
-        "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
-        f"CROSS JOIN messages m ON m.session = w.session AND {is_message('m.message_id', 'w.message_id')}"
-    )
-    keys = [(session, message_id) for message_id in sorted(message_ids)]
-    found = keyed(db, sql, keys)
-    return {(row[0], row[1]): row[2] for row in found}
-
-
-def _rail_ends(db: sqlite3.Connection, session: int, rails: set[str]) -> dict[str, int]:
-    ends = {}
-    for rail in rails:
-        ((end,),) = db.execute(
-            "SELECT coalesce(max(msg_idx), -1) + 1 FROM messages WHERE session = ? AND rail = ?",
-            (session, rail),
-        ).fetchall()
-        ends[rail] = int(end)
-    return ends
-
-
-def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
-    times = [item.label.ts_ms for item in items]
-    end = max(item.position + item.length for item in items)
-    db.execute(
-        "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
-        "updated_at = max(coalesce(updated_at, ?2), ?2), kept_count = kept_count + ?3, "
-        "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
-        (min(times), max(times), new_messages, end, session),
-    )
-    labels = [item.label for item in items if item.label.title is not None]
-    titles = [(label.title, rows.title_rank(label), session) for label in labels if rows.is_title(label)]
-    _many(db, "UPDATE sessions SET harness_title = ?1, title_rank = ?2 WHERE id = ?3 AND title_rank <= ?2", titles)
-    summaries = [(label.title, rows.summary_key(label), session) for label in labels if rows.is_summary(label)]
-    _many(
-        db, "UPDATE sessions SET harness_summary = ?1, summary_key = ?2 WHERE id = ?3 AND summary_key <= ?2", summaries
-    )
-
-
-def _write_prunes(db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
-    for item, _ in entries:
-        if isinstance(item.entry, Prune):
-            _prune(db, item.entry)
-
-
-def _prune(db: sqlite3.Connection, prune: Prune) -> None:
-    db.execute(
-        "DELETE FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?)",
-        (prune.session_id,),
-    )
-    db.execute(
-        "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
-        "kept_count = 0, content_bytes = 0, "
-        "harness_title = NULL, title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
-        (to_ms(prune.up_to), prune.messages, prune.session_id),
-    )
-
-
 def _write_skipped(db: sqlite3.Connection, logged: Sequence[tuple[Logged, int]]) -> None:
     skipped = [
         (item.position, item.length, item.entry.reason, item.entry.kind)
         for item, _ in logged
         if isinstance(item.entry, Skipped)
     ]
-    _many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
+    many(db, "INSERT OR REPLACE INTO skipped VALUES(?,?,?,?)", skipped)
 
 
 def _roots_in(entries: Sequence[tuple[Logged, int]]) -> Iterable[CursorChange]:
     """Folders that somebody said a source's logs are in, beside the cursors that say how far they were read."""
     sessions = (item.entry for item, _ in entries if isinstance(item.entry, Session))
-    return (CursorChange(roots_of(said.source), root, b"") for said in sessions for root in said.roots)
-
-
-def roots_of(source: str) -> str:
-    """Under which name the index keeps the folders that clients told of."""
-    return f"roots of {source}"
-
-
-def _write_cursors(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:
-    kept = [(c.source, c.key, c.value) for c in cursors if c.value is not None]
-    gone: list[tuple[Any, ...]] = [(c.source, c.key) for c in cursors if c.value is None]
-    _many(db, "INSERT OR REPLACE INTO cursors VALUES(?,?,?)", kept)
-    _many(db, "DELETE FROM cursors WHERE source = ? AND key = ?", gone)
-
-
-def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
-    """Where each file was read to, and the rows its reader must find again."""
-    for change in changes:
-        where = (change.source, change.path)
-        if change.cursor is None or change.anew:
-            own = "(SELECT id FROM files WHERE source = ? AND path = ?)"
-            db.execute(f"DELETE FROM reader_packs WHERE file = {own}", where)
-        if change.cursor is None:
-            db.execute("DELETE FROM files WHERE source = ? AND path = ?", where)
-            continue
-        found = db.execute(
-            "INSERT INTO files(source, path, root, cursor, state, seen, open) VALUES(?,?,?,?,?,?,?) "
-            "ON CONFLICT(source, path) DO UPDATE SET root = excluded.root, cursor = excluded.cursor, "
-            "state = excluded.state, seen = excluded.seen, open = excluded.open RETURNING id",
-            (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
-        ).fetchall()
-        ((file,),) = found
-        _add_pack(db, file, change.pack)
-
-
-def _add_pack(db: sqlite3.Connection, file: int, pack: bytes) -> None:
-    if not pack:
-        return
-    sql = "SELECT id, rows FROM reader_packs WHERE file = ? ORDER BY id DESC LIMIT 1"
-    newest = list(db.execute(sql, (file,)).fetchall()) if len(pack) < packs.SMALL else []
-    if newest and len(newest[0][1]) < packs.SMALL:
-        row_id, rows = newest[0]
-        db.execute("UPDATE reader_packs SET rows = ? WHERE id = ?", (packs.merged(rows, pack), row_id))
-    else:
-        db.execute("INSERT INTO reader_packs(file, rows) VALUES(?,?)", (file, pack))
-
-
-def _write_agents(db: sqlite3.Connection, agents: Sequence[AgentRow]) -> None:
-    _many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", agents)
+    return (CursorChange(cursors.roots_of(said.source), root, b"") for said in sessions for root in said.roots)

@@ -270,6 +270,12 @@ def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> 
     return found
 
 
+def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
+    """Runs a statement for every row, if there is any."""
+    if parameters:
+        db.executemany(sql, parameters)
+
+
 def _bound(sql: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for begin in range(0, len(keys), _KEYS_AT_ONCE):
         some = keys[begin : begin + _KEYS_AT_ONCE]
