@@ -101,7 +101,8 @@ def spawn() -> Detached | Service:
     try:
         return Detached(home)
     except OSError as error:
-        raise BurnctlError(f"burnd cannot be started: {error}", "see: burnctl doctor") from None
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise BurnctlError(f"burnd cannot be started: {reason}", "see: burnctl doctor") from None
 
 
 def _working_folder() -> str:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
+    from burnctl.client import Client
     from burnctl.delivery import Delivered
 
 HELP = (
@@ -18,16 +19,22 @@ HELP = (
     "stamp is spooled and taken in later: when this returns 0, it is safe on the disk."
 )
 EXAMPLES = (
-    "burnctl stamp --session 0f9c... workflowId=wf-1 persona=senior",
-    "burnctl stamp --session 0f9c... --from 2026-11-16T08:30:00Z --to 2026-11-16T09:00:00Z step=review",
+    "burnctl stamp --session 0f9c1d2e workflowId=wf-1 persona=senior",
+    "burnctl stamp --session 0f9c1d2e --from 2026-11-16T08:30:00Z --to 2026-11-16T09:00:00Z step=review",
     "burnctl stamp --message msg_01... verdict=wrong",
     "burnctl stamps export | ssh other burnctl stamp --stdin",
 )
 
+_NAMED_WITHIN_S = 0.5
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tags", metavar="KEY=VALUE", nargs="*", help="what to say; of equal keys the last counts")
-    parser.add_argument("--session", metavar="ID", help="the session, with its subagents and child sessions")
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="the session (what burnctl prints of its id will do), with its subagents and children",
+    )
     parser.add_argument("--message", metavar="ID", help="one message")
     parser.add_argument("--from", metavar="TIME", dest="from_ts", help="only turns from this ISO time on")
     parser.add_argument("--to", metavar="TIME", dest="to_ts", help="only turns before this ISO time")
@@ -38,10 +45,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from burnctl.client import Client
 
+    if options.session:
+        options.session = _in_full(options.session)
     stamps = _from_stdin(options) if options.stdin else [_from_flags(options)]
     with Client(timeout=delivery.ANSWER_S) as client:
-        _say(delivery.stamps(client, stamps), as_json=options.json)
+        done = delivery.stamps(client, stamps)
+        _say(done, as_json=options.json)
+        if options.session and done.recorded and _is_watched(options):
+            _say_if_unknown(client, options.session)
     return 0
+
+
+def _is_watched(options: argparse.Namespace) -> bool:
+    return not options.json and sys.stdout is not None and sys.stdout.isatty()
+
+
+def _say_if_unknown(client: Client, session: str) -> None:
+    """A stamp may come before its session; a person may as well have mistyped it."""
+    from burnctl.errors import BurnctlError, Failed
+    from burnd import protocol
+
+    try:
+        is_known = client.sessions_meta(session)["sessionId"] == session
+    except BurnctlError as error:
+        is_known = not (isinstance(error, Failed) and error.code in (protocol.NOT_FOUND, protocol.REFUSED))
+    if not is_known:
+        print(f"no session is called {session!r} yet: the stamp waits for one")
+
+
+def _in_full(session: str) -> str:
+    """The id that a shortened one stands for, where burnd knows it in a moment. Raises Failed where several do."""
+    from burnctl.client import Client
+    from burnctl.errors import BurnctlError, Failed
+    from burnctl.naming import is_shortened, whole_id
+    from burnd import protocol
+
+    if not is_shortened(session):
+        return session
+    try:
+        with Client(timeout=_NAMED_WITHIN_S) as client:
+            return whole_id(client, session) or session
+    except BurnctlError as error:
+        if isinstance(error, Failed) and error.code == protocol.REFUSED:
+            raise
+        return session  # no daemon, or a busy one: the stamp must not be lost for it
 
 
 def _from_flags(options: argparse.Namespace) -> dict[str, Any]:

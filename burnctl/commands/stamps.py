@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.errors import Failed
+from burnctl.naming import is_shortened, whole_id
 from burnctl.starting import reach
 from burnd import protocol
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 HELP = "lists the tags that were given, or exports them for another machine"
 EXAMPLES = (
-    "burnctl stamps list --session 0f9c...",
+    "burnctl stamps list --session 0f9c1d2e",
     "burnctl stamps list --tag workflowId=wf-1",
     "burnctl stamps export > stamps.jsonl",
     "burnctl stamp --stdin < stamps.jsonl",
@@ -56,11 +57,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All pages of them; smaller pages where the stamps are large."""
+    client, limit, after = reach(options), _PAGE, None
     wanted: dict[str, Any] = {"session": options.session, "message": options.message}
+    if options.session and is_shortened(options.session):
+        wanted["session"] = whole_id(client, options.session)
     if options.tag is not None:
         key, equals, value = options.tag.partition("=")
         wanted |= {"key": key, "value": value if equals else None}
-    client, limit, after = reach(options), _PAGE, None
     while True:
         try:
             page = client.stamps_list(**wanted, limit=limit, after=after)
