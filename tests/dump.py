@@ -116,8 +116,10 @@ _CAUSES = {
       LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",
     "prompt_sums": f"""
-      SELECT {_KIND}, f.name, g.name, s.session_id, x.prompt_id, x.rail, x.n, x.day, x.turns, {_PAID}
-      FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session""",
+      SELECT {_KIND}, f.name, g.name, s.session_id, x.prompt_id, x.rail, x.n, x.day, x.activity = 0, a.name,
+             b.name, x.subagent = 0, x.turns, {_PAID}
+      FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
+      LEFT JOIN names b ON b.id = x.branch""",
     "segments": """
       SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
       JOIN sessions s ON s.id = x.session""",

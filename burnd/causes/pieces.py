@@ -41,6 +41,13 @@ class TurnRow(NamedTuple):
         return bucket_of(self.ts), self.kind, self.place, self.branch, self.subagent
 
 
+class _Counted(NamedTuple):
+    """A piece by time: what was counted, and how many turns where."""
+
+    cells: list[Cells]
+    turns: list[tuple[Place, int]]
+
+
 class Pieces:
     """The pieces of rails in one state of the index; remembers which causes there are."""
 
@@ -50,7 +57,8 @@ class Pieces:
         self._causes: dict[int, Numbered] = {}
         self._keys: dict[CauseKey, int | None] = {}
         self._agents: dict[int, str] = {0: ""}
-        self._fed: dict[tuple[int, str, int, frozenset[int]], counting.Paid] = {}  # asked for again at another level
+        self._opened: dict[tuple[int, str, int], _Counted | None] = {}  # asked for again at another level, as is this
+        self._fed: dict[tuple[int, str, int, frozenset[int]], counting.Paid] = {}
 
     def _learn(self, causes: Iterable[int]) -> None:
         missing = [(cause,) for cause in sorted({cause for cause in causes if cause not in self._causes})]
@@ -79,20 +87,27 @@ class Pieces:
         is asked for, the piece is explained anew.
         """
         session, rail, n = turns[0].piece
-        found = self._db.execute(_ONE, (session, rail, n)).fetchone()
-        if found is None:
+        counted = self._counted(session, rail, n)
+        if counted is None:
             return
         wanted = Counter(turn.key for turn in turns)
-        pack = unpacked(found[0])
-        whole = set() if one_by_one else {place for place, count in pack.turns if wanted.get(place) == count}
-        for cells in pack.of_activity(EVERY) if whole else ():
+        whole = set() if one_by_one else {place for place, count in counted.turns if wanted.get(place) == count}
+        for cells in counted.cells if whole else ():
             if cells.place in whole:
                 _, kind, place, _, _ = cells.place
-                for number, counted in self.at_level(cells, level):
-                    yield place, kind, number, *counted
+                for number, paid in self.at_level(cells, level):
+                    yield place, kind, number, *paid
         left = frozenset(turn.id for turn in turns if turn.key not in whole)
         if left:
             yield from self._explained(session, rail, n, left, level)
+
+    def _counted(self, session: int, rail: str, n: int) -> _Counted | None:
+        place = (session, rail, n)
+        if place not in self._opened:
+            found = self._db.execute(_ONE, place).fetchone()
+            pack = unpacked(found[0]) if found is not None else None
+            self._opened[place] = _Counted(pack.of_activity(EVERY), pack.turns) if pack is not None else None
+        return self._opened[place]
 
     def _explained(
         self, session: int, rail: str, n: int, turns: frozenset[int], level: int

@@ -55,7 +55,7 @@ class _Sums:
         for (session, day, kind, place, branch, subagent), cells in self.by_day.items():
             _merge(by_place[EVERY, day, place, kind], cells)
             for level, some in _levels(cells, causes):
-                _merge(by_session[level, session, kind, place, branch, subagent], some)
+                _merge(by_session[level, session, subagent, kind, place, branch], some)
         by_time: defaultdict[Number, Cells] = defaultdict(dict)
         for (activity, day, place, kind), cells in (*by_place.items(), *self.by_activity.items()):
             for level, some in _levels(cells, causes):
@@ -63,9 +63,7 @@ class _Sums:
                     _merge(by_time[*way, kind], some)
         return Rolled(
             sorted((*way, cause, kind, *sums) for (*way, kind), cause, sums in _counted(by_time)),
-            sorted(
-                (level, session, cause, *rest, *sums) for (level, session, *rest), cause, sums in _counted(by_session)
-            ),
+            sorted((*key[:3], cause, *key[3:], *sums) for key, cause, sums in _counted(by_session)),
         )
 
 

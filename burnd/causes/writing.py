@@ -76,7 +76,7 @@ def write(db: sqlite3.Connection, what: Written) -> None:
     db.executemany(_KEEP, what.pieces)
     prompts.count_again(db, [*what.gone, *((piece.session, piece.rail, piece.n) for piece in what.pieces)])
     _add(db, "cause_sums", "level,grain,activity,place,bucket,cause,class", what.sums.by_time)
-    _add(db, "session_causes", "level,session,cause,class,place,branch,subagent", what.sums.by_session)
+    _add(db, "session_causes", "level,session,subagent,cause,class,place,branch", what.sums.by_session)
     for mark, times, upto in what.finished:
         if upto is None:
             db.execute("DELETE FROM changed WHERE id = ? AND times = ?", (mark, times))

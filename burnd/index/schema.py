@@ -304,24 +304,27 @@ CREATE INDEX cause_sums_of_nothing ON cause_sums(n) WHERE n = 0;
 
 -- The same by session.
 CREATE TABLE session_causes(
-  level INTEGER NOT NULL, session INTEGER NOT NULL, cause INTEGER NOT NULL, class INTEGER NOT NULL,
-  place INTEGER NOT NULL, branch INTEGER NOT NULL, subagent INTEGER NOT NULL,
+  level INTEGER NOT NULL, session INTEGER NOT NULL, subagent INTEGER NOT NULL, cause INTEGER NOT NULL,
+  class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
   n INTEGER NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL, entered INTEGER NOT NULL, calls INTEGER NOT NULL, errors INTEGER NOT NULL,
-  PRIMARY KEY(level, session, cause, class, place, branch, subagent)) WITHOUT ROWID;
+  PRIMARY KEY(level, session, subagent, cause, class, place, branch)) WITHOUT ROWID;
 CREATE INDEX session_causes_of_nothing ON session_causes(n) WHERE n = 0;
 """
 
 _PROMPT_SUMS = """
 -- What turns that worked on a prompt paid, by the pieces of rails they stand on; '' is the prompt of turns without one.
+-- Activity 0 stands for all of them.
 CREATE TABLE prompt_sums(
-  session INTEGER NOT NULL, prompt_id TEXT NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL, day INTEGER NOT NULL,
-  place INTEGER NOT NULL, class INTEGER NOT NULL, turns INTEGER NOT NULL,
+  activity INTEGER NOT NULL, session INTEGER NOT NULL, prompt_id TEXT NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
+  day INTEGER NOT NULL, place INTEGER NOT NULL, class INTEGER NOT NULL, branch INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, turns INTEGER NOT NULL,
   input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL,
-  PRIMARY KEY(session, prompt_id, rail, n, day, place, class)) WITHOUT ROWID;
+  PRIMARY KEY(activity, session, prompt_id, rail, n, day, place, class, branch, subagent)) WITHOUT ROWID;
+CREATE INDEX prompt_sums_of_none ON prompt_sums(prompt_id, activity, session) WHERE prompt_id = '';
 """
 
 
@@ -331,5 +334,5 @@ def is_message(id_there: str, id_wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 2  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 3  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

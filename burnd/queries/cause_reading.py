@@ -18,8 +18,8 @@ from burnd.causes.pieces import Pieces, TurnRow
 from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
 from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import Stretch
-from burnd.queries.reading import TOUCHING, Reader, grains
-from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, within
+from burnd.queries.reading import Reader, grains
+from burnd.queries.scanning import By, Clause, Scan, Table, during, weighed, within
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 
@@ -61,6 +61,7 @@ class CauseReader:
         self._chosen = selection
         self._scan = Scan(view, selection)
         self._begin, self._end = widened(selection, reader)
+        self._reader = reader
         self._pieces = Pieces(view.db, ledger)
 
     def read(self, level: int) -> Iterator[Spent]:
@@ -159,22 +160,13 @@ class CauseReader:
     # Sums by session
 
     def _from_sessions(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
-        inside, across = self._sessions()
+        inside, across = self._reader.sessions()
         terms = [Clause(f"x.level = {level}"), *self._scan.terms(_SESSIONS, self._chosen.kinds), *also]
         rows = self._scan.by_session(_SESSIONS, by, terms, beside="x.cause", sessions=inside)
         yield from _spent(rows, by)
         if across:
             terms = [*self._terms(Stretch(self._begin, self._end)), *within("x.session", across)]
             yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, terms))
-
-    def _sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
-        """Those that lie within the selected time, None being all of them, and those across its edges."""
-        if self._chosen.begin is None and self._chosen.end is None:
-            return None, frozenset()
-        begin, end = -(-(self._begin + SHIFT_MS) // BUCKET_MS), bucket_of(self._end)
-        found = self._view.rows(TOUCHING, (begin, end, bucket_of(self._begin), bucket_of(self._end - 1)))
-        inside = frozenset(session for session, is_inside in found if is_inside)
-        return inside, frozenset(session for session, is_inside in found if not is_inside)
 
     # Pieces of rails
 
@@ -241,20 +233,13 @@ def _piece(turn: TurnRow) -> tuple[int, str, int]:
 
 def _ranking(parts: list[list[Clause]], rates: Rates, most: int) -> tuple[str, list[Any]]:
     """The heaviest causes of these parts as (cause, weight, how many there are)."""
-    weighing = [n for n, _ in enumerate(Sums._fields) if any(rate_of[n] for rate_of in rates.values())]
-    columns = ",".join(f"json_extract(value, '$[{n}]') AS w{n}" for n in range(len(weighing) + 1))
-    product = " + ".join(f"x.{Sums._fields[n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
+    weight = weighed(rates, Sums._fields)
     rows = " UNION ALL ".join(
-        f"SELECT x.cause, {product} AS weight FROM cause_sums x JOIN r ON r.w0 = x.class "
-        f"WHERE {' AND '.join(clause.sql for clause in part)}"
+        f"SELECT x.cause, {weight} AS weight FROM cause_sums x WHERE {' AND '.join(clause.sql for clause in part)}"
         for part in parts
     )
-    sql = (
-        f"WITH r AS MATERIALIZED (SELECT {columns} FROM json_each(?)) SELECT cause, total(weight), count(*) OVER () "
-        f"FROM ({rows}) GROUP BY cause ORDER BY 2 DESC, 1 LIMIT {most}"
-    )
-    listed = as_json([(kind, *(float(rate_of[n]) for n in weighing)) for kind, rate_of in rates.items()])
-    return sql, [listed, *(value for part in parts for clause in part for value in clause.bound)]
+    sql = f"SELECT cause, total(weight), count(*) OVER () FROM ({rows}) GROUP BY cause ORDER BY 2 DESC, 1 LIMIT {most}"
+    return sql, [value for part in parts for clause in part for value in clause.bound]
 
 
 def _buckets(some: range) -> Clause:

@@ -1,7 +1,8 @@
 """What each prompt led to: all selected turns that worked on it, whatever they paid for.
 
-Where no session is asked for, whole days come from `prompt_sums`, in which SQLite finds the heaviest. What these do not
-have yet, the sessions that wait to be counted, is read turn by turn, as is what lies at the edges of the selected time.
+Whole days, and whole sessions where they are asked for, come from `prompt_sums`; over all sessions SQLite finds the
+heaviest there. What these do not have yet, the sessions that wait to be counted, is read turn by turn, as is what lies
+at the edges of the selected time.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from burnd.index.rollup import DAY, GRAINS, begin_of
 from burnd.queries.cause_reading import Rates, whole_days, widened
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import By, Clause, Row, Scan, Table, as_json, during, within
+from burnd.queries.scanning import By, Clause, Row, Scan, Table, as_json, during, weighed, within
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 
 PromptKey = tuple[int, str]  # a session by its number, and the prompt's id in it
-_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "subagent")}
+_COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
 _TURNS = Table(
     "turns",
     _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
@@ -46,13 +47,27 @@ class Worked(NamedTuple):
 
 
 def worked(view: View, selection: Selection, reader: Reader) -> Iterator[Worked]:
+    """All prompts. Sessions that lie within the selected time come from what was counted, those across it do not."""
     if reader.begin >= reader.end:
         return
     scan = Scan(view, selection)
+    late = frozenset(row[0] for row in view.rows("SELECT DISTINCT session FROM changed"))
+    inside, across = reader.sessions()
+    counted = [*scan.terms(_SUMS, selection.kinds), *_activity(selection)]
+    if inside is None:
+        counted += [_COUNTED] if late else []
+    else:
+        inside, across = inside - late, across | (late & inside)
+    rows = scan.by_session(_SUMS, _BY_SESSION, counted, beside="x.prompt_id", sessions=inside)
     terms = [during(Stretch(reader.begin, reader.end)), *scan.terms(_TURNS, selection.kinds)]
-    rows = scan.plain(_TURNS, _BY_SESSION, terms, beside="x.prompt_id")
+    if one_by_one := across | late if inside is None else across:
+        rows += scan.plain(_TURNS, _BY_SESSION, [*terms, *within("x.session", one_by_one)], beside="x.prompt_id")
     rows += scan.mixed(_TURNS, _BY_SESSION, terms, beside="x.prompt_id")
     yield from map(_worked, rows)
+
+
+def _activity(selection: Selection) -> list[Clause]:
+    return [Clause("x.activity = 0")] if selection.activities is None else []
 
 
 def _worked(row: Row) -> Worked:
@@ -76,7 +91,7 @@ class HeaviestPrompts(NamedTuple):
 
 def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, most: int) -> HeaviestPrompts | None:
     """None where sums cannot tell. All prompts that were read turn by turn are among the heaviest."""
-    if reader.begin >= reader.end or selection.activities is not None or not selection.is_by_sums:
+    if reader.begin >= reader.end or not selection.is_by_sums:
         return None
     scan = Scan(view, selection)
     (begin, end), edges = whole_days(*widened(selection, reader))
@@ -84,7 +99,7 @@ def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, mos
     turns = [
         row for edge in edges for row in scan.plain(_TURNS, _BY_SESSION, [during(edge), *own], beside="x.prompt_id")
     ]
-    terms = [*within("x.class", selection.kinds), *within("x.place", selection.places)]
+    terms = [*scan.terms(_SUMS, selection.kinds), *_activity(selection)]
     if begin == end or selection.begin is not None or selection.end is not None:
         terms.append(_days(begin, end))
     if begin < end and view.rows("SELECT 1 FROM changed LIMIT 1"):
@@ -118,17 +133,12 @@ def _among(prompts: Iterable[PromptKey]) -> Clause:
 
 
 def _heaviest(view: View, terms: list[Clause], rates: Rates, most: int) -> Iterator[PromptKey]:
-    weights = {kind: _weights(rate_of) for kind, rate_of in rates.items()}
-    weighing = [n for n, _ in enumerate(TOKENS) if any(weight[n] for weight in weights.values())]
-    columns = ",".join(f"json_extract(value, '$[{n}]') AS w{n}" for n in range(len(weighing) + 1))
-    product = " + ".join(f"x.{TOKENS[n]} * r.w{at}" for at, n in enumerate(weighing, 1)) or "0"
-    listed = as_json([(kind, *(float(weight[n]) for n in weighing)) for kind, weight in weights.items()])
+    weight = weighed({kind: _weights(rate_of) for kind, rate_of in rates.items()}, TOKENS)
     sql = (
-        f"WITH r AS MATERIALIZED (SELECT {columns} FROM json_each(?)) SELECT x.session, x.prompt_id, total({product}) "
-        "FROM prompt_sums x CROSS JOIN r ON r.w0 = x.class WHERE {terms} "
+        f"SELECT x.session, x.prompt_id, total({weight}) FROM prompt_sums x WHERE {{terms}} "
         f"GROUP BY 1, 2 ORDER BY 3 DESC, 2, 1 LIMIT {most}"
     )
-    return ((session, prompt) for session, prompt, _ in _rows(view, sql, terms, listed))
+    return ((session, prompt) for session, prompt, _ in _rows(view, sql, terms))
 
 
 def _weights(rate_of: tuple[int, ...]) -> list[int]:

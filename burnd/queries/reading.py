@@ -90,6 +90,15 @@ class Reader:
             rows += self._mixed(table, by, self._fine)
         return rows
 
+    def sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
+        """Those that lie within the selected time, None being all of them, and those across its edges."""
+        if self._chosen.begin is None and self._chosen.end is None:
+            return None, frozenset()
+        (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
+        found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
+        inside = frozenset(session for session, is_inside in found if is_inside)
+        return inside, frozenset(session for session, is_inside in found if not is_inside)
+
     def read_facts(self, table: Table, by: By, beside: str = NOTHING) -> list[Row]:
         """Counts rows of a table of its own, with one of its columns beside the kind."""
         if self.begin >= self.end:
@@ -171,12 +180,9 @@ class Reader:
 
     def _whole_sessions(self, by: By) -> list[Row]:
         """Sessions that lie within the selected time as a whole; those across its edges turn by turn."""
-        if self._chosen.begin is None and self._chosen.end is None:
+        inside, across = self.sessions()
+        if inside is None:
             return self._session_sums(by, WHOLE_SESSION)
-        (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
-        found = self._view.rows(TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
-        inside = frozenset(session for session, is_inside in found if is_inside)
-        across = frozenset(session for session, is_inside in found if not is_inside)
         rows = self._session_sums(by, WHOLE_SESSION, sessions=inside)
         return rows + self._at_edges(by, [Stretch(self.begin, self.end)], across)
 
@@ -273,7 +279,7 @@ _DAYS = (
     f"(SELECT DISTINCT bucket AS day FROM sums WHERE place = 0 AND activity = 0 AND grain = {DAY} "
     "AND bucket >= {} AND bucket < {}) d CROSS JOIN sums"
 )
-TOUCHING = (
+_TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
 # Every activity there is, in a handful of steps through the index.

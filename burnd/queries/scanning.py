@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS
+from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS, WHOLE_SESSION
 from burnd.queries.periods import DAY_MS, HOUR_MS, Stretch
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
@@ -84,6 +84,13 @@ PROMPTS = Table("prompts", _COLUMNS, ("count(*)",))
 ENDINGS = Table("endings", _COLUMNS, ("count(*)",))
 
 
+# Sessions that had any of these subagents, with which.
+_OF_AGENTS = f"""
+SELECT DISTINCT session, subagent FROM session_sums
+WHERE grain = {WHOLE_SESSION} AND subagent <> 0 AND subagent IN (SELECT value FROM json_each(?))
+"""
+
+
 def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
     if chosen is None:
         return []
@@ -140,9 +147,20 @@ class Scan:
         groups = self._chosen.groups
         if groups is None:
             return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset, beside)
-        source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
         numbered = self._numbered(groups, sessions)
-        return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
+        source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
+        agents = self._chosen.agent_groups
+        if agents is None:
+            return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
+        pairs = self._view.rows(_OF_AGENTS, (as_json(self._chosen.subagents),))
+        if agents:
+            theirs = {session for session, _ in pairs}
+            numbered = {s: g for s, g in numbered.items() if g in agents or s in theirs}
+            return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
+        source += f" AND {table.columns['subagent']} = m.subagent"
+        rows = [(session, subagent, numbered[session]) for session, subagent in pairs if session in numbered]
+        columns = ("session", "subagent", "g")
+        return self._run(source, table, by, [*terms], offset, beside, "m.g", columns, rows, agents=False)
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in."""
@@ -212,12 +230,27 @@ class Scan:
         return _hours(found, by, offset) if by.unit == "hour" else found
 
     def _agents(self, table: Table, group: str) -> list[Clause]:
-        chosen = self._chosen
+        chosen, subagent = self._chosen, table.columns["subagent"]
         if chosen.agent_groups is None:
             return []
-        one = f"{table.columns['subagent']} IN (SELECT value FROM json_each(?))"
+        # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
+        one = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
+        if not chosen.agent_groups:
+            return [Clause(one, (as_json(chosen.subagents),))]
         other = f"{group} IN (SELECT value FROM json_each(?))"
         return [Clause(f"({one} OR {other})", (as_json(chosen.subagents), as_json(chosen.agent_groups)))]
+
+
+def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
+    """What a row weighs, where rates by class tell what each of its columns weighs.
+
+    Said as cases, since to look them up in a table would take as long as all the rest.
+    """
+    cases = []
+    for kind, weights in rates.items():
+        parts = [f"x.{name} * {float(weight)}" for name, weight in zip(columns, weights, strict=True) if weight]
+        cases.append(f"WHEN {kind} THEN {' + '.join(parts) or '0'}")
+    return f"CASE x.class {' '.join(cases)} ELSE 0 END" if cases else "0"
 
 
 def _hours(rows: list[Row], by: By, offset: int) -> list[Row]:

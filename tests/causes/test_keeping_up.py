@@ -85,7 +85,8 @@ async def _sums_are_the_turns(index: IndexStore) -> None:
         "cause_sums WHERE level = 0 AND grain = 3 AND activity = 0 AND place > 0",
         "cause_sums WHERE level = 0 AND grain = 3 AND activity <> 0 AND place > 0",
         "session_causes WHERE level = 0",
-        "prompt_sums",
+        "prompt_sums WHERE activity = 0",
+        "prompt_sums WHERE activity <> 0",
     ):
         ((*sums,),) = await index.rows(f"SELECT {columns} FROM {kept}")
         assert sums == turns, kept
