@@ -15,7 +15,7 @@ from burnd.readers.holding import SOURCE
 from burnd.readers.safe_json import SafeDecoder
 from burnd.records import Content, ToolResult
 from burnd.records.times import to_iso
-from burnd.sources.safe_open import small_file
+from burnd.sources.safe_open import below, small_file
 from burnd.sources.transcripts import Transcript, Transcripts
 
 _LARGEST_META = 64 << 10
@@ -47,7 +47,7 @@ class ClaudeTranscripts(Transcripts):
         """The file beside an agent's transcript may appear after it: what it says is taken up then."""
         if transcript.place.rail_id is None or transcript.place.meta is not None:
             return
-        relative = meta_path(os.path.relpath(transcript.path, transcript.root))
+        relative = meta_path(below(transcript.path, transcript.root))
         if relative is None:
             return
         data = small_file(os.path.join(transcript.root, relative), transcript.root, _LARGEST_META)
@@ -115,7 +115,7 @@ def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None
     name, session = os.path.basename(output.name), output.session_id
     if not name or session != os.path.basename(session) or session in ("", ".", ".."):
         return None
-    project = os.path.relpath(transcript.path, transcript.root).split(os.sep)[0]
+    project = below(transcript.path, transcript.root).split(os.sep)[0]
     path = os.path.join(transcript.root, project, session, "tool-results", name)
     data = small_file(path, transcript.root, _LARGEST_OUTPUT)
     if data is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from typing import Literal
 
 Reason = Literal["symlink", "not a regular file", "foreign owner", "outside its root"]
 
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_WINDING = re.compile(r"//|/\.\.?(/|$)")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -30,6 +32,13 @@ def objection(found: os.stat_result, *, owner: int) -> Reason | None:
     return None if found.st_uid == owner else "foreign owner"
 
 
+def below(path: str, root: str) -> str:
+    """A path as it reads from its root. Plainly written below it, as nearly always, it need not be worked out."""
+    if path.startswith(root + os.sep) and not _WINDING.search(path, len(root)):
+        return path[len(root) + 1 :]
+    return os.path.relpath(path, root)
+
+
 def open_regular(path: str, *, root: str | None = None) -> int:
     """A read-only descriptor of a regular file of ours.
 
@@ -47,6 +56,8 @@ def open_regular(path: str, *, root: str | None = None) -> int:
 
 def small_file(path: str, root: str, largest: int) -> bytes | None:
     """The bytes of a file that stands beside what is read, or None: it is never more than an addition."""
+    if not os.path.lexists(path):
+        return None  # as most often; finding out the careful way takes ten times as long
     try:
         fd = open_regular(path, root=root)
     except (OSError, Refused, ValueError):
@@ -87,8 +98,7 @@ def _refuse(path: str, found: os.stat_result) -> None:
 
 def _enter(root: str, path: str) -> tuple[int, str]:
     """A descriptor of the folder that holds `path`, reached from `root` without following a link."""
-    relative = os.path.relpath(path, root)
-    *folders, name = relative.split(os.sep)
+    *folders, name = below(path, root).split(os.sep)
     if name in ("", os.curdir, os.pardir) or os.pardir in folders:
         raise Refused(path, "outside its root")
     folder = os.open(root, _FOLDER)

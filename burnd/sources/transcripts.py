@@ -22,6 +22,7 @@ from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
+from burnd.sources.safe_open import below
 from burnd.sources.tail import Chunk, Tail
 
 _TOLD_BY = ("meta", "result", "prompt", "notification")
@@ -126,7 +127,7 @@ class Transcripts:
 
     def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Transcript | None:
         """The transcript at a path; `saved` is its cursor and state from the index. None where it is none."""
-        place = self.place_of(path_key(os.path.relpath(path, root)))
+        place = self.place_of(path_key(below(path, root)))
         if place is None:
             return None
         cursor, state = (_cursors.decode(saved[0]), decompressed(saved[1])) if saved else (None, None)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from burnd.sources import tail
-from burnd.sources.safe_open import Refused, open_regular
+from burnd.sources.safe_open import Refused, below, open_regular
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
@@ -117,3 +117,11 @@ def test_a_file_without_permission_recovers(unprivileged: Path) -> None:
         tail.read(str(path), None, root=str(unprivileged))
     path.chmod(0o600)
     assert tail.read(str(path), None, root=str(unprivileged)).lines == [(0, b"line")]
+
+
+@pytest.mark.parametrize(
+    "path", ["/r/a/b", "/r/a/../b", "/r/../b", "/r//b", "/rest/b", "/r/.a/b", "/r/a/..", "/r/a/.", "/r", "/r/a..b/c"]
+)
+def test_a_path_reads_from_its_root_however_it_is_written(path: str) -> None:
+    """The quick way says what working it out says."""
+    assert below(path, "/r") == os.path.relpath(path, "/r")
