@@ -62,12 +62,16 @@ def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
     if len(data) != len(text):
         data = _SYMBOLS.sub(b" ", data)
     words = data.translate(_APART) if data.isascii() else " ".join(_analyzed(spaced(text))).encode()
+    if not words or words.isspace():
+        return ()
     parts = _camel_parts(data).lower()
-    return tuple(_signed(some, sign.encode()).decode() for some in (words, parts) if some and not some.isspace())
+    if sign:
+        words, parts = _signed(words, sign.encode()), _signed(parts, sign.encode()) if parts else b""
+    return (words.decode(), parts.decode()) if parts else (words.decode(),)
 
 
 def _signed(words: bytes, sign: bytes) -> bytes:
-    return sign + (b" " + sign).join(words.split()) if sign else words
+    return sign + (b" " + sign).join(words.split())
 
 
 @cache
@@ -98,20 +102,21 @@ def camel_parts(text: str) -> str:
 
 
 def _camel_parts(data: bytes) -> bytes:
-    row = data.translate(_CLASSES)
+    row = data.translate(_CLASSES) + b"."
     words: set[bytes] = set()
     for boundary in (b"aA", b"AAa"):
         _collect(data, row, boundary, words)
-    return b" ".join([_parts_of.get(word) or _split(word) for word in words])
+    return b" ".join([_parts_of.get(word) or _split(word) for word in words]) if words else b""
 
 
 def _collect(data: bytes, row: bytes, boundary: bytes, words: set[bytes]) -> None:
     """Adds every word that has this pattern of small letters and capitals in it."""
-    place = row.find(boundary)
+    find, before = row.find, row.rfind
+    place = find(boundary)
     while place >= 0:
-        begin, end = row.rfind(b".", 0, place) + 1, row.find(b".", place)
-        words.add(data[begin : end if end >= 0 else len(data)])
-        place = row.find(boundary, end) if end >= 0 else -1
+        end = find(b".", place)
+        words.add(data[before(b".", 0, place) + 1 : end])
+        place = find(boundary, end)
 
 
 def _split(word: bytes) -> bytes:
