@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ Damage = Callable[[bytes], bytes | None]
 SESSIONS = 6
 
 
+@cache
 def said(n: int) -> str:
     """Long, and hard to compress, so that a pack is more than a few bytes."""
     return f"session {n} " + " ".join(str(random.Random(f"{n}{i}").random()) for i in range(400))
