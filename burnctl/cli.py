@@ -127,7 +127,7 @@ def _version() -> int:
 
 
 def _help(words: list[str]) -> int:
-    words = [word for word in words if word not in ("-h", "--help")]
+    words = [word for word in words if word not in ("-h", "--help", "help")]
     if not words:
         return _overview()
     return run(words[0], [*words[1:], "--help"])

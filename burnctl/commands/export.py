@@ -8,6 +8,7 @@ from burnctl import flags
 from burnctl.errors import Failed, Usage
 from burnctl.exporting import FORMATS
 from burnctl.starting import reach
+from burnctl.telling import WIPE, can_take_back
 from burnd import protocol
 
 TYPE_CHECKING = False
@@ -77,16 +78,16 @@ class _Counted:
         self._machine = machine
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        shown = sys.stderr.isatty() and not sys.stdout.isatty()
+        shown = can_take_back() and not sys.stdout.isatty()
         try:
             for turn in self._turns:
                 yield {"machine": self._machine, **turn}
                 self.count += 1
                 if shown and self.count % _TOLD_EVERY == 0:
-                    print(f"\r\x1b[K{self.count:,} turns ...", end="", file=sys.stderr, flush=True)
+                    print(f"{WIPE}{self.count:,} turns ...", end="", file=sys.stderr, flush=True)
         finally:
             if shown and self.count >= _TOLD_EVERY:
-                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+                print(WIPE, end="", file=sys.stderr, flush=True)
 
 
 def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
