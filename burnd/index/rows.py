@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 import msgspec
 
 from burnd.ledger.content import Placed
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry
-from burnd.records.content import Label
+from burnd.records.content import Kind, Label, Role
 from burnd.records.times import to_iso, to_ms
 
 Value = str | int | float | bytes | None
@@ -213,6 +214,10 @@ def summary_key(label: Label) -> str:
     return f"{to_iso(label.ts_ms)} {label.message_id}"
 
 
+# In the order that the table tells them apart by.
+SAID = {(role, kind): 8 * r + k for r, role in enumerate(get_args(Role)) for k, kind in enumerate(get_args(Kind))}
+
+
 def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) -> Row:
     label = placed.label
     return (
@@ -223,8 +228,7 @@ def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) ->
         label.n,
         label.b,
         label.ts_ms,
-        label.role,
-        label.kind,
+        SAID[label.role, label.kind],
         tool,
         placed.position,
         placed.length,

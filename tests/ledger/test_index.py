@@ -13,6 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.index.build import aside
+from burnd.index.rows import SAID
+from burnd.index.schema import STEPS
 from burnd.index.tags import tags_of
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
@@ -421,3 +423,17 @@ async def test_ids_utf8_cannot_hold_are_mended(opened: Opened, bad: str) -> None
     assert await pipeline.commit(Batch(entries=[entry, event], content=[text(bad, bad, session_id=bad)])) == 0
     dump = await index_dump(pipeline.index)
     assert len(dump["turns"]) == len(dump["messages"]) == 1
+
+
+def test_who_said_what_reads_as_it_was_written() -> None:
+    """Every role and kind of content is told apart by its number and reads as its name."""
+    db = sqlite3.connect(":memory:")
+    db.executescript(STEPS[0])
+    for n, ((role, kind), number) in enumerate(SAID.items()):
+        db.execute(
+            "INSERT INTO messages(session, rail, msg_idx, n, b, message_id, ts, said, position, length, digest) "
+            "VALUES(1, 'main', ?, 0, 0, 'm', 0, ?, 0, 0, 0)",
+            (n, number),
+        )
+        assert db.execute("SELECT role, kind FROM messages WHERE msg_idx = ?", (n,)).fetchall() == [(role, kind)]
+    db.close()
