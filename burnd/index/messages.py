@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from burnd.index import rows
-from burnd.index.schema import is_message
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.index.store import keyed, many
 from burnd.ledger.content import Placed
 from burnd.records import Prune
@@ -56,7 +56,7 @@ def _write_session(db: sqlite3.Connection, session: int, items: list[Placed], na
 def _numbers(db: sqlite3.Connection, session: int, message_ids: set[str]) -> dict[tuple[str, str], int]:
     sql = (
         "WITH wanted(session, message_id) AS ({keys}) SELECT DISTINCT m.rail, m.message_id, m.msg_idx FROM wanted w "
-        f"CROSS JOIN messages m ON m.session = w.session AND {is_message('m.message_id', 'w.message_id')}"
+        f"CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message('w.message_id')}"
     )
     keys = [(session, message_id) for message_id in sorted(message_ids)]
     found = keyed(db, sql, keys)

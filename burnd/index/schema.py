@@ -330,9 +330,13 @@ CREATE INDEX prompt_sums_of_none ON prompt_sums(prompt_id, activity, session) WH
 """
 
 
-def is_message(id_there: str, id_wanted: str) -> str:
-    """The condition that a row of `messages` is of a message, said so that the index of messages is used for it."""
-    return f"{id_there} = {id_wanted} AND substr({id_there}, -8) = substr({id_wanted}, -8)"
+# SQLite would rather walk through a whole session by its primary key than trust an index on a part of the id.
+MESSAGES_BY_ID = "messages m INDEXED BY messages_by_message"
+
+
+def is_message(wanted: str) -> str:
+    """The condition that a row of `MESSAGES_BY_ID` is of the wanted message."""
+    return f"m.message_id = {wanted} AND substr(m.message_id, -8) = substr({wanted}, -8)"
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)

@@ -187,7 +187,7 @@ class IndexStore:
             "WITH wanted(session_id, message_id) AS ({keys}) "
             "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.digest FROM wanted w "
             "CROSS JOIN sessions s ON s.session_id = w.session_id "
-            f"CROSS JOIN messages m ON m.session = s.id AND {schema.is_message('m.message_id', 'w.message_id')}"
+            f"CROSS JOIN {schema.MESSAGES_BY_ID} ON m.session = s.id AND {schema.is_message('w.message_id')}"
         )
         found = await select_keyed(self.rows, sql, [key for key in wanted if key[0] in have])
         return {row[:5]: row[5] for row in found}

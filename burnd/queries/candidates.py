@@ -7,7 +7,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from burnd.index.schema import is_message
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.checking import Check, Key
 from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
@@ -170,6 +170,6 @@ def _worth(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float
 _NUMBERS = f"""
 WITH wanted(session, message_id, rail) AS ({{keys}})
 SELECT w.session, w.message_id, w.rail, min(m.msg_idx) FROM wanted w
-CROSS JOIN messages m ON m.session = w.session AND {is_message("m.message_id", "w.message_id")} AND m.rail = w.rail
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message("w.message_id")} AND m.rail = w.rail
 GROUP BY 1, 2, 3
 """

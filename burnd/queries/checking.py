@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from burnd.index.schema import is_message
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
 from burnd.recall import Recall, Spot
 from burnd.search.documents import narrowed, strings
@@ -81,6 +81,6 @@ class Check:
 _RECORDS = f"""
 WITH wanted(session, message_id, rail) AS ({{keys}})
 SELECT w.session, w.message_id, w.rail, max(m.position), m.length, m.role FROM wanted w
-CROSS JOIN messages m ON m.session = w.session AND {is_message("m.message_id", "w.message_id")} AND m.rail = w.rail
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message("w.message_id")} AND m.rail = w.rail
 GROUP BY w.session, w.message_id, w.rail, m.n, m.b ORDER BY w.session, w.message_id, w.rail, m.n, m.b
 """

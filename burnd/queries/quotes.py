@@ -13,7 +13,7 @@ import msgspec
 
 from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
-from burnd.index.schema import is_message
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.rails import RailEntries
 from burnd.queries.view import View
 from burnd.recall import Reading, Recall, is_reference
@@ -28,12 +28,12 @@ _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
 _RECORDS: Final = f"""
-SELECT position, length FROM messages WHERE session = ?1 AND {is_message("message_id", "?2")} AND kind = ?3
+SELECT position, length FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2")} AND kind = ?3
 ORDER BY n, b LIMIT ?4
 """
 _TURN: Final = "SELECT message_id FROM turns WHERE session = ? AND rail = ? AND turn_index = ?"
 _PLACE: Final = f"""
-SELECT min(msg_idx) FROM messages WHERE session = ?1 AND {is_message("message_id", "?2")} AND rail = ?3
+SELECT min(msg_idx) FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2")} AND rail = ?3
 """
 _PROMPT: Final = f"""
 SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx < ?3
