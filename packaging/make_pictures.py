@@ -34,9 +34,10 @@ COMMANDS = {
     "waste": ("waste", "--limit", "4"),
 }
 _FONTS = "ui-monospace, Menlo, Consolas, monospace"
-_LINES_SHOWN = 22
+_LINES_SHOWN = 26
 _LINE, _CHARACTER, _MARGIN = 18.0, 8.1, 14.0
-_COLORS = {"red": "#f47067", "green": "#6bc46d", "yellow": "#daaa3f", "blue": "#6cb6ff", "cyan": "#76e3ea"}
+# By the numbers that terminals give them: red, green, yellow, blue, magenta, cyan.
+_COLORS = {1: "#f47067", 2: "#6bc46d", 3: "#daaa3f", 4: "#6cb6ff", 5: "#dcbdfb", 6: "#76e3ea"}
 _PAPER, _INK, _FAINT = "#1c2128", "#d5dbe3", "#8b949e"
 # What depends on the day on which a picture was made.
 _OF_THE_DAY = re.compile(r"[0-9a-f]{8}\b|ses_\w+|\d+ (?:min|h|days) ago|yesterday|by day .*")
@@ -107,8 +108,8 @@ def _runs(row: Text) -> list[tuple[int, int, Style]]:
 
 
 def _look(style: Style) -> str:
-    name = style.color.name if style.color is not None else ""
-    fill = _COLORS.get(name) or (_FAINT if style.dim else "")
+    number = style.color.number if style.color is not None else None
+    fill = _COLORS.get(number or 0) or (_FAINT if style.dim else "")
     return (f' fill="{fill}"' if fill else "") + (' font-weight="bold"' if style.bold else "")
 
 

@@ -38,6 +38,14 @@ def test_the_pictures_are_not_stale(printed: dict[str, str]) -> None:
         assert pictures.masked(shown) == pictures.masked(text), name
 
 
+def test_the_pictures_have_colours() -> None:
+    """The bar of a bill is told apart by colour, as it is at a terminal."""
+    pictures = load("make_pictures")
+    drawn = pictures.picture("why", "\x1b[31m█\x1b[0m\x1b[33m▓\x1b[0m\x1b[2mfaint\x1b[0m")
+    for colour in ("#f47067", "#daaa3f", "#8b949e"):
+        assert f'fill="{colour}"' in drawn
+
+
 def test_the_readme_shows_them() -> None:
     """Each picture has its place, and nothing in it is fetched from elsewhere."""
     readme = (ROOT / "README.md").read_text()
