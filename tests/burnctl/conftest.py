@@ -9,6 +9,14 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
+from tests.burnctl.desk import Desk, at_the_desk
+
+
+@pytest.fixture(scope="session")
+def desk() -> Iterator[Desk]:
+    """For all that is only asked."""
+    with at_the_desk() as desk:
+        yield desk
 
 
 @pytest.fixture

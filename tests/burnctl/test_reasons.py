@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from burnctl.render.text import width_of
-from tests.burnctl.desk import Desk, at_the_desk
-
-
-@pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with at_the_desk() as desk:
-        yield desk
+from tests.burnctl.desk import Desk
 
 
 def test_every_session_is_explained(desk: Desk) -> None:

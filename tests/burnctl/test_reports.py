@@ -6,21 +6,13 @@ import csv
 import io
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from burnctl.render.text import width_of
-from tests.burnctl.desk import Desk, at_the_desk
+from tests.burnctl.desk import Desk
 from tests.burnctl.watch import Watch
-
-
-@pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    with at_the_desk() as desk:
-        yield desk
-
 
 GROUPS = [
     "model",

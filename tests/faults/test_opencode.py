@@ -149,7 +149,7 @@ def _holds(daemon: Daemon, path: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "how", ["pages", "text", *(pytest.param(how, marks=pytest.mark.slow) for how in ("header", "empty"))]
+    "how", ["text", *(pytest.param(how, marks=pytest.mark.slow) for how in ("pages", "header", "empty"))]
 )
 def test_a_damaged_database_hurts_only_itself(home: Home, path: Path, how: str) -> None:
     """F35: said in status with SQLite's own name for it; never repaired, and the other sources go on."""
@@ -181,7 +181,10 @@ def _damage(path: Path, how: str) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("change", ["DROP TABLE part", "ALTER TABLE message RENAME COLUMN data TO body"])
+@pytest.mark.parametrize(
+    "change",
+    ["DROP TABLE part", pytest.param("ALTER TABLE message RENAME COLUMN data TO body", marks=pytest.mark.slow)],
+)
 def test_a_schema_nobody_knows(database: opencode.Writer, watched: Watched, change: str) -> None:
     """F36: what cannot be done without is missing: the source says so, and the others go on."""
     database.db.execute("PRAGMA foreign_keys = OFF")

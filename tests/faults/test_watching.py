@@ -36,7 +36,10 @@ def test_lost_events_lose_nothing(home: Home) -> None:
     tally.faults()
 
 
-@pytest.mark.parametrize(("limit", "value"), [("max_inotify_watches", 5), ("max_inotify_instances", 0)])
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [("max_inotify_watches", 5), pytest.param("max_inotify_instances", 0, marks=pytest.mark.slow)],
+)
 def test_without_watches_it_polls_and_says_so(home: Home, limit: str, value: int) -> None:
     """F22, F27: the kernel's limits are no reason to miss a line; status names the limit."""
     _needs_namespaces()
@@ -62,24 +65,24 @@ def test_without_watches_it_polls_and_says_so(home: Home, limit: str, value: int
 
 
 def test_a_root_that_comes_and_goes(watched: Watched) -> None:
-    """F24: the projects' folder is removed and made again three times; what is written later all arrives."""
-    for n in range(3):
+    """F24: the projects' folder is removed and made again twice; what is written later all arrives."""
+    for n in range(2):
         shutil.rmtree(watched.root, ignore_errors=True)
         time.sleep(0.05)
         watched.append(f"f24-{n}", whole(answers(f"f24-{n}", 0, 2)))
         watched.until_recorded(f"f24-{n}", sum_of(0, 1), 120)
-    tally.faults(3)
+    tally.faults(2)
 
 
 def test_new_folders_are_looked_into(watched: Watched) -> None:
-    """F25: a file may be written before anybody can watch its folder: 300 of them, as fast as possible."""
+    """F25: a file may be written before anybody can watch its folder: 100 of them, as fast as possible."""
     before = watched.call("summary")["totals"]["turns"]
-    for n in range(300):
+    for n in range(100):
         folder = watched.root / f"-new-{n}"
         folder.mkdir(parents=True)
         (folder / f"f25-{n}.jsonl").write_bytes(whole(answers(f"f25-{n}", 0, 1)))
-    until(lambda: watched.call("summary")["totals"]["turns"] == before + 300, 120)
-    tally.load(300)
+    until(lambda: watched.call("summary")["totals"]["turns"] == before + 100, 120)
+    tally.load(100)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
-"""A daemon with a question that never ends, and one with a mistake in it."""
+"""A daemon with questions that never end, and one with a mistake in it."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from burnd.queries.view import View
@@ -15,11 +16,19 @@ def endless(view: View, _params: NoParams) -> dict[str, Any]:
     return {"rows": view.rows(ENDLESS)}
 
 
+def dawdling(view: View, _params: NoParams) -> dict[str, Any]:
+    """As endless, but it leaves the processor to others."""
+    while True:
+        view.rows("SELECT 1")
+        time.sleep(0.02)
+
+
 def broken(_view: View, _params: NoParams) -> dict[str, Any]:
     raise ZeroDivisionError("the canary")
 
 
 METHODS["endless"] = query(NoParams, endless)
+METHODS["dawdling"] = query(NoParams, dawdling)
 METHODS["broken"] = query(NoParams, broken)
 
 if __name__ == "__main__":

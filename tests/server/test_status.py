@@ -311,7 +311,7 @@ def test_who_leaves_takes_the_question_along(home: Home) -> None:
             begun = time.monotonic()
             wire.call("stamps.list")
             assert time.monotonic() - begun < 4.5  # each of those questions may take five seconds
-            assert wire.error("endless")["data"]["name"] == "too_long"
+            assert wire.error("dawdling")["data"]["name"] == "too_long"
     finally:
         daemon.kill()
 
