@@ -14,13 +14,16 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
+from burnd.search.warm import Landed
 
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
 AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
+_IDS_AT_ONCE: Final = 200
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -85,7 +88,7 @@ class Plan(NamedTuple):
     anew: bool  # whatever the index holds of it goes first
     messages: Sequence[Message]
     after: Progress
-    calls: Sequence[tuple[str, str]]
+    calls: Sequence[tuple[str, str]] = ()
 
 
 def states(db: sqlite3.Connection) -> dict[str, Progress]:
@@ -112,8 +115,12 @@ def plans(
     known: Mapping[str, Progress],
     most: int,
     needs_calls: Callable[[str], bool],
+    landed: Callable[[str, int], Sequence[Landed]] = lambda *_: (),
 ) -> tuple[list[Plan], int]:
-    """What is to be done for these sessions, about so many messages of it, and how many sessions that finishes."""
+    """What is to be done for these sessions, about so many messages of it, and how many sessions that finishes.
+
+    `landed` is what is known to have been added to a session from a place on: so it need not be looked for.
+    """
     made: list[Plan] = []
     left = most
     for finished, session_id in enumerate(session_ids):
@@ -123,7 +130,9 @@ def plans(
         before = known.get(session_id, NOTHING)
         if standing.aim == before:
             continue
-        plan = _plan(db, standing, before, needs_calls)
+        plan = _plan(db, standing, before, landed)
+        if plan.messages and needs_calls(session_id):
+            plan = plan._replace(calls=_calls(db, standing.row))
         made.append(plan)
         left -= len(plan.messages)
         if plan.after != standing.aim:
@@ -131,19 +140,35 @@ def plans(
     return made, len(session_ids)
 
 
-def _plan(db: sqlite3.Connection, standing: Standing, before: Progress, needs_calls: Callable[[str], bool]) -> Plan:
+def _plan(
+    db: sqlite3.Connection, standing: Standing, before: Progress, landed: Callable[[str, int], Sequence[Landed]]
+) -> Plan:
     aim = standing.aim
     anew = before.pruned != aim.pruned or before.covered > aim.covered
     start = 0 if anew else before.covered
     stop = min(start + AT_ONCE_BYTES, aim.covered)
-    messages = _messages(db, standing, start, stop) if start < stop else []
-    calls = _calls(db, standing.row) if messages and needs_calls(standing.session_id) else []
-    return Plan(standing, before, anew, messages, Progress(stop, aim.pruned, aim.title), calls)
+    new = [item for item in landed(standing.session_id, start) if item.end <= stop] if start else []
+    rows: list[tuple[Any, ...]] = []
+    if new:
+        stop = new[-1].end
+        rows = _rows_of(db, standing.row, {item.message_id for item in new}, stop)
+    elif start < stop:
+        rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, stop)).fetchall()
+    return Plan(standing, before, anew, _messages(standing, rows, start), Progress(stop, aim.pruned, aim.title))
 
 
-def _messages(db: sqlite3.Connection, standing: Standing, start: int, stop: int) -> list[Message]:
-    """The messages with a record from `start` up to `stop`, as they are up to there."""
-    rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, stop)).fetchall()
+def _rows_of(db: sqlite3.Connection, session: int, message_ids: set[str], stop: int) -> list[tuple[Any, ...]]:
+    """The records of these messages up to a place; it takes as long however much the session has beside them."""
+    ids, found = list(message_ids), list[tuple[Any, ...]]()
+    for begin in range(0, len(ids), _IDS_AT_ONCE):
+        some = ids[begin : begin + _IDS_AT_ONCE]
+        sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
+        found += db.execute(sql, (*some, session, stop)).fetchall()
+    return found
+
+
+def _messages(standing: Standing, rows: Sequence[tuple[Any, ...]], start: int) -> list[Message]:
+    """The messages that have one of these records from `start` on, with all of them."""
     made = [MessageRow(Place(standing.session_id, rail, id_), n, b, at, size) for rail, id_, n, b, at, size in rows]
     made.sort(key=attrgetter("place", "position"))
     messages = []
@@ -157,7 +182,13 @@ def _messages(db: sqlite3.Connection, standing: Standing, start: int, stop: int)
 
 
 _ROW = "SELECT rail, message_id, n, b, position, length FROM messages"
-_ALL_ROWS = f"{_ROW} WHERE session = ?1 AND rail != '{NO_RAIL}' AND position >= ?2 AND position < ?3"
+_ALL_ROWS = f"{_ROW} WHERE session = ? AND rail != '{NO_RAIL}' AND position >= ? AND position < ?"
+_ROWS_OF = f"""
+WITH wanted(id) AS (VALUES {{ids}})
+SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = ? AND {is_message("wanted.id")}
+WHERE m.rail != '{NO_RAIL}' AND m.position < ?
+"""
 _GROWN_ROWS = f"""
 SELECT m.rail, m.message_id, m.n, m.b, m.position, m.length FROM (
   SELECT DISTINCT rail, msg_idx FROM messages

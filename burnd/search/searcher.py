@@ -223,11 +223,15 @@ class Searcher:
     async def _take(self, shelf: Shelf, session_ids: list[str]) -> None:
         """Takes in as much as is done at once; the sessions that are finished leave the list."""
         some = session_ids[:AT_ONCE]
-        plans, finished = await self._ask(
-            lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls)
-        )
         words = self._warm if shelf is self._serving else None
+        landed = self._warm.landed if shelf is self._serving else lambda *_: ()
+        plans, finished = await self._ask(
+            lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls, landed)
+        )
         await self._in_thread(lambda: shelf.take_all(plans, self.recall, words))
+        if words is not None:
+            for plan in plans:
+                words.covered(plan.standing.session_id, plan.after.covered)
         self._took.set()
         del session_ids[:finished]
         if shelf is self._serving and shelf.moved and self._waiting_since is None:

@@ -6,6 +6,7 @@ import builtins
 import os
 import shutil
 import signal
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -20,8 +21,9 @@ import pytest
 from burnd.pipeline import Batch
 from burnd.records import Session
 from burnd.records.times import to_iso
-from burnd.search import engine, searcher
+from burnd.search import engine, progress, searcher
 from burnd.search.searcher import Searcher
+from burnd.search.warm import Warm
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, turn
 from tests.search.library import Library, library, until
@@ -154,6 +156,47 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
         await lib.calm()
         assert lib.engine.searcher.num_docs == 7
         assert lib.engine.searcher.num_segments <= 2
+
+
+async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) -> None:
+    """What is to be taken in is known from what landed: the rows of everything said before are not gone through."""
+    async with library(opened) as lib:
+        plans = dict[str, tuple[int, int]]()
+
+        async def grow(session: str, first: int) -> None:
+            before = dict(lib.searcher._serving.progress)  # type: ignore[union-attr]
+            said = [text(f"m{first}", "new", session_id=session), text("m0", "more", session_id=session, n=9)]
+            warm = Warm()
+            lib.pipeline.listeners.append(lambda change: warm.keep(change.placed))
+            await lib.pipeline.commit(Batch(content=said))
+            lib.pipeline.listeners.pop()
+            told = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, warm.landed))
+            found = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, lambda *_: ()))
+            assert told[0] == found[0]
+            assert [message.grown for message in told[0].messages] == [True, False]
+            plans[session] = told[1], found[1]
+            await lib.calm()
+
+        await lib.add(*[text(f"m{i}", "apple", session_id="short") for i in range(5)])
+        await lib.add(*[text(f"m{i}", "apple", session_id="long") for i in range(1500)])
+        await grow("short", 5)
+        await grow("long", 1500)
+        assert plans["long"][0] < 2 * plans["short"][0] < plans["long"][1]
+        assert lib.engine.searcher.num_docs == 1507
+
+
+def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[progress.Plan, int]:
+    """The plan for a session, and how many steps SQLite took for it."""
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    db.set_progress_handler(count, 1)
+    ((plan,), _) = progress.plans(db, [session_id], known, 100, lambda _: False, landed)
+    db.set_progress_handler(None, 1)
+    return plan, steps
 
 
 async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
