@@ -335,8 +335,11 @@ MESSAGES_BY_ID = "messages m INDEXED BY messages_by_message"
 
 
 def is_message(wanted: str) -> str:
-    """The condition that a row of `MESSAGES_BY_ID` is of the wanted message."""
-    return f"m.message_id = {wanted} AND substr(m.message_id, -8) = substr({wanted}, -8)"
+    """The condition that a row of `MESSAGES_BY_ID` is of the wanted message.
+
+    Without the plus SQLite would put a bound id in for the column in both halves, and have no use for the index.
+    """
+    return f"+m.message_id = {wanted} AND substr(m.message_id, -8) = substr({wanted}, -8)"
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)

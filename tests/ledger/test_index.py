@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 from typing import Any
@@ -20,6 +21,7 @@ from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pipeline import Batch
 from burnd.pricing import PriceTable
+from burnd.queries import candidates, checking, quotes
 from burnd.queries.view import View
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
 from tests.conftest import Opened
@@ -436,4 +438,16 @@ def test_who_said_what_reads_as_it_was_written() -> None:
             (n, number),
         )
         assert db.execute("SELECT role, kind FROM messages WHERE msg_idx = ?", (n,)).fetchall() == [(role, kind)]
+    db.close()
+
+
+@pytest.mark.parametrize("sql", [quotes._RECORDS, quotes._PLACE, candidates._NUMBERS, checking._RECORDS])
+def test_a_message_is_looked_up_by_its_id(sql: str) -> None:
+    """However long its session is: the end of the id is part of every look, bound or joined."""
+    db = sqlite3.connect(":memory:")
+    db.executescript(STEPS[0])
+    sql = sql.format(keys="VALUES(1, 'm', 'main')")
+    bound = max((int(mark) for mark in re.findall(r"\?(\d)", sql)), default=0)
+    plan = db.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * bound).fetchall()
+    assert any("messages_by_message (session=? AND <expr>=?" in row[3] for row in plan), plan
     db.close()
