@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.errors import Usage
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.rail is not None and options.turn is None:
+        raise Usage("--rail says which conversation --turn counts in", "add --turn N, or see all subagents with --tree")
     readable = _READABLE_IN_A_TREE if options.tree else _READABLE
     answer = reach(options).why(
         options.session,

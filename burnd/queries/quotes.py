@@ -23,7 +23,7 @@ LONGEST: Final = 120
 _READ_BYTES: Final = 4096
 _LOOKED_THROUGH: Final = 64
 # Which argument of a call says most about it, where its target does not.
-_TELLING: Final = ("command", "description", "pattern", "query", "url", "prompt")
+_TELLING: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )

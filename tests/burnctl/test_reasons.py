@@ -141,6 +141,7 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
         (("why",), 2, "SESSION"),
         (("why", "x", "--turn", "-1"), 2, "number"),
         (("why", "x", "--limit", "0"), 2, "number"),
+        (("why", "x", "--rail", "a"), 2, "--turn"),
         (("waste", "--min-cost", "much"), 2, "dollars"),
         (("hotspots", "--by", "weather"), 2, "weather"),
         (("by-tool", "--session", "nowhere"), 1, "nowhere"),
