@@ -218,8 +218,11 @@ _WHY = """## Where it falls short, and why
 - **First read.** Most of the time is Python's own: each line passes through some hundred small steps (which rail, which
   prompt, which call, what changed), and each block becomes a record, a line, a row and a document. Reading is done in
   a second process and the search index is written by a thread that needs no Python, so both cores are at work; what is
-  left is work, not waiting.
+  left is work, not waiting. That thread alone takes some 18 ms for each MB of log, as long as tantivy needs to sort so
+  many words in; making them ready for it takes 8 ms where the logs are read.
 - **Disk.** The ledger and the sidecars are lines of JSON that any tool can read, and each names its session, message
   and time: about a quarter of a byte for each byte of log before any text. Large texts are compressed in packs; small
-  ones are not, since a blob of its own would take more room than the text.
+  ones are not, since a blob of its own would take more room than the text. The search index takes an eighth of a byte:
+  without how often a word stands in a message it would be a quarter smaller, but a message that is about something
+  would rank no higher than one that mentions it once.
 """
