@@ -5,7 +5,7 @@ Beside it stands how many turns there were of each key, so that whoever wants so
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +14,7 @@ import zstandard
 from burnd.attribution.blocks import Group
 from burnd.attribution.misses import Reason
 from burnd.attribution.sums import Packed, pack, unpack
+from burnd.attribution.tally import Counts
 from burnd.causes.cause import CauseKey, Dims, Numbered, key_of
 from burnd.causes.counting import Segment
 
@@ -48,27 +49,33 @@ _cells: Final[msgspec.msgpack.Decoder[list[Cells]]] = msgspec.msgpack.Decoder(li
 
 
 class Naming:
-    """What the causes of a piece are called, looked up once for each group and agent."""
+    """What the causes of pieces are called, looked up once for each group and type of agent."""
 
     def __init__(self, agents: Mapping[int, str]) -> None:
         self._agents = agents
         self._known: dict[str, dict[Group | Reason, CauseKey]] = {}
 
-    def of(self, segment: Segment) -> Iterator[tuple[Dims, dict[Group | Reason, CauseKey]]]:
-        """For each place the names of all that is counted there, and of more."""
-        for dims, groups in segment.sums.items():
-            agent = self._agents.get(dims.subagent, "")
-            known = self._known.setdefault(agent, {})
-            for group in groups.keys() - known.keys():
-                known[group] = key_of(group, agent)
-            yield dims, known
+    def of(self, dims: Dims, groups: Counts) -> dict[Group | Reason, CauseKey]:
+        """The names of all that is counted in a place, and of more."""
+        agent = self._agents.get(dims.subagent, "")
+        known = self._known.setdefault(agent, {})
+        for group in groups.keys() - known.keys():
+            known[group] = key_of(group, agent)
+        return known
+
+    def every(self, segments: Iterable[Segment]) -> set[CauseKey]:
+        """The names of all that is counted in these pieces."""
+        for segment in segments:
+            for dims, groups in segment.sums.items():
+                self.of(dims, groups)
+        return {key for known in self._known.values() for key in known.values()}
 
 
 def counted(segment: Segment, naming: Naming, numbers: Mapping[CauseKey, Numbered]) -> Counted:
     made: Counted = {}
-    for dims, names in naming.of(segment):
-        cells = made[dims] = {}
-        for group, sums in segment.sums[dims].items():
+    for dims, groups in segment.sums.items():
+        names, cells = naming.of(dims, groups), made.setdefault(dims, {})
+        for group, sums in groups.items():
             cause = numbers[names[group]].id  # several groups may be one cause
             cells[cause] = cells.get(cause, 0) + sums
     return made

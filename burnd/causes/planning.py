@@ -34,9 +34,7 @@ class Planned(NamedTuple):
     stored: dict[int, Numbered]
 
     def causes(self) -> set[CauseKey]:
-        naming = Naming(self.agents)
-        every = (segment for recount in self.recounts for segment in recount.now)
-        return {key for segment in every for _, names in naming.of(segment) for key in names.values()}
+        return Naming(self.agents).every(segment for recount in self.recounts for segment in recount.now)
 
 
 def plan(db: sqlite3.Connection, ledger: Path, most: int) -> Planned:
