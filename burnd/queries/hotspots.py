@@ -185,6 +185,8 @@ class _Rolled:
         for _, number, cause, sums in rows:
             if cause in self._subjects:
                 self._subjects[cause].add(self._kinds[number], sums)
+            if self._by == "cache-miss":  # all others are part of their tools, which are read for themselves
+                self._rest.add(self._kinds[number], sums)
 
     def _add_tools(self, found: Iterable[Spent]) -> None:
         rows = list(found)

@@ -116,6 +116,23 @@ async def test_what_is_beyond_the_limit_is_one_row(opened: Opened) -> None:
     assert rode == sorted(rode, reverse=True)
 
 
+async def test_misses_beyond_the_limit_are_one_row(opened: Opened) -> None:
+    """They are no part of what tools paid: what is added up is the other reasons alone."""
+    switching = Scene(rail_id="a2")
+    switching.turn(20_000, 100, entered=(prompt(),), made=(said(),))
+    switching.turn(20_400, 100, entered=(prompt(),), made=(said(),))
+    switching.turn(20_800, 100, read=0, entered=(prompt(),), made=(said(),), model="claude-opus-4-5-20251101")
+    pipeline = await counted(opened, *busy(), *switching.entries)
+    every = keyed(await ask_hotspots(pipeline, by="cache-miss"))
+    assert every.keys() == {"pause", "model-switch", "everything else"}
+    few = await ask_hotspots(pipeline, by="cache-miss", limit=1)
+    shown, more, rest = few["rows"]
+    (left_out,) = {"pause", "model-switch"} - {shown["key"]}
+    assert more["key"] == "1 more"
+    assert (more["calls"], more["usage"]) == (1, every[left_out]["usage"])
+    assert rest == every["everything else"]
+
+
 async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
     """A prompt's text is content; its row says session and turn."""
     pipeline = await counted(opened, *busy())
