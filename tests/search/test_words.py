@@ -75,8 +75,8 @@ def test_words_of_texts_are_those_of_queries(text: str) -> None:
 
 
 def test_no_symbol_is_part_of_a_word() -> None:
-    """What is passed over as a symbol would make no word, for every character there is: else it could not be found."""
-    for code in (*range(0x80, 0xD800), *range(0xE000, 0x20000)):
+    """What is passed over as a symbol would make no word, for every character of the blocks they are in."""
+    for code in (*range(0x80, 0x100), *range(0x2000, 0x3000), *range(0xF000, 0x10000)):
         char = chr(code)
         assert words(f"a{char}b") == set(ANALYZER.analyze(spaced(f"a{char}b"))), hex(code)
 
