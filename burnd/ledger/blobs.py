@@ -23,7 +23,7 @@ PACK_BYTES = 256 << 10
 # As zstd's level 3 works on long inputs: for one of a pack's size it would choose shorter matches and smaller tables,
 # and text, code and JSON come out larger by up to 3 %, and no sooner.
 _LIKE_LONG = zstandard.ZstdCompressionParameters(
-    window_log=19, hash_log=18, chain_log=17, search_log=1, min_match=5, strategy=zstandard.STRATEGY_DFAST
+    window_log=19, hash_log=17, chain_log=16, search_log=1, min_match=5, strategy=zstandard.STRATEGY_DFAST
 )
 
 _SCHEMA = """

@@ -66,11 +66,13 @@ def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int
         return msgspec.structs.replace(record, text=put(data)) if _is_large(record, data, inline_bytes) else record
     if (use := record.tool_use) is not None:
         shelved = _shelve_json(use.input, put, inline_bytes)
-        return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
-    if (result := record.tool_result) is not None:
+        if shelved is not use.input:
+            return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
+    elif (result := record.tool_result) is not None:
         shelved = _shelve_json(result.content, put, inline_bytes)
-        return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
-    if (file := record.file) is not None and isinstance(file.data, bytes):
+        if shelved is not result.content:
+            return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
+    elif (file := record.file) is not None and isinstance(file.data, bytes):
         return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
     return record
 
@@ -90,7 +92,9 @@ def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
 
 
 def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes: int) -> msgspec.Raw:
-    data = bytes(raw) or b"null"
+    """The same value where it stays inline, as most do, else a reference."""
+    raw = raw if bytes(raw) else msgspec.Raw(b"null")
+    data = bytes(raw)
     if len(data) < inline_bytes and not looks_like_a_ref(data) and b"\n" not in data:
-        return msgspec.Raw(data)
+        return raw
     return msgspec.Raw(msgspec.json.encode(put(data)))
