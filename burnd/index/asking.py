@@ -39,7 +39,7 @@ class Asking:
         """What `question` returns, seen in one consistent state of the index."""
         async with self._free:
             self._check()
-            connection = self._idle.pop() if self._idle else self._connect()
+            connection = self._idle.pop() if self._idle else await self._opened()
             try:
                 return await self._run(question, connection, within)
             finally:
@@ -81,6 +81,10 @@ class Asking:
         finally:
             for _ in range(taken):
                 self._free.release()
+
+    async def _opened(self) -> sqlite3.Connection:
+        """In a thread: it reads the schema, and so waits for seconds where somebody has the file for himself."""
+        return await anyio.to_thread.run_sync(self._connect, limiter=self._threads)
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._address, uri=True, isolation_level=None, check_same_thread=False)

@@ -44,7 +44,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
     losses = sum("tests/faults/" in report.nodeid for report in reports)
-    if tally.counted:
+    if tally.counted or tally.notes:
         terminalreporter.section("faults")
         for line in tally.table(losses):
             terminalreporter.write_line(line)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 
 import anyio
 import pytest
 
 from burnd.errors import StorageError
-from burnd.index.asking import TookTooLong
+from burnd.index.asking import Asking, TookTooLong
 from burnd.pipeline import Batch
 from tests.conftest import Opened
 from tests.make import turn
@@ -90,3 +92,17 @@ async def test_questions_go_on_after_the_index_was_swapped(opened: Opened) -> No
         tasks.start_soon(keep_asking)
         await pipeline.rebuild_index()
     assert answers == [1] * 50
+
+
+async def test_a_file_that_somebody_has_for_himself_is_not_waited_for_by_others(tmp_path: Path) -> None:
+    """While a question cannot even open the index, the loop turns on, and whoever has the index can give it back."""
+    with closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as greedy:
+        greedy.execute("CREATE TABLE turns(id)")
+        greedy.execute("BEGIN EXCLUSIVE")
+        asking = Asking(f"file:{tmp_path}/db?mode=ro", lambda: None)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(asking.ask, count)
+            await anyio.sleep(0.2)
+            greedy.execute("COMMIT")
+    async with asking.paused():
+        pass
