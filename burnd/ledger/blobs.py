@@ -27,8 +27,8 @@ _LIKE_LONG = zstandard.ZstdCompressionParameters(
 )
 
 _SCHEMA = """
--- A pack goes by the number of its first blob: a blob is in the last pack whose number is not above its own.
-CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+-- A pack goes by the number of its first blob, and says which its last one was.
+CREATE TABLE IF NOT EXISTS pack(id INTEGER PRIMARY KEY, last INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blob(
   id INTEGER PRIMARY KEY, sha BLOB NOT NULL, start INTEGER NOT NULL, length INTEGER NOT NULL);
 -- The beginning of a hash finds it; all of it would stand here a second time.
@@ -38,8 +38,11 @@ CREATE TABLE IF NOT EXISTS ref(holder INTEGER NOT NULL, blob INTEGER NOT NULL, P
 CREATE INDEX IF NOT EXISTS ref_by_blob ON ref(blob);
 """
 
-PACK_OF_BLOB = "(SELECT max(pack.id) FROM pack WHERE pack.id <= blob.id)"
-IN_PACK = "blob.id >= ?1 AND blob.id < coalesce((SELECT min(pack.id) FROM pack WHERE pack.id > ?1), 1 << 62)"
+PACK_OF_BLOB = (
+    "(SELECT CASE WHEN near.last >= blob.id THEN near.id END FROM "
+    "(SELECT p.id, p.last FROM pack p WHERE p.id <= blob.id ORDER BY p.id DESC LIMIT 1) near)"
+)
+IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
 HASHED_AT_ONCE = 500
 _PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
@@ -82,7 +85,7 @@ class BlobStore:
         """The original bytes, checked against their hash; damage is said, never passed on."""
         try:
             row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
-            if row is None:
+            if row is None or row[0] is None:
                 return Found(b"", "missing")
             pack, start, length = row
             data = self._unpacked(pack)[start : start + length]
@@ -105,7 +108,7 @@ class BlobStore:
             self._db.execute("DELETE FROM gone WHERE blob IN (SELECT blob FROM ref)")
             packs = [r[0] for r in self._db.execute(f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone")]
             self._db.execute("DELETE FROM blob WHERE id IN gone")
-            for pack in packs:
+            for pack in filter(None, packs):  # of a blob whose pack is lost there is nothing to wipe
                 self._rewrite_pack(pack)
             self._crumbs.clear()
             freed = before - self._stored_bytes()
@@ -155,7 +158,8 @@ class BlobStore:
             (pack + n, key_of(sha), start, len(data))
             for n, ((sha, data), start) in enumerate(zip(group, starts, strict=False))
         ]
-        self._db.execute("INSERT INTO pack VALUES(?,?)", (pack, packed([data for _, data in group])))
+        data = packed([data for _, data in group])
+        self._db.execute("INSERT INTO pack VALUES(?,?,?)", (pack, pack + len(group) - 1, data))
         self._db.executemany("INSERT INTO blob VALUES(?,?,?,?)", rows)
         size = sum(len(data) for _, data in group)
         self._crumbs = [*self._crumbs, (pack, size)] if size < PACK_BYTES // 2 else []
@@ -172,8 +176,9 @@ class BlobStore:
         starts = accumulate(map(len, raws), initial=0)
         for pack, start in zip(packs, starts, strict=False):
             self._db.execute(f"UPDATE blob SET start = start + ?2 WHERE {IN_PACK}", (pack, start))
+        (last,) = self._db.execute("SELECT last FROM pack WHERE id = ?", (packs[-1],)).fetchone()
         self._db.executemany("DELETE FROM pack WHERE id = ?", [(pack,) for pack in packs])
-        self._db.execute("INSERT INTO pack VALUES(?,?)", (packs[0], packed(raws)))
+        self._db.execute("INSERT INTO pack VALUES(?,?,?)", (packs[0], last, packed(raws)))
         self._unpacked.cache_clear()
 
     def _refer(self, session_id: str, blobs: Iterable[int]) -> None:
