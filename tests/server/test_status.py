@@ -200,11 +200,11 @@ def _is_seen_starting(home: Home) -> bool:
 
 
 def test_status_answers_while_old_logs_are_read(home: Home) -> None:
-    """F18: with the progress of that, and quickly."""
+    """F18: with the progress of that, and quickly. What the money went to is counted when they have been read."""
     for n in range(120):
         write(home, conversation(f"s{n}", *["words " * 2000] * 20), f"s{n}")
     with running(home) as daemon, daemon.wire() as wire:
-        times, seen = [], []
+        times, seen, causes = [], [], []
 
         def is_read() -> bool:
             begun = time.monotonic()
@@ -212,6 +212,7 @@ def test_status_answers_while_old_logs_are_read(home: Home) -> None:
             times.append(time.monotonic() - begun)
             if status["backfill"] is not None:
                 seen.append(status["backfill"])
+                causes.append(status["causes"])
             return bool(status["ledger"]["turns"] >= 120 * 19)
 
         until(is_read)
@@ -219,7 +220,9 @@ def test_status_answers_while_old_logs_are_read(home: Home) -> None:
         assert all(0 <= one["done"] <= one["total"] and one["bytesPerSecond"] >= 0 for one in seen)
         times.sort()
         assert times[len(times) * 9 // 10] < 0.2 * noise(), times[-5:]
+        assert any(one["state"] == "waiting" and one["pending"] > 0 for one in causes)
         until(lambda: wire.call("status")["backfill"] is None)
+        until(lambda: wire.call("status")["causes"] == {"state": "ready", "pending": 0})
 
 
 class Failing:
