@@ -66,8 +66,10 @@ async def run(
                 await tasks.start(_stop_when_told, service)
                 tasks.start_soon(listener.serve)
                 tasks.start_soon(_work, service, notifier, sources)
-                await service.stopping.wait()
-                last_resort.start()
+                try:
+                    await service.stopping.wait()
+                finally:  # also when something failed that nothing can go on without
+                    last_resort.start()
                 notifier.stopping()
                 await _finish_answers(service)
                 tasks.cancel_scope.cancel()

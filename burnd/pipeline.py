@@ -16,7 +16,7 @@ import anyio.to_thread
 import structlog
 
 from burnd import novelty
-from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace
+from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace, NotNow
 from burnd.forgetting import farewells, outdated
 from burnd.index import build
 from burnd.index.apply import Applier
@@ -106,6 +106,7 @@ class Pipeline:
         self._one_at_a_time = anyio.Lock()
         self._thread = anyio.CapacityLimiter(1)
         self._behind = False
+        self._is_closed = False
 
     async def commit(self, batch: Batch) -> int:
         """Makes a batch durable and visible; returns how many lines the ledger grew by.
@@ -216,6 +217,8 @@ class Pipeline:
     async def _writing(self) -> AsyncIterator[None]:
         """One piece of writing at a time, brought to its end even when the daemon is told to stop."""
         async with self._one_at_a_time:
+            if self._is_closed:
+                raise NotNow("is being closed", str(self.home.root))
             with anyio.CancelScope(shield=True):
                 yield
 
@@ -243,11 +246,14 @@ class Pipeline:
         build.swap_in(self.home.index_db)
 
     async def close(self) -> None:
+        """What is being written is brought to its end first: it could not be without the index."""
         with anyio.CancelScope(shield=True):
-            if not self.index.closed:
-                await self.index.close(clean=not self._behind)
-            self.content.close()
-            self.journal.close()
+            async with self._one_at_a_time:
+                self._is_closed = True
+                if not self.index.closed:
+                    await self.index.close(clean=not self._behind)
+                self.content.close()
+                self.journal.close()
 
     async def _healed(self, work: Callable[[], Awaitable[T]]) -> T:
         """Does a piece of writing; where ledger or index are not what they were, mends that and does it again."""

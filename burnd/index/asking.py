@@ -16,6 +16,9 @@ T = TypeVar("T")
 AT_ONCE = 4
 DEADLINE_S = 5.0
 _AGAIN_S = 0.02
+# Begun before a question and left there: SQLite forgets an interrupt when a statement begins while none is running, so
+# that a question of many short ones could not be stopped.
+_RUNNING = "SELECT 1 UNION ALL SELECT 2"
 
 
 class TookTooLong(Exception):
@@ -106,7 +109,8 @@ def _outcome(
         if connection.in_transaction:  # an interrupt may have met the end of the question before
             connection.execute("ROLLBACK")
         connection.execute("BEGIN")
-        return _Outcome(question(connection), None)
+        with contextlib.closing(connection.execute(_RUNNING)):
+            return _Outcome(question(connection), None)
     except Exception as error:  # noqa: BLE001 - it is raised again where the question was asked
         return _Outcome(None, error)
     finally:
@@ -116,7 +120,7 @@ def _outcome(
 
 
 async def _interrupt_when_cancelled(connection: sqlite3.Connection, answered: threading.Event) -> None:
-    """Again and again: an interrupt stops only what is running, and the question may just be between two statements."""
+    """Again and again: an interrupt stops only what is running, and the question may not have begun yet."""
     try:
         await anyio.sleep_forever()
     finally:

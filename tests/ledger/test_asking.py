@@ -60,6 +60,20 @@ async def test_a_question_that_is_late_between_two_statements_is_stopped(opened:
     assert await pipeline.index.ask(count) == 0
 
 
+async def test_a_question_of_many_short_statements_is_stopped(opened: Opened) -> None:
+    """F56: though hardly any of them is running when it is to end."""
+    pipeline = await opened()
+
+    def dawdle(db: sqlite3.Connection) -> object:
+        while True:
+            db.execute("SELECT 1").fetchone()
+            time.sleep(0.001)
+
+    with anyio.fail_after(60), pytest.raises(TookTooLong):
+        await pipeline.index.ask(dawdle, within=0.05)
+    assert await pipeline.index.ask(count) == 0
+
+
 async def test_a_question_nobody_waits_for_any_more_is_interrupted(opened: Opened) -> None:
     """A client that goes away takes its question with it (F70)."""
     pipeline = await opened()

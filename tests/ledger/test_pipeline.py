@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from typing import Any
 
+import anyio
+import pytest
+
+from burnd.errors import NotNow
 from burnd.ledger.fold import Folded
 from burnd.pipeline import Batch
 from burnd.records import Session
@@ -49,3 +54,25 @@ async def test_deleting_the_index_changes_no_answer(opened: Opened) -> None:
     shutil.rmtree(opened.home.index)
     again = await opened()
     assert (await index_dump(again.index), ledger_dump(again.journal)) == before
+
+
+async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F75, P10: a stamp that is half recorded when the daemon ends is recorded, and nothing waits for ever."""
+    pipeline = await opened()
+    append, is_writing = pipeline._append, anyio.Event()
+
+    async def slowly(entries: Any) -> Any:
+        is_writing.set()
+        await anyio.sleep(0.1)
+        return await append(entries)
+
+    monkeypatch.setattr(pipeline, "_append", slowly)
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pipeline.commit, Batch(entries=[turn("m1")]))
+            await is_writing.wait()
+            await pipeline.close()
+        with pytest.raises(NotNow):
+            await pipeline.commit(Batch(entries=[turn("m2")]))
+    again = await opened()
+    assert [logged.entry.message_id for logged in again.journal.read()] == ["m1"]  # type: ignore[union-attr]
