@@ -17,14 +17,15 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
 
 
-def keep_little() -> None:
+def keep_little(large: int = 1 << 20) -> None:
     """To be called before there are threads: glibc would give each a pool of its own and keep what is freed in it.
 
     While a backlog is read, large pieces pass through several threads; with a pool for each the process grew with
-    every piece. Elsewhere than on glibc nothing is done.
+    every piece. What is `large`, in bytes, is given back at once, and costs fresh pages every time it is needed again.
+    Elsewhere than on glibc nothing is done.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_ARENA_MAX, 2)
-        mallopt(_MMAP_THRESHOLD, 256 << 10)
-        mallopt(_TRIM_THRESHOLD, 1 << 20)
+        mallopt(_MMAP_THRESHOLD, large)
+        mallopt(_TRIM_THRESHOLD, 2 * large)

@@ -27,6 +27,7 @@ _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _NOTE = "reading-apart"
 _PATIENCE_S = 2.0
+_PIECE_BYTES = 16 << 20  # a piece with all that is made of it: the next one needs as much again
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
 Packed = tuple[bytes, list[Holding], list[Shelved]]
@@ -173,7 +174,7 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes:
 
 def main() -> None:
     """Answers until the input ends."""
-    keep_little()
+    keep_little(_PIECE_BYTES)
     collect_seldom()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
