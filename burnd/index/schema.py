@@ -326,7 +326,6 @@ CREATE TABLE prompt_sums(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL,
   PRIMARY KEY(activity, session, prompt_id, rail, n, day, place, class, branch, subagent)) WITHOUT ROWID;
-CREATE INDEX prompt_sums_of_none ON prompt_sums(prompt_id, activity, session) WHERE prompt_id = '';
 """
 
 
