@@ -27,7 +27,7 @@ _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _NOTE = "reading-apart"
 _PATIENCE_S = 2.0
-_PIECE_BYTES = 16 << 20  # a piece with all that is made of it: the next one needs as much again
+_PIECE_BYTES = 4 << 20  # a piece with all that is made of it: the next one needs as much again
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
 Packed = tuple[bytes, list[Holding], list[Shelved]]

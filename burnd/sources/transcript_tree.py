@@ -28,7 +28,7 @@ from burnd.sources.watch import Times, Watcher
 
 log = structlog.get_logger()
 
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 5 << 20
 BATCH_SECONDS, BACKLOG_SECONDS = 0.1, 2.0
 QUIET_S = 10.0
 IDLE_S = 600.0
