@@ -38,8 +38,9 @@ log = structlog.get_logger()
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.3  # how long a message waits for others to be committed with it
 # While a backlog is taken in, what was said long ago waits so long to be findable: every commit begins a new segment,
-# which says again which words there are, and has to be merged with the others.
-LATE_S: Final = 20.0
+# which says again which words there are. Longer, and merging eight of them would map so much of their files at once
+# that a first read of 2 GB took 400 MB of memory.
+LATE_S: Final = 6.0
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
