@@ -95,11 +95,16 @@ def _settings() -> dict[str, Any] | BurnctlError:
         return error
 
 
+def _values(settings: Any) -> dict[str, Any]:
+    """Every setting's value by its key; none where the settings cannot be read."""
+    return {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
+
+
 def _reserve(status: dict[str, Any] | None, settings: Any) -> int:
     """The bytes of disk that burnd leaves free: by its own word, else by the settings."""
     told = (status or {}).get("disk", {}).get("reserve")
-    if told is None and isinstance(settings, dict):
-        told = {s["key"]: s["value"] for s in settings["settings"]}.get("disk.reserve")
+    if told is None:
+        told = _values(settings).get("disk.reserve")
     return told if isinstance(told, int) else _USUAL_RESERVE
 
 
@@ -108,7 +113,7 @@ def _logs(settings: Any) -> list[Finding]:
     from burnd.paths import user_home
 
     me = str(user_home())
-    said = {s["key"]: s["value"] for s in settings["settings"]} if isinstance(settings, dict) else {}
+    said = _values(settings)
     folders = logs.claude_folders(os.environ, me, said.get("claude.roots", ()))
     found = logs.look(folders, logs.codex_folders(os.environ, me, said.get("codex.roots", ())))
     clean_up = logs.clean_up(folders)
