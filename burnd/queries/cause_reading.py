@@ -25,7 +25,7 @@ from burnd.queries.view import View
 
 _SPENT = tuple(f"sum(x.{name})" for name in ("n", *Sums._fields))
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
-_SUMS = Table("cause_sums", _COLUMNS, _SPENT)
+_SUMS = Table("cause_sums", {name: x for name, x in _COLUMNS.items() if name != "subagent"}, _SPENT)
 _SESSIONS = Table("session_causes", {name: x for name, x in _COLUMNS.items() if name != "activity"}, _SPENT)
 _TURNS = Table(
     "turns",
@@ -76,16 +76,20 @@ class CauseReader:
     def _read(self, level: int, by: By, also: list[Clause]) -> Iterator[Spent]:
         if self._begin >= self._end:
             return
-        if self._chosen.activities is not None and not self._chosen.is_by_sums:
-            yield from self._by_activity(level)
-        elif self._chosen.is_by_sums:
+        if self._is_by_sums(level):
             yield from self._from_sums(level, by, also)
+        elif self._chosen.activities is not None:
+            yield from self._by_activity(level)
         else:
             yield from self._from_sessions(level, by, also)
         turns = self._scan.mixed(_TURNS, _TURN, self._terms(Stretch(self._begin, self._end)))
         yield from self._of_turns(level, turns)
 
     # Sums over all sessions
+
+    def _is_by_sums(self, level: int) -> bool:
+        """Tools, unlike their targets, are told apart by the type of the agent that called them."""
+        return self._chosen.is_by_sums or (self._chosen.is_by_type and level in (TOOL, MISS))
 
     def heaviest(self, level: int, rates: Rates, most: int) -> Heaviest | None:
         """The same of the heaviest causes alone, where SQLite can weigh them; and how many there are in all.
@@ -131,7 +135,12 @@ class CauseReader:
                     self._place(level, grain, by),
                     _buckets(some),
                     *within("x.class", self._chosen.kinds),
+                    *self._of_type(),
                 ]
+
+    def _of_type(self) -> list[Clause]:
+        of_type = self._chosen.agent_type if self._chosen.is_by_type else None
+        return [Clause(f"x.cause IN (SELECT id FROM causes WHERE agent = {of_type})")] if of_type is not None else []
 
     def _is_by_age(self, level: int) -> bool:
         """Targets of activities are kept by age alone."""
@@ -199,10 +208,8 @@ class CauseReader:
         """Whether all turns of a session, or those of one of its agents, are among the chosen groups."""
         chosen, groups = self._chosen, self._chosen.groups
         if groups is None:
-            return True
-        group = groups.whole.get(session, groups.rest)
-        is_theirs = chosen.agent_groups is None or group in chosen.agent_groups or subagent in chosen.subagents
-        return group >= 0 and is_theirs and session not in groups.mixed
+            return chosen.takes(0, subagent)
+        return chosen.takes(groups.whole.get(session, groups.rest), subagent) and session not in groups.mixed
 
     def _terms(self, stretch: Stretch) -> list[Clause]:
         return [during(stretch), *self._scan.terms(_TURNS, self._chosen.kinds)]

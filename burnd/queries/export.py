@@ -130,12 +130,8 @@ class _Wanted:
 
     def __call__(self, row: _Row) -> bool:
         chosen = self._chosen
-        if chosen.groups is None:
-            return True
-        group = self._group(row, chosen.groups)
-        if chosen.agent_groups is None or group == OUT:
-            return group != OUT
-        return group in chosen.agent_groups or row.subagent in chosen.subagents
+        group = self._group(row, chosen.groups) if chosen.groups is not None else 0
+        return chosen.takes(group, row.subagent)
 
     def _group(self, row: _Row, groups: Groups) -> int:
         if row.id in groups.single:

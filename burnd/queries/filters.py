@@ -13,7 +13,7 @@ from burnd.queries import naming
 from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection, grouped
-from burnd.queries.tags import stamped
+from burnd.queries.tags import is_said, stamped
 from burnd.queries.view import Mistaken, Params, View
 from burnd.records.times import to_iso
 
@@ -92,17 +92,18 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
     """Divides turns by what their stamps say, where that matters; a label is the values of `tag_keys`."""
     keys = [*filters.tags, *tag_keys]
     keys += WORKFLOWS if filters.workflow is not None else ()
-    keys += (AGENT,) if filters.agent is not None else ()
+    if filters.agent is not None:
+        theirs, of_type = naming.subagents(view, filters.agent)
+        selection = selection._replace(agent_groups=frozenset(), subagents=theirs, agent_type=of_type)
+        keys += (AGENT,) if keys or is_said(view, AGENT, filters.agent) else ()
     if not keys:
         return selection
     groups = grouped(stamped(view, keys), _label(filters, tag_keys))
     if filters.agent is None:
         return selection._replace(groups=groups)
-    theirs = frozenset(n for n, (_, is_theirs) in enumerate(groups.labels) if is_theirs)
     return selection._replace(
         groups=groups._replace(labels=tuple(values for values, _ in groups.labels)),
-        agent_groups=theirs,
-        subagents=naming.subagents(view, filters.agent),
+        agent_groups=frozenset(n for n, (_, is_theirs) in enumerate(groups.labels) if is_theirs),
     )
 
 

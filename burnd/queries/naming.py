@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import get_args
 
 from burnd.projects import canonical_remote, remote_of
+from burnd.causes.cause import UNKNOWN_AGENT
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, Refusal, View
 from burnd.records.turn import Source
@@ -96,9 +97,12 @@ def branch(view: View, given: str) -> frozenset[int]:
     return frozenset(row[0] for row in found)
 
 
-def subagents(view: View, given: str) -> frozenset[int]:
-    """The subagents with this id or of this type."""
-    return frozenset(row[0] for row in view.rows(_SUBAGENTS, (given, given)))
+def subagents(view: View, given: str) -> tuple[frozenset[int], int | None]:
+    """The subagents with this id or of this type; and the type's number, where it is one and they are all of it."""
+    found = view.rows(_SUBAGENTS, (given, given))
+    names = view.rows("SELECT id FROM names WHERE name = ?", (given,)) if given != UNKNOWN_AGENT else []
+    of_type = names[0][0] if found and names and all(kind == names[0][0] for _, kind in found) else None
+    return frozenset(number for number, _ in found), of_type
 
 
 def places(view: View, given: str) -> frozenset[int] | None:
@@ -160,7 +164,7 @@ _CHILDREN = """
 WITH w(id) AS ({keys}) SELECT c.id FROM w JOIN sessions p ON p.id = w.id
 JOIN sessions c ON c.parent_session_id = p.session_id AND c.parent_session_id IS NOT NULL
 """
-_SUBAGENTS = "SELECT s.id FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
+_SUBAGENTS = "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 _PLACES = (
     "SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project "
     "LEFT JOIN names k ON k.id = p.project_key"

@@ -111,6 +111,7 @@ class Scan:
     def __init__(self, view: View, chosen: Selection) -> None:
         self._view = view
         self._chosen = chosen
+        self._pairs: list[Row] | None = None  # sessions with the chosen subagents that they had
 
     def plain(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
         """Sums over rows of sessions whose turns are all tagged the same, or over rows of no session."""
@@ -130,8 +131,7 @@ class Scan:
         for row in rows:
             session, subagent = row[:2]
             group = groups.whole.get(session, groups.rest)
-            is_theirs = chosen.agent_groups is None or group in chosen.agent_groups or subagent in chosen.subagents
-            if group >= 0 and is_theirs and session not in mixed:
+            if chosen.takes(group, subagent) and session not in mixed:
                 yield (*(group if place < 0 else row[place] for place in places), *row[width:])
 
     def by_session(
@@ -144,23 +144,32 @@ class Scan:
         sessions: frozenset[int] | None = None,
     ) -> list[Row]:
         """The same from a table that is ordered by session, of all sessions or of these."""
-        groups = self._chosen.groups
-        if groups is None:
+        groups, agents = self._chosen.groups, self._chosen.agent_groups
+        if groups is None and agents is None:
             return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset, beside)
-        numbered = self._numbered(groups, sessions)
         source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
-        agents = self._chosen.agent_groups
-        if agents is None:
-            return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
-        pairs = self._view.rows(_OF_AGENTS, (as_json(self._chosen.subagents),))
-        if agents:
-            theirs = {session for session, _ in pairs}
-            numbered = {s: g for s, g in numbered.items() if g in agents or s in theirs}
+        numbered = self._numbered(groups, sessions) if groups is not None else None
+        if agents or (agents is None and numbered is not None):
+            numbered = numbered if agents is None else self._with_agents(agents, numbered or {})
             return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
         source += f" AND {table.columns['subagent']} = m.subagent"
-        rows = [(session, subagent, numbered[session]) for session, subagent in pairs if session in numbered]
+        pairs = self._of_agents()
+        if numbered is not None:
+            rows = [(session, subagent, numbered[session]) for session, subagent in pairs if session in numbered]
+        else:
+            rows = [(session, subagent, 0) for session, subagent in pairs if sessions is None or session in sessions]
         columns = ("session", "subagent", "g")
         return self._run(source, table, by, [*terms], offset, beside, "m.g", columns, rows, agents=False)
+
+    def _with_agents(self, agents: frozenset[int], numbered: dict[int, int]) -> dict[int, int]:
+        """Those of the sessions that are in these groups or had any of the chosen subagents."""
+        theirs = {session for session, _ in self._of_agents()}
+        return {session: group for session, group in numbered.items() if group in agents or session in theirs}
+
+    def _of_agents(self) -> list[Row]:
+        if self._pairs is None:
+            self._pairs = self._view.rows(_OF_AGENTS, (as_json(self._chosen.subagents),))
+        return self._pairs
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in."""
@@ -230,8 +239,8 @@ class Scan:
         return _hours(found, by, offset) if by.unit == "hour" else found
 
     def _agents(self, table: Table, group: str) -> list[Clause]:
-        chosen, subagent = self._chosen, table.columns["subagent"]
-        if chosen.agent_groups is None:
+        chosen, subagent = self._chosen, table.columns.get("subagent")
+        if chosen.agent_groups is None or subagent is None:
             return []
         # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
         one = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"

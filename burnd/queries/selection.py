@@ -64,8 +64,23 @@ class Selection(NamedTuple):
     groups: Groups | None = None
     agent_groups: frozenset[int] | None = None  # turns of these groups ...
     subagents: frozenset[int] = frozenset()  # ... or of these subagents, where either is asked for
+    agent_type: int | None = None  # where these are all of one type and nothing else, its name
+
+    def takes(self, group: int, subagent: int) -> bool:
+        """Whether turns of this group and subagent are among the chosen."""
+        is_theirs = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
+        return group != OUT and is_theirs
 
     @property
     def is_by_sums(self) -> bool:
         """Whether sums over all sessions can answer."""
-        return (self.branches, self.sessions, self.groups, self.agent_groups) == (None, None, None, None)
+        return self.agent_groups is None and self._is_of_all_sessions
+
+    @property
+    def is_by_type(self) -> bool:
+        """Whether sums over all sessions can answer that tell types of agents apart."""
+        return self.agent_type is not None and self._is_of_all_sessions
+
+    @property
+    def _is_of_all_sessions(self) -> bool:
+        return (self.branches, self.sessions, self.groups) == (None, None, None)

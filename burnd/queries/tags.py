@@ -53,6 +53,11 @@ def stamped(view: View, keys: Iterable[str]) -> Stamped:
     return _Fold(view, tuple(dict.fromkeys(keys))).result()
 
 
+def is_said(view: View, key: str, value: str) -> bool:
+    """Whether any stamp gives this key this value: where none does, nothing needs to be folded to find its turns."""
+    return bool(view.rows(_SAID, (key, value, key, value)))
+
+
 class _Fold:
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
@@ -148,6 +153,10 @@ class _Fold:
 
 
 _PARENTS = "SELECT session_id, parent_session_id FROM sessions WHERE parent_session_id IS NOT NULL"
+_SAID = """
+SELECT 1 FROM session_tags WHERE key = ? AND value = ?
+UNION ALL SELECT 1 FROM narrow_tags WHERE key = ? AND value = ? LIMIT 1
+"""
 _WHOLE = "SELECT session_id, ts, position, value FROM session_tags WHERE key = ?"
 _NARROW = "SELECT position, ts, session_id, message_id, from_ts, to_ts, value FROM narrow_tags WHERE key = ?"
 _MESSAGES = """
