@@ -7,14 +7,14 @@ where a quarter of an hour is cut in two, that piece of the rail is explained an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from burnd.attribution.sums import Sums
 from burnd.causes.cause import MISS, TOOL
-from burnd.causes.pieces import Pieces, TurnRow
+from burnd.causes.pieces import PieceKey, Pieces, TurnRow
 from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
 from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
 from burnd.queries.periods import Stretch
@@ -63,6 +63,9 @@ class CauseReader:
         self._begin, self._end = widened(selection, reader)
         self._reader = reader
         self._pieces = Pieces(view.db, ledger)
+        # Turns by the piece they stand on, which are asked for again at another level.
+        self._mixed: list[list[TurnRow]] | None = None
+        self._edges: dict[Stretch, list[list[TurnRow]]] = {}
 
     def read(self, level: int) -> Iterator[Spent]:
         """Sums by class and cause, several of them for the same where it was read from several places."""
@@ -82,8 +85,10 @@ class CauseReader:
             yield from self._by_activity(level)
         else:
             yield from self._from_sessions(level, by, also)
-        turns = self._scan.mixed(_TURNS, _TURN, self._terms(Stretch(self._begin, self._end)))
-        yield from self._of_turns(level, turns)
+        if self._mixed is None:
+            whole = Stretch(self._begin, self._end)
+            self._mixed = self._by_piece(self._scan.mixed(_TURNS, _TURN, self._terms(whole)))
+        yield from self._of_turns(level, self._mixed)
 
     # Sums over all sessions
 
@@ -120,7 +125,9 @@ class CauseReader:
             yield from self._at_edge(level, edge)
 
     def _at_edge(self, level: int, edge: Stretch) -> Iterator[Spent]:
-        return self._of_turns(level, self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+        if edge not in self._edges:
+            self._edges[edge] = self._by_piece(self._scan.plain(_TURNS, _TURN, self._terms(edge)))
+        return self._of_turns(level, self._edges[edge])
 
     def _parts(self, level: int, by: By, begin: int, end: int) -> Iterator[list[Clause]]:
         """The selected rows of `cause_sums`, in the longest grains that fit."""
@@ -175,7 +182,7 @@ class CauseReader:
         yield from _spent(rows, by)
         if across:
             terms = [*self._terms(Stretch(self._begin, self._end)), *within("x.session", across)]
-            yield from self._of_turns(level, self._scan.plain(_TURNS, _TURN, terms))
+            yield from self._of_turns(level, self._by_piece(self._scan.plain(_TURNS, _TURN, terms)))
 
     # Pieces of rails
 
@@ -214,13 +221,18 @@ class CauseReader:
     def _terms(self, stretch: Stretch) -> list[Clause]:
         return [during(stretch), *self._scan.terms(_TURNS, self._chosen.kinds)]
 
-    def _of_turns(self, level: int, rows: Iterable[tuple[Any, ...]]) -> Iterator[Spent]:
-        """What these turns paid, as (number, class, nothing, ...) with where they stand."""
+    def _by_piece(self, rows: Iterable[tuple[Any, ...]]) -> list[list[TurnRow]]:
+        """Turns, told as (number, class, nothing, ...) with where they stand, by the piece that they are on."""
         turns = [TurnRow(number, kind, *rest) for number, kind, _, *rest in rows]
-        by_activity = self._chosen.activities is not None
         turns.sort(key=_piece)
-        for _, some in groupby(turns, key=_piece):
-            for row in self._pieces.of_turns(list(some), level, one_by_one=by_activity):
+        return [list(some) for _, some in groupby(turns, key=_piece)]
+
+    def _of_turns(self, level: int, pieces: Sequence[Sequence[TurnRow]]) -> Iterator[Spent]:
+        """What these turns paid."""
+        by_activity = self._chosen.activities is not None
+        self._pieces.open(turns[0].piece for turns in pieces)
+        for turns in pieces:
+            for row in self._pieces.of_turns(turns, level, one_by_one=by_activity):
                 yield row[0], row[1], row[2], row[3:]
 
 
@@ -234,7 +246,7 @@ def widened(chosen: Selection, reader: Reader) -> tuple[int, int]:
     return begin, end
 
 
-def _piece(turn: TurnRow) -> tuple[int, str, int]:
+def _piece(turn: TurnRow) -> PieceKey:
     return turn.piece
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.attribution.rail import Entry, in_order
+from burnd.index.store import keyed
 from burnd.ledger.lines import read_places
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
 from burnd.records.codec import decode_again
@@ -132,10 +133,12 @@ def _add_facts(
 
 def _as_the_index_has_it(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
     """Turns whose record cannot be read: what they were billed is known all the same, only not what for."""
-    for number in turns:
-        ((session, session_id, rail, *facts),) = db.execute(_BARE, (number,)).fetchall()
-        calls = db.execute(_CALLS, (number,)).fetchall()
-        yield (session, rail), _turn(session_id, rail, facts, calls)
+    wanted = [(number,) for number in turns]
+    calls: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for number, *call in keyed(db, _CALLS, wanted):
+        calls[number].append(tuple(call))
+    for number, session, session_id, rail, *facts in keyed(db, _BARE, wanted):
+        yield (session, rail), _turn(session_id, rail, facts, calls[number])
 
 
 def _turn(session_id: str, rail: str, facts: Sequence[Any], calls: Sequence[tuple[Any, ...]]) -> Turn:
@@ -180,14 +183,14 @@ CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') A
   AND (f.turn_index IS NULL OR (f.turn_index >= ?3 AND f.turn_index < ?4))
 """
 _BARE = """
-SELECT t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name, sp.name,
+SELECT t.id, t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name, sp.name,
        t.quality, t.searches, t.fetches, t.agent_id, a.name, t.parent_call,
        t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
 FROM turns t JOIN sessions s ON s.id = t.session JOIN names src ON src.id = t.source JOIN names m ON m.id = t.model
 LEFT JOIN names p ON p.id = t.provider LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names a ON a.id = t.agent_type
-WHERE t.id = ?
+WHERE t.id IN ({keys})
 """
 _CALLS = """
-SELECT c.call_id, n.name, g.name, c.args_hash, c.result_hash, c.is_error FROM tool_calls c
-JOIN names n ON n.id = c.name LEFT JOIN names g ON g.id = c.target WHERE c.turn = ? ORDER BY c.n
+SELECT c.turn, c.call_id, n.name, g.name, c.args_hash, c.result_hash, c.is_error FROM tool_calls c
+JOIN names n ON n.id = c.name LEFT JOIN names g ON g.id = c.target WHERE c.turn IN ({keys}) ORDER BY c.turn, c.n
 """
