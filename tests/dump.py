@@ -120,6 +120,15 @@ _CAUSES = {
              b.name, x.subagent = 0, x.turns, {_PAID}
       FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
       LEFT JOIN names b ON b.id = x.branch""",
+    "prompt_weights": """
+      SELECT s.session_id, x.prompt_id, x.weight, x.day, x.days,
+             (SELECT count(DISTINCT c.class) = length(k.members) - length(replace(k.members, ',', '')) + 1
+              FROM prompt_sums c, prompt_sets k WHERE k.id = x.kinds AND c.activity = 0 AND c.session = x.session
+              AND c.prompt_id = x.prompt_id AND instr(',' || k.members || ',', ',' || c.class || ',')),
+             (SELECT count(DISTINCT c.place) = length(k.members) - length(replace(k.members, ',', '')) + 1
+              FROM prompt_sums c, prompt_sets k WHERE k.id = x.places AND c.activity = 0 AND c.session = x.session
+              AND c.prompt_id = x.prompt_id AND instr(',' || k.members || ',', ',' || c.place || ','))
+      FROM prompt_weights x JOIN sessions s ON s.id = x.session""",
     "segments": """
       SELECT s.session_id, x.rail, x.n, x.newest FROM segments x
       JOIN sessions s ON s.id = x.session""",

@@ -18,7 +18,6 @@ from burnd.index.rollup import bucket_of
 from burnd.index.store import keyed
 from burnd.queries.rails import Span, load_span
 
-
 PieceKey = tuple[int, str, int]  # session, rail, n
 
 

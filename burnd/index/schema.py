@@ -326,6 +326,15 @@ CREATE TABLE prompt_sums(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL,
   PRIMARY KEY(activity, session, prompt_id, rail, n, day, place, class, branch, subagent)) WITHOUT ROWID;
+CREATE INDEX prompt_sums_without ON prompt_sums(activity) WHERE prompt_id = '';
+
+-- What each prompt weighs in all, the heaviest first, and where it was: the sets of its turns' classes and places, its
+-- first day and how many more there were until its last.
+CREATE TABLE prompt_sets(id INTEGER PRIMARY KEY, members TEXT NOT NULL UNIQUE);
+CREATE TABLE prompt_weights(
+  kinds INTEGER NOT NULL, weight INTEGER NOT NULL, session INTEGER NOT NULL, prompt_id TEXT NOT NULL,
+  places INTEGER NOT NULL, day INTEGER NOT NULL, days INTEGER NOT NULL,
+  PRIMARY KEY(kinds, weight DESC, session, prompt_id)) WITHOUT ROWID;
 """
 
 
@@ -342,5 +351,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 4  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 5  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 from burnd import protocol
 from burnd.attribution.sums import Sums
 from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, UNKNOWN_AGENT, CauseKey
+from burnd.causes.prompt_weights import PromptKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
 from burnd.queries import dimensions
@@ -22,7 +23,7 @@ from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.filters import Filters, choose
 from burnd.queries.heap import Heap, rates_of
 from burnd.queries.kinds import Kinds
-from burnd.queries.prompts import PromptKey, Worked, about, worked
+from burnd.queries.prompts import Worked, about, worked
 from burnd.queries.prompts import heaviest as heaviest_prompts
 from burnd.queries.reading import Reader
 from burnd.queries.selection import Selection

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import get_args
 
-from burnd.projects import canonical_remote, remote_of
 from burnd.causes.cause import UNKNOWN_AGENT
+from burnd.projects import canonical_remote, remote_of
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, Refusal, View
 from burnd.records.turn import Source
@@ -164,7 +164,9 @@ _CHILDREN = """
 WITH w(id) AS ({keys}) SELECT c.id FROM w JOIN sessions p ON p.id = w.id
 JOIN sessions c ON c.parent_session_id = p.session_id AND c.parent_session_id IS NOT NULL
 """
-_SUBAGENTS = "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
+_SUBAGENTS = (
+    "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
+)
 _PLACES = (
     "SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project "
     "LEFT JOIN names k ON k.id = p.project_key"

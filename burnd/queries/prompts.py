@@ -1,38 +1,50 @@
 """What each prompt led to: all selected turns that worked on it, whatever they paid for.
 
-Whole days, and whole sessions where they are asked for, come from `prompt_sums`; over all sessions SQLite finds the
-heaviest there. What these do not have yet, the sessions that wait to be counted, is read turn by turn, as is what lies
-at the edges of the selected time.
+Whole days, and whole sessions where they are asked for, come from `prompt_sums`; over all sessions only the heaviest
+are read there, found by what they weigh at most, or by SQLite where it is an activity's turns that count. What these do
+not have yet, the sessions that wait to be counted, is read turn by turn, as is what lies at the edges of the selected
+time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from itertools import islice
+from operator import mul
 from typing import Any, NamedTuple
 
+from burnd.causes.cause import EVERY
+from burnd.causes.prompt_weights import PromptKey
 from burnd.causes.prompts import NO_PROMPT, TOKENS
 from burnd.index.rollup import DAY, GRAINS, begin_of
 from burnd.queries.cause_reading import Rates, whole_days, widened
 from burnd.queries.periods import Stretch
+from burnd.queries.prompt_ranking import Ranking
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By, Clause, Row, Scan, Table, as_json, during, weighed, within
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 
-PromptKey = tuple[int, str]  # a session by its number, and the prompt's id in it
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent")}
 _TURNS = Table(
     "turns",
     _COLUMNS | {"turn": "x.id", "branch": "coalesce(x.branch, 0)", "activity": "coalesce(x.activity, -1)"},
     ("count(*)", *(f"sum(x.{name})" for name in TOKENS)),
 )
-_SUMS = Table("prompt_sums", _COLUMNS, ("sum(x.turns)", *(f"sum(x.{name})" for name in TOKENS)))
+_SUMS = Table(
+    "prompt_sums",
+    {name: x for name, x in _COLUMNS.items() if name != "activity"},
+    ("sum(x.turns)", *(f"sum(x.{name})" for name in TOKENS)),
+)
 _BY_SESSION = By(("session",))
 _COUNTED = Clause("x.session NOT IN (SELECT session FROM changed)")
 _NOT_COUNTED = "x.session IN (SELECT session FROM changed) AND +x.ts >= ? AND +x.ts < ?"
 _ENTERED = len(TOKENS)  # where rates have what came in
 _CAME_IN = ("input", "cache_create_5m", "cache_create_1h")
+_AT_ONCE = 64  # prompts that are read together, beside as many as are wanted
+Weights = dict[int, list[int]]  # by class, what a token of each column weighs
 
 
 class Worked(NamedTuple):
@@ -67,7 +79,9 @@ def worked(view: View, selection: Selection, reader: Reader) -> Iterator[Worked]
 
 
 def _activity(selection: Selection) -> list[Clause]:
-    return [Clause("x.activity = 0")] if selection.activities is None else []
+    """One is said to be that one, so that SQLite finds its prompts in order."""
+    chosen = selection.activities if selection.activities is not None else frozenset((EVERY,))
+    return [Clause(f"x.activity = {min(chosen)}")] if len(chosen) == 1 else within("x.activity", chosen)
 
 
 def _worked(row: Row) -> Worked:
@@ -100,30 +114,76 @@ def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, mos
         row for edge in edges for row in scan.plain(_TURNS, _BY_SESSION, [during(edge), *own], beside="x.prompt_id")
     ]
     terms = [*scan.terms(_SUMS, selection.kinds), *_activity(selection)]
-    if begin == end or selection.begin is not None or selection.end is not None:
-        terms.append(_days(begin, end))
+    days = range(begin // GRAINS[DAY], end // GRAINS[DAY])
+    is_cut = begin == end or selection.begin is not None or selection.end is not None
+    terms += [Clause(f"x.day >= {days.start} AND x.day < {days.stop}")] if is_cut else []
     if begin < end and view.rows("SELECT 1 FROM changed LIMIT 1"):
         terms.append(_COUNTED)
         late = Clause(_NOT_COUNTED, (begin_of(begin), begin_of(end)))
         turns += scan.plain(_TURNS, _BY_SESSION, [late, *own], beside="x.prompt_id")
     one_by_one = [*map(_worked, turns)]
-    prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
     beside = {worked.prompt for worked in one_by_one if worked.prompt is not None}
-    shown = beside.union(_heaviest(view, prompts, rates, most))
-    summed = [*map(_worked, scan.plain(_SUMS, _BY_SESSION, [*prompts, _among(shown)], beside="x.prompt_id"))]
-    ((count,),) = _rows(view, _COUNT, prompts)
-    none = scan.plain(_SUMS, By(), [*terms, Clause(f"x.prompt_id = '{NO_PROMPT}'")])
-    without = [Worked(None, kind, _sums(counted)) for kind, _, *counted in none]
+    weights = {kind: _weights(rate_of) for kind, rate_of in rates.items()}
+    if selection.activities is None:
+        summed, count = _Ranked(view, selection, days if is_cut else None, weights).heaviest(most, beside)
+    else:
+        summed, count = _of_activity(view, scan, terms, weights, most, beside)
+    without = [Worked(None, kind, _sums(counted)) for kind, *counted in _rows(view, _WITHOUT, terms)]
     count += len(beside - {worked.prompt for worked in summed})
     return HeaviestPrompts([*summed, *without, *one_by_one], count, _everything(reader))
 
 
+class _Ranked:
+    """Reads the sums of prompts in the order of what they can weigh at most, until no other can be among the first."""
+
+    def __init__(self, view: View, selection: Selection, days: range | None, weights: Weights) -> None:
+        self._view, self._chosen, self._days, self._weights = view, selection, days, weights
+        self._ranking = Ranking(view, selection, days, weights)
+
+    def heaviest(self, most: int, beside: set[PromptKey]) -> tuple[list[Worked], int]:
+        """What the heaviest and those `beside` paid, and how many prompts there are in all."""
+        late = {session for (session,) in self._view.rows("SELECT DISTINCT session FROM changed")} if beside else set()
+        found = self._read(prompt for prompt in beside if prompt[0] not in late)
+        bounds, at_once, weighed = self._ranking.bounds(), _AT_ONCE + most, list[int]()
+        while some := list(islice(bounds, at_once)):
+            read = self._read(bound.prompt for bound in some if bound.prompt not in beside)
+            weighed = nlargest(most, [*weighed, *(self._weigh(rows) for rows in read.values())])
+            found |= read
+            if len(weighed) == most and weighed[-1] >= some[-1].most:
+                break
+            at_once *= 2
+        count = self._ranking.certain() + len(self._read(self._ranking.uncertain()))
+        return [worked for rows in found.values() for worked in rows], count
+
+    def _read(self, prompts: Iterable[PromptKey]) -> dict[PromptKey, list[Worked]]:
+        """The selected sums of these prompts, those that have any."""
+        chosen, found = self._chosen, dict[PromptKey, list[Worked]]()
+        for session, prompt, kind, place, day, *counted in self._view.keyed(_OF_PROMPTS, prompts):
+            if (
+                (chosen.kinds is None or kind in chosen.kinds)
+                and (chosen.places is None or place in chosen.places)
+                and (self._days is None or day in self._days)
+            ):
+                found.setdefault((session, prompt), []).append(Worked((session, prompt), kind, _sums(counted)))
+        return found
+
+    def _weigh(self, rows: list[Worked]) -> int:
+        return sum(sum(map(mul, row.sums, self._weights[row.kind])) for row in rows)
+
+
+def _of_activity(
+    view: View, scan: Scan, terms: list[Clause], weights: Weights, most: int, beside: set[PromptKey]
+) -> tuple[list[Worked], int]:
+    """The same where only the turns of an activity count: SQLite weighs all prompts that have any."""
+    prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
+    shown = beside.union(_heaviest(view, prompts, weights, most))
+    summed = [*map(_worked, scan.plain(_SUMS, _BY_SESSION, [*prompts, _among(shown)], beside="x.prompt_id"))]
+    ((count,),) = _rows(view, _COUNT, prompts)
+    return summed, count
+
+
 def _everything(reader: Reader) -> list[tuple[int, tuple[int, ...]]]:
     return [(kind, _sums(counted[: 1 + len(TOKENS)])) for kind, _, *counted in reader.read(By())]
-
-
-def _days(begin: int, end: int) -> Clause:
-    return Clause(f"x.day >= {begin // GRAINS[DAY]} AND x.day < {end // GRAINS[DAY]}")
 
 
 def _among(prompts: Iterable[PromptKey]) -> Clause:
@@ -132,8 +192,8 @@ def _among(prompts: Iterable[PromptKey]) -> Clause:
     return Clause(f"{sessions.sql} AND (x.session, x.prompt_id) IN ({listed})", (*sessions.bound, as_json(keys)))
 
 
-def _heaviest(view: View, terms: list[Clause], rates: Rates, most: int) -> Iterator[PromptKey]:
-    weight = weighed({kind: _weights(rate_of) for kind, rate_of in rates.items()}, TOKENS)
+def _heaviest(view: View, terms: list[Clause], weights: Weights, most: int) -> Iterator[PromptKey]:
+    weight = weighed(weights, TOKENS)
     sql = (
         f"SELECT x.session, x.prompt_id, total({weight}) FROM prompt_sums x WHERE {{terms}} "
         f"GROUP BY 1, 2 ORDER BY 3 DESC, 2, 1 LIMIT {most}"
@@ -157,6 +217,15 @@ def about(view: View, prompt: PromptKey) -> dict[str, Any]:
     return {"sessionId": session_id, "turnIndex": turn_index, "at": to_iso(ts)}
 
 
+_OF_PROMPTS = f"""
+WITH w(session, prompt_id) AS ({{keys}})
+SELECT x.session, x.prompt_id, x.class, x.place, x.day, x.turns, {", ".join(f"x.{name}" for name in TOKENS)} FROM w
+CROSS JOIN prompt_sums x ON x.activity = {EVERY} AND x.session = w.session AND x.prompt_id = w.prompt_id
+"""
+_WITHOUT = f"""
+SELECT x.class, {", ".join(_SUMS.counted)} FROM prompt_sums x INDEXED BY prompt_sums_without
+WHERE {{terms}} AND x.prompt_id = '{NO_PROMPT}' GROUP BY 1
+"""
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM prompt_sums x WHERE {terms} GROUP BY x.session, x.prompt_id)"
 _FIRST = """
 SELECT s.session_id, t.turn_index, t.ts FROM turns t JOIN sessions s ON s.id = t.session

@@ -183,8 +183,8 @@ CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') A
   AND (f.turn_index IS NULL OR (f.turn_index >= ?3 AND f.turn_index < ?4))
 """
 _BARE = """
-SELECT t.id, t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name, sp.name,
-       t.quality, t.searches, t.fetches, t.agent_id, a.name, t.parent_call,
+SELECT t.id, t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name,
+       sp.name, t.quality, t.searches, t.fetches, t.agent_id, a.name, t.parent_call,
        t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
 FROM turns t JOIN sessions s ON s.id = t.session JOIN names src ON src.id = t.source JOIN names m ON m.id = t.model
 LEFT JOIN names p ON p.id = t.provider LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names a ON a.id = t.agent_type

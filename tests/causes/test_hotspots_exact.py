@@ -15,7 +15,7 @@ from burnd.index.store import FileChange
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pipeline import Batch, Pipeline
-from burnd.queries import hotspots
+from burnd.queries import hotspots, prompts
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
 from tests.causes import worlds
 from tests.conftest import Opened
@@ -31,6 +31,7 @@ RANKS = ("cost", "tokens", "rides")
 @pytest.fixture(autouse=True)
 def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "LENGTH", 3)
+    monkeypatch.setattr(prompts, "_AT_ONCE", 0)
 
 
 @st.composite
@@ -69,6 +70,7 @@ async def test_rows_add_up_to_the_summary(
                 await _adds_up(pipeline, params, wanted, whole=counted)
                 if params["by"] == "prompt":
                     await _prompts_are_as_their_turns(pipeline, params | {"limit": 1000})
+                    await _the_heaviest_come_first(pipeline, params)
     finally:
         await opener.close()
 
@@ -79,6 +81,22 @@ async def _prompts_are_as_their_turns(pipeline: Pipeline, params: dict[str, Any]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hotspots, "heaviest_prompts", lambda *_: None)
         assert answer == await ask_hotspots(pipeline, **params)
+
+
+async def _the_heaviest_come_first(pipeline: Pipeline, params: dict[str, Any]) -> None:
+    """Where only some are read, they are those that come first among all, and the others are counted."""
+    some, every = [await ask_hotspots(pipeline, **params | {"limit": limit}) for limit in (params["limit"], 1000)]
+    weights = [
+        [_weight(row, params["rank"]) for row in answer["rows"] if row["kind"] == "prompt"] for answer in (some, every)
+    ]
+    assert weights[0] == weights[1][: params["limit"]], params
+    assert some["moreRows"] == max(0, len(weights[1]) - params["limit"])
+
+
+def _weight(row: dict[str, Any], rank: str) -> float:
+    if rank == "cost":
+        return float(row["costUsd"] or 0)
+    return float(row["rideTokens"] if rank == "rides" else sum(row["usage"].values()))
 
 
 async def _adds_up(pipeline: Pipeline, params: dict[str, Any], wanted: dict[str, Any], *, whole: bool) -> None:

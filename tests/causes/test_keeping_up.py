@@ -68,7 +68,7 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
 
 def _forget(db: sqlite3.Connection) -> None:
     """As if nothing had ever been counted."""
-    for table in ("segments", "cause_sums", "session_causes", "causes", "prompt_sums"):
+    for table in ("segments", "cause_sums", "session_causes", "causes", "prompt_sums", "prompt_weights"):
         db.execute(f"DELETE FROM {table}")
     mark_all(db)
 
