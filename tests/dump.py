@@ -8,6 +8,7 @@ import msgspec
 
 from burnd.causes.prompts import TOKENS
 from burnd.causes.rolling import COUNTED as SPENT
+from burnd.index.cells import cells_in, prompts_in
 from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
 from burnd.ledger.fold import Folded
@@ -21,6 +22,16 @@ _JOINS = """
       LEFT JOIN places p ON p.id = x.place LEFT JOIN names f ON f.id = p.project
       LEFT JOIN names g ON g.id = p.project_key"""
 _COUNTED = ", ".join(COUNTED)
+
+
+def _packed(table: str) -> str:
+    return f"""
+      SELECT {_KIND}, f.name, g.name, b.name, u.agent_id, ut.name, s.session_id, x.cells
+      FROM {table} x {_JOINS} JOIN sessions s ON s.id = x.session
+      LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
+      LEFT JOIN names ut ON ut.id = u.type"""
+
+
 _QUERIES = {
     "turns": """
       SELECT s.name, t.message_id, se.session_id, t.rail, t.turn_index, t.parent, t.ts, m.name, p.name, pr.name,
@@ -61,6 +72,8 @@ _QUERIES = {
       FROM session_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
       LEFT JOIN names b ON b.id = x.branch LEFT JOIN subagents u ON u.id = x.subagent
       LEFT JOIN names ut ON ut.id = u.type""",
+    "session_cells": _packed("session_cells"),
+    "session_prompts": _packed("session_prompts"),
     "prompts": f"""
       SELECT s.session_id, x.prompt_id, t.message_id, x.ts, {_KIND}, f.name, g.name, x.retries
       FROM prompts x {_JOINS} JOIN sessions s ON s.id = x.session JOIN turns t ON t.id = x.turn""",
@@ -97,6 +110,12 @@ async def index_dump(index: IndexStore, *, places: bool = True) -> dict[str, lis
             hidden = _PLACES.get(name, ())
             rows = [tuple(v for i, v in enumerate(row) if i not in hidden) for row in rows]
         dump[name] = sorted(rows, key=repr)
+    names: dict[int, str] = dict(await index.rows("SELECT id, name FROM names"))
+    for table, opened in (("session_cells", cells_in), ("session_prompts", prompts_in)):
+        dump[table] = [
+            (*row[:-1], sorted((names.get(activity), *rest) for activity, *rest in opened(row[-1])))
+            for row in dump[table]
+        ]
     return dump
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 
+from burnd.index import cells
+
 
 def renew_prompts(db: sqlite3.Connection, *, revised: bool) -> None:
     """Judges the touched prompts again: their first edit says where they count, the last says how many retries."""
+    before = db.execute(_JUDGED).fetchall()
     db.execute(_RENEW_PROMPTS)
     if revised:  # else turns only came
         gone = list(db.execute(_GONE_PROMPTS).fetchall())
         db.executemany("DELETE FROM prompts WHERE session = ? AND prompt_id = ?", [tuple(row) for row in gone])
+    cells.add_up_prompts(db, before, db.execute(_JUDGED).fetchall())
     db.execute("DELETE FROM temp.touched")
 
 
@@ -30,6 +34,10 @@ SELECT k.session, k.prompt_id, t.id, t.ts, t.class, t.place, coalesce(t.branch, 
        t.subagent, coalesce((SELECT max(prompt_retries) FROM {_EDITS}), 0)
 FROM temp.touched k CROSS JOIN turns t
   ON t.id = (SELECT id FROM {_EDITS} ORDER BY prompt_retries, ts, turn_index, message_id LIMIT 1)
+"""
+_JUDGED = """
+SELECT p.session, p.class, p.place, p.branch, p.subagent, p.activity, p.retries FROM temp.touched k
+CROSS JOIN prompts p ON p.session = k.session AND p.prompt_id = k.prompt_id
 """
 _GONE_PROMPTS = f"SELECT k.session, k.prompt_id FROM temp.touched k WHERE NOT EXISTS (SELECT 1 FROM {_EDITS})"
 

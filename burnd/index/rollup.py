@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import changed, endings, unlogged
+from burnd.index import cells, changed, endings, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, shipped_prices, tier_sizes
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
@@ -22,7 +22,7 @@ BUCKET_MS = 900_000
 SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
 QUARTER, HOUR, DAY, BLOCK = 0, 1, 2, 3
 GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32}  # in buckets
-WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2  # the last is added to the others
+WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
 NO_ACTIVITY = -1
 
 COUNTED = (
@@ -127,6 +127,7 @@ class Rollup:
     def _add_up(self, db: sqlite3.Connection) -> None:
         db.execute(_ADD_UP)
         db.execute(_ADD_UP_SESSIONS)
+        cells.add_up(db, db.execute(_BY_CELL).fetchall())
         if self._revised:
             db.execute("DELETE FROM sums WHERE n = 0")
             db.execute("DELETE FROM session_sums WHERE n = 0")
@@ -134,7 +135,7 @@ class Rollup:
 
     def anew(self, db: sqlite3.Connection, report: Report) -> None:
         """Makes all sums again from the turns."""
-        for table in ("sums", "session_sums", "prompts", "endings", "unlogged"):
+        for table in _DERIVED:
             db.execute(f"DELETE FROM {table}")
         _prepare(db)
         ((last,),) = db.execute("SELECT coalesce(max(id), 0) FROM turns").fetchall()
@@ -208,6 +209,7 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute(_TOUCHED)
 
 
+_DERIVED = ("sums", "session_sums", "session_cells", "session_prompts", "prompts", "endings", "unlogged")
 _GROSS = "input + cache_read + cache_create_5m + cache_create_1h"
 _DIMENSIONS = ("session", "bucket", "class", "place", "branch", "activity", "subagent")
 _MOVED = f"CREATE TEMP TABLE IF NOT EXISTS moved({','.join((*_DIMENSIONS, *COUNTED))})"
@@ -252,8 +254,7 @@ ON CONFLICT DO UPDATE SET {_GROWTH}
 _ADD_UP_SESSIONS = f"""
 INSERT INTO session_sums
 WITH way(grain, by_time, by_activity) AS (
-       VALUES ({WITHIN_SESSION}, 1, 0), ({WITHIN_SESSION + BY_ACTIVITY}, 1, 1),
-              ({WHOLE_SESSION}, 0, 0), ({WHOLE_SESSION + BY_ACTIVITY}, 0, 1)),
+       VALUES ({WITHIN_SESSION}, 1, 0), ({BY_ACTIVITY}, 1, 1), ({WHOLE_SESSION}, 0, 0)),
      fine AS MATERIALIZED (
        SELECT session, bucket, class, place, branch, subagent, activity, {_TOTALS} FROM temp.moved
        GROUP BY 1, 2, 3, 4, 5, 6, 7)
@@ -261,4 +262,7 @@ SELECT grain, session, bucket * by_time, activity * by_activity, class, place, b
        {",".join(f"sum({name})" for name in COUNTED)}
 FROM fine CROSS JOIN way GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
 ON CONFLICT DO UPDATE SET {_GROWTH}
+"""
+_BY_CELL = f"""
+SELECT session, class, place, branch, subagent, activity, {_TOTALS} FROM temp.moved GROUP BY 1, 2, 3, 4, 5, 6
 """

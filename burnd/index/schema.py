@@ -205,7 +205,7 @@ CREATE TABLE sums(
   PRIMARY KEY(place, activity, grain, bucket, class)) WITHOUT ROWID;
 CREATE INDEX sums_of_nothing ON sums(n) WHERE n = 0;
 
--- The same by session: grain 0 in quarters of an hour, grain 1 the whole session, 2 and 3 as these by activity.
+-- The same by session: grain 0 in quarters of an hour, grain 1 the whole session, 2 as 0 by activity.
 CREATE TABLE session_sums(
   grain INTEGER NOT NULL, session INTEGER NOT NULL, bucket INTEGER NOT NULL, activity INTEGER NOT NULL,
   class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL, subagent INTEGER NOT NULL,
@@ -215,6 +215,15 @@ CREATE TABLE session_sums(
   edits INTEGER NOT NULL, one_shots INTEGER NOT NULL,
   PRIMARY KEY(grain, session, bucket, activity, class, place, branch, subagent)) WITHOUT ROWID;
 CREATE INDEX session_sums_of_nothing ON session_sums(n) WHERE n = 0;
+-- Whole sessions by activity, all activities in one value, and the prompts below likewise: see `cells`.
+CREATE TABLE session_cells(
+  session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, cells BLOB NOT NULL,
+  PRIMARY KEY(session, class, place, branch, subagent)) WITHOUT ROWID;
+CREATE TABLE session_prompts(
+  session INTEGER NOT NULL, class INTEGER NOT NULL, place INTEGER NOT NULL, branch INTEGER NOT NULL,
+  subagent INTEGER NOT NULL, cells BLOB NOT NULL,
+  PRIMARY KEY(session, class, place, branch, subagent)) WITHOUT ROWID;
 
 -- Prompts whose work edited something: where the first edit was made, and how many retries there were in all.
 CREATE TABLE prompts(
@@ -351,5 +360,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 5  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 6  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -16,7 +16,7 @@ from burnd.queries.kinds import rates_over, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import PROMPTS, By
+from burnd.queries.scanning import By
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Mistaken, View
 
@@ -138,7 +138,7 @@ def _cells(
         if target is not None:
             rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
             cell.what_if += cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
-    for row in reader.read_facts(PROMPTS, by, "x.retries"):
+    for row in reader.read_prompts(by):
         kind = chosen.kinds[row[width]]
         cells[place_of(row[:width], kind)].retries[row[width + 1]] += row[width + 2]
     return cells

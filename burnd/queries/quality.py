@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import Chosen
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import ENDINGS, PROMPTS
+from burnd.queries.scanning import ENDINGS
 from burnd.queries.view import View
 
 OUTCOMES: Final = ("completed", "abandoned", "errored", "unknown")
@@ -53,11 +53,11 @@ def qualities(view: View, reader: Reader, chosen: Chosen, dimension: Dimension) 
     total = Judgement()
     by_key: defaultdict[Hashable, Judgement] = defaultdict(Judgement)
     width = len(dimension.by.keys)
-    for row in reader.read_facts(PROMPTS, dimension.by, "x.retries = 0"):
+    for row in reader.read_prompts(dimension.by):
         label = dimension.label(row[:width], chosen.kinds[row[width]])
         for judged in (total, by_key[label]):
             judged.edit_prompts += row[width + 2]
-            judged.one_shot_prompts += row[width + 2] if row[width + 1] else 0
+            judged.one_shot_prompts += row[width + 2] if row[width + 1] == 0 else 0
     names: dict[int, str] = dict(view.rows(_NAMES))
     for row in reader.read_facts(ENDINGS._replace(name=_ROOTS), dimension.by, _FACTS.format(view.now - QUIET_MS)):
         kind, (stop, event, is_recent, quality) = chosen.kinds[row[width]], row[width + 1].split()

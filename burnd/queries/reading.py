@@ -1,13 +1,14 @@
 """Adds up what was selected, from the fewest rows that give it exactly.
 
 Blocks of days, days and quarters of an hour come from `sums`; where sessions, branches, subagents or tags matter, whole
-sessions or their quarters of an hour come from `session_sums`. Only what lies across an edge of the selected time, or
-belongs to a session whose tags change within it, is read from the turns themselves.
+sessions or their quarters of an hour come from `session_sums`, and whole sessions by activity from `session_cells`.
+Only what lies across an edge of the selected time, or belongs to a session whose tags change within it, is read from
+the turns themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from burnd.index.rollup import (
     BLOCK,
@@ -23,10 +24,12 @@ from burnd.index.rollup import (
     begin_of,
     bucket_of,
 )
+from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import HOUR_MS, Stretch, stretches
 from burnd.queries.scanning import (
     NOTHING,
+    PROMPTS,
     SESSION_SUMS,
     SUMS,
     TURNS,
@@ -105,6 +108,19 @@ class Reader:
             return []
         return self._one_by_one(table, by, self._chosen.kinds, beside)
 
+    def read_prompts(self, by: By) -> list[Row]:
+        """Counts prompts with edits, with their retries beside the kind."""
+        if by.unit is not None or self._chosen.is_by_sums:
+            return self.read_facts(PROMPTS, by, "x.retries")
+        if self.begin >= self.end:
+            return []
+        inside, across = self.sessions()
+        rows = read_prompts(self._scan, by, self._chosen.kinds, inside)
+        if across:
+            terms = [during(Stretch(self.begin, self.end)), *self._scan.terms(PROMPTS, self._chosen.kinds)]
+            rows += self._scan.by_session(PROMPTS, by, terms, beside="x.retries", sessions=across)
+        return rows + self._mixed(PROMPTS, by, self._chosen.kinds, "x.retries")
+
     # Sums over all sessions
 
     def _from_sums(self, by: By) -> list[Row]:
@@ -148,8 +164,10 @@ class Reader:
 
     def _short_grains(self, by: By) -> tuple[int, ...]:
         """Those that are shorter than a day: hours are not kept by activity."""
-        by_activity = "activity" in by.keys or self._chosen.activities is not None
-        return (QUARTER,) if by_activity else (HOUR, QUARTER)
+        return (QUARTER,) if self._is_by_activity(by) else (HOUR, QUARTER)
+
+    def _is_by_activity(self, by: By) -> bool:
+        return "activity" in by.keys or self._chosen.activities is not None
 
     def _sums(
         self, by: By, grain: int, begin: int | str, end: int | str, offset: int = 0, source: str = SUMS.name
@@ -174,28 +192,26 @@ class Reader:
             (begin, end), edges = _whole_buckets(stretch)
             if begin < end:
                 when = Clause(f"x.bucket >= {begin} AND x.bucket < {end}")
-                rows += self._session_sums(by, WITHIN_SESSION, [when], stretch.offset)
+                grain = BY_ACTIVITY if self._is_by_activity(by) else WITHIN_SESSION
+                rows += self._session_sums(by, grain, when, offset=stretch.offset)
             rows += self._at_edges(by, edges)
         return rows
 
     def _whole_sessions(self, by: By) -> list[Row]:
         """Sessions that lie within the selected time as a whole; those across its edges turn by turn."""
         inside, across = self.sessions()
-        if inside is None:
-            return self._session_sums(by, WHOLE_SESSION)
-        rows = self._session_sums(by, WHOLE_SESSION, sessions=inside)
-        return rows + self._at_edges(by, [Stretch(self.begin, self.end)], across)
+        if self._is_by_activity(by):
+            rows = read_sums(self._scan, by, self._fine, inside)
+        else:
+            rows = self._session_sums(by, WHOLE_SESSION, Clause("x.bucket = 0"), sessions=inside)
+        return rows + (self._at_edges(by, [Stretch(self.begin, self.end)], across) if across else [])
 
     def _session_sums(
-        self, by: By, grain: int, when: Iterable[Clause] = (), offset: int = 0, sessions: frozenset[int] | None = None
+        self, by: By, grain: int, when: Clause, offset: int = 0, sessions: frozenset[int] | None = None
     ) -> list[Row]:
-        when = [*when, *([Clause("x.bucket = 0")] if grain == WHOLE_SESSION else [])]
-        if "activity" in by.keys or self._chosen.activities is not None:
-            grain += BY_ACTIVITY
-        else:
-            when.append(Clause("x.activity = 0"))
         # Each part of the table's key that is said spares SQLite a sort.
-        terms = [Clause(f"x.grain = {grain}"), *when, *self._scan.terms(SESSION_SUMS, self._fine)]
+        activity = [] if grain == BY_ACTIVITY else [Clause("x.activity = 0")]
+        terms = [Clause(f"x.grain = {grain}"), when, *activity, *self._scan.terms(SESSION_SUMS, self._fine)]
         return self._scan.by_session(SESSION_SUMS, by, terms, offset, sessions=sessions)
 
     # Rows one by one

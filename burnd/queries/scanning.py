@@ -109,13 +109,13 @@ class Scan:
     """Reads rows of tables under one selection."""
 
     def __init__(self, view: View, chosen: Selection) -> None:
-        self._view = view
-        self._chosen = chosen
+        self.view = view
+        self.chosen = chosen
         self._pairs: list[Row] | None = None  # sessions with the chosen subagents that they had
 
     def plain(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
         """Sums over rows of sessions whose turns are all tagged the same, or over rows of no session."""
-        groups = self._chosen.groups
+        groups = self.chosen.groups
         if groups is None:
             return self._run(f"{table.name} x", table, by, [*terms], offset, beside)
         # SQLite would look a session's group up in a list; here it is a dictionary.
@@ -126,7 +126,7 @@ class Scan:
 
     def _in_groups(self, rows: Iterable[Row], by: By, wide: By, groups: Groups) -> Iterator[Row]:
         """Rows by session and subagent as rows by what was asked for."""
-        chosen, mixed, width = self._chosen, groups.mixed, len(wide.keys)
+        chosen, mixed, width = self.chosen, groups.mixed, len(wide.keys)
         places = [wide.keys.index(key) if key != "group" else -1 for key in by.keys]
         for row in rows:
             session, subagent = row[:2]
@@ -144,7 +144,7 @@ class Scan:
         sessions: frozenset[int] | None = None,
     ) -> list[Row]:
         """The same from a table that is ordered by session, of all sessions or of these."""
-        groups, agents = self._chosen.groups, self._chosen.agent_groups
+        groups, agents = self.chosen.groups, self.chosen.agent_groups
         if groups is None and agents is None:
             return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset, beside)
         source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
@@ -168,21 +168,21 @@ class Scan:
 
     def _of_agents(self) -> list[Row]:
         if self._pairs is None:
-            self._pairs = self._view.rows(_OF_AGENTS, (as_json(self._chosen.subagents),))
+            self._pairs = self.view.rows(_OF_AGENTS, (as_json(self.chosen.subagents),))
         return self._pairs
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in."""
         numbered = groups.whole
         if groups.rest >= 0:
-            found = self._view.rows("SELECT session FROM endings") if sessions is None else ()
+            found = self.view.rows("SELECT session FROM endings") if sessions is None else ()
             every = chain.from_iterable(found) if sessions is None else sessions
             numbered = dict.fromkeys(every, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
         return {s: g for s, g in numbered.items() if g >= 0 and (sessions is None or s in sessions)}
 
     def mixed(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
         """Sums over rows of sessions whose tags change with time or from turn to turn."""
-        groups = self._chosen.groups
+        groups = self.chosen.groups
         if groups is None or not groups.parts:
             return []
         turn = table.columns["turn"]
@@ -198,7 +198,7 @@ class Scan:
 
     def terms(self, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
         """The selection's conditions on a table that has sessions, for turns of these kinds; without time."""
-        chosen, columns = self._chosen, table.columns
+        chosen, columns = self.chosen, table.columns
         return [
             *within(columns["class"], kinds),
             *within(columns["place"], chosen.places),
@@ -232,14 +232,14 @@ class Scan:
             (f"WITH m({','.join(listed)}) AS MATERIALIZED (SELECT {values} FROM json_each(?)) " if listed else "")
             + f"SELECT {','.join((*columns, *table.counted))} FROM {source} "
             + f"WHERE {' AND '.join(term.sql for term in terms) or '1'} "
-            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns)))}"
+            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns) - (beside == NOTHING)))}"
         )
         bound = [as_json(rows)] if listed else []
-        found = self._view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
+        found = self.view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
         return _hours(found, by, offset) if by.unit == "hour" else found
 
     def _agents(self, table: Table, group: str) -> list[Clause]:
-        chosen, subagent = self._chosen, table.columns.get("subagent")
+        chosen, subagent = self.chosen, table.columns.get("subagent")
         if chosen.agent_groups is None or subagent is None:
             return []
         # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.

@@ -22,6 +22,8 @@ from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, by_cell
 from tests.queries.naive import Naive
+from tests.queries.test_summary_exact import _can_be_asked
+from tests.queries.test_summary_exact import filters as summary_filters
 
 SONNET = "claude-sonnet-4-5"
 
@@ -162,33 +164,47 @@ def test_the_median_of_counts_is_the_median(values: list[int]) -> None:
     assert median(Counter(values)) == (statistics.median(values) if values else None)
 
 
+narrowed = st.dictionaries(st.sampled_from(sorted(summary_filters)), st.none(), max_size=2).flatmap(
+    lambda names: st.fixed_dictionaries({name: summary_filters[name] for name in names})
+)
+
+
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(worlds.deeds, st.sampled_from(("model", "source", "tag:persona")))
+@given(worlds.deeds, st.lists(st.tuples(st.sampled_from(("model", "source", "tag:persona")), narrowed), min_size=3))
 async def test_every_cell_is_the_sum_of_its_turns(
-    tmp_path_factory: pytest.TempPathFactory, history: list[Any], by: str
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], asked: list[tuple[str, dict[str, Any]]]
 ) -> None:
-    """After any history, cells hold what the folded ledger says turn by turn and prompt by prompt."""
+    """After any history and under any filters, cells hold what the folded ledger says turn by turn and prompt by
+    prompt."""
     opener = Opened(Home(tmp_path_factory.mktemp("home") / "home"))
     pipeline = await opener()
     open_turns = await worlds.live(pipeline, history)
     naive = Naive(Folded(pipeline.journal.read()), open_turns, PRICES)
-    answer = await ask_compare(pipeline.index, by=by)
-    await opener.close()
-    expected = _cells(naive, by)
-    assert {place: _judged(cell) for place, cell in by_cell(answer).items() if not cell["noData"]} == expected
+    try:
+        for by, filters in asked:
+            if not _can_be_asked(naive, filters):
+                continue
+            answer = await ask_compare(pipeline.index, by=by, **filters)
+            found = {place: _judged(cell) for place, cell in by_cell(answer).items() if not cell["noData"]}
+            assert found == _cells(naive, by, filters), (by, filters)
+    finally:
+        await opener.close()
 
 
-def _cells(naive: Naive, by: str) -> dict[Any, Any]:
+def _cells(naive: Naive, by: str, filters: dict[str, Any]) -> dict[Any, Any]:
     turns: defaultdict[Any, list[Any]] = defaultdict(list)
     prompts: defaultdict[Any, list[Any]] = defaultdict(list)
     for key, one in naive.turns.items():
         place = (naive.label(by, key, None), one.activity or "none")
-        turns[place].append(key)
+        is_chosen = naive.is_chosen(key, one, filters)
+        if is_chosen:
+            turns[place].append(key)
         if one.has_edits and one.prompt_id is not None:
-            prompts[one.session_id, one.prompt_id].append((_order(one), place, one.prompt_retries or 0))
+            edit = (_order(one), place if is_chosen else None, one.prompt_retries or 0)
+            prompts[one.session_id, one.prompt_id].append(edit)
     judged: defaultdict[Any, list[int]] = defaultdict(list)
     for edits in prompts.values():
-        judged[min(edits)[1]].append(max(retries for *_, retries in edits))
+        judged[min(edits, key=lambda edit: edit[0])[1]].append(max(retries for *_, retries in edits))
     return {
         place: (
             naive.sums(keys)["turns"],
