@@ -87,12 +87,13 @@ def _found(
         grouped = frozenset(session for session, group in of.items() if group != OUT)
         sessions = grouped if sessions is None else grouped & sessions
     terms = [*within("x.session", sessions), *scan.terms(Table(table, _COLUMNS, ()), kinds), *_holding(scan.chosen)]
-    agents, subagents = scan.chosen.agent_groups, scan.chosen.subagents
-    terms += within("x.subagent", subagents) if agents == frozenset() else []
+    if scan.chosen.agent_groups == frozenset():
+        terms += within("x.subagent", scan.chosen.subagents)
     columns = ("x.session", "x.subagent", "x.cells", *(_COLUMNS[key] for key in _others(by)), "x.class")
     sql = f"SELECT {','.join(columns)} FROM {table} x WHERE {' AND '.join(term.sql for term in terms) or '1'}"
+    takes = scan.chosen.takes
     for row in scan.view.rows(sql, [value for term in terms for value in term.bound]):
         session, subagent, packed = row[:3]
         group = of.get(session, rest)
-        if group != OUT and (agents is None or group in agents or subagent in subagents):
+        if takes(group, subagent):
             yield group, row[3:], packed
