@@ -31,6 +31,7 @@ _PLACES = f"""
 SELECT pack.id, length(pack.data), blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id = {PACK_OF_BLOB}
 WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
+_REFERENCE = b'{"blob"'
 _ESCAPE = 12  # the most bytes of a JSON string that make one character
 
 
@@ -85,16 +86,13 @@ class Recall:
 
     def _drafts(self, session_id: str, spots: Sequence[Spot]) -> list[_Draft]:
         with self.opened(session_id) as reading:
-            if spots:
-                reading.hold(min(spot.position for spot in spots), max(spot.position + spot.length for spot in spots))
-            records = [reading.draft(spot.position, spot.length) for spot in spots]
-        return [(record, reference_in(record) if record is not None else None) for record in records]
+            return reading.drafts(spots)
 
     def _resolved(self, drafts: list[list[_Draft]], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
         found = self._blobs.get(needs) if needs else {}
         for own in drafts:
             yield [
-                resolved(record, lambda ref: found[ref.blob]) if record is not None and ref is not None else record
+                record if record is None or ref is None else _filled(record, ref, found[ref.blob])
                 for record, ref in own
             ]
 
@@ -114,10 +112,18 @@ class Reading:
         self._fd, self._blobs = fd, blobs
         self._begin, self._held = 0, b""
 
-    def hold(self, begin: int, end: int) -> None:
-        """Records from here to there will be asked for: they are read at once, unless that is very much."""
-        if self._fd is not None and end - begin <= _MOST_HELD:
+    def drafts(self, spots: Sequence[Spot]) -> list[_Draft]:
+        """The records at these places, what is large as references. They are read at once, unless that is very much."""
+        if self._fd is None or not spots:
+            return [(None, None)] * len(spots)
+        begin, end = min(spot.position for spot in spots), max(spot.position + spot.length for spot in spots)
+        if end - begin <= _MOST_HELD:
             self._begin, self._held = begin, os.pread(self._fd, end - begin, begin)
+        lines = [self._line(self._fd, position, length) for position, length, _ in spots]
+        return [
+            (record, reference_in(record) if _REFERENCE in line and record is not None else None)
+            for record, line in zip(_decoded(lines), lines, strict=True)
+        ]
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
         """The record at a place; None where it is not there any more.
@@ -125,22 +131,36 @@ class Reading:
         With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
         """
         record = self.draft(position, length)
-        return record and resolved(record, lambda ref: self._blobs.get({ref.blob: at_most})[ref.blob])
+        ref = reference_in(record) if record is not None else None
+        if record is None or ref is None:
+            return record
+        return _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
 
     def draft(self, position: int, length: int) -> Content | None:
         """The record as it stands there, what is large as a reference."""
-        if self._fd is None:
-            return None
-        try:
-            return _contents.decode(self._line(self._fd, position, length))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
+        return _record(self._line(self._fd, position, length)) if self._fd is not None else None
 
     def _line(self, fd: int, position: int, length: int) -> bytes:
         start = position - self._begin
         if start >= 0 and start + length <= len(self._held):
             return self._held[start : start + length]
         return os.pread(fd, length, position)
+
+
+def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
+    """The record in each line; None where there is none."""
+    try:
+        found = _contents.decode_lines(b"\n".join(lines))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        found = []
+    return found if len(found) == len(lines) else [_record(line) for line in lines]
+
+
+def _record(line: bytes) -> Content | None:
+    try:
+        return _contents.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 class _Blobs:
@@ -249,7 +269,7 @@ def _cut(length: int, at_most: int | None) -> int:
 
 
 def reference_in(record: Content) -> BlobRef | None:
-    """The large content that a record refers to and that `resolved` would look for."""
+    """The large content that a record refers to."""
     if isinstance(record.text, BlobRef):
         return record.text
     raw = record.tool_use.input if record.tool_use is not None else None
@@ -258,33 +278,29 @@ def reference_in(record: Content) -> BlobRef | None:
     return reference(raw) if raw is not None and is_reference(raw) else None
 
 
-def resolved(record: Content, find: Callable[[BlobRef], Found]) -> Content:
-    """The record with what `find` gives for its references; one that cannot be had stays and says why."""
+def _filled(record: Content, ref: BlobRef, found: Found) -> Content:
+    """The record with what was found for its reference; one that cannot be had stays and says why."""
+    replace = msgspec.structs.replace
     if isinstance(record.text, BlobRef):
-        found = find(record.text)
-        if found.lost is not None:
-            return msgspec.structs.replace(record, text=msgspec.structs.replace(record.text, lost=found.lost))
-        return msgspec.structs.replace(record, text=found.data.decode("utf-8", "ignore"))
-    if (use := record.tool_use) is not None and is_reference(use.input):
-        return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=_json(use.input, find)))
-    if (result := record.tool_result) is not None and is_reference(result.content):
-        content = _json(result.content, find)
-        return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=content))
-    return record
+        text = found.data.decode("utf-8", "ignore")
+        return replace(record, text=text if found.lost is None else replace(ref, lost=found.lost))
+    content = _json(ref, found)
+    if record.tool_use is not None:
+        return replace(record, tool_use=replace(record.tool_use, input=content))
+    assert record.tool_result is not None  # noqa: S101 - what else refers to something
+    return replace(record, tool_result=replace(record.tool_result, content=content))
 
 
 def is_reference(raw: msgspec.Raw) -> bool:
     """Whether JSON stands for a blob. A value that merely looks like one is never kept inline."""
-    return bytes(memoryview(raw)[:7]) == b'{"blob"'
+    return bytes(memoryview(raw)[: len(_REFERENCE)]) == _REFERENCE
 
 
 def reference(raw: msgspec.Raw) -> BlobRef:
     return _refs.decode(raw)
 
 
-def _json(raw: msgspec.Raw, find: Callable[[BlobRef], Found]) -> msgspec.Raw:
-    ref = reference(raw)
-    found = find(ref)
+def _json(ref: BlobRef, found: Found) -> msgspec.Raw:
     if found.lost is not None:
         return msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(ref, lost=found.lost)))
     return msgspec.Raw(found.data if len(found.data) == ref.bytes else _closed(found.data))

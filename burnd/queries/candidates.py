@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from burnd.index.schema import MESSAGES_BY_ID, is_message
@@ -76,24 +76,23 @@ class Candidates:
 
     def _weighed(self) -> Iterator[Candidate]:
         """A session's title speaks for all its messages: so they rank above a twin's without it."""
-        found = self._find(self._only)
-        matches = list(islice(found, self._lot))
+        pages = self._find(self._only)
+        matches: list[Match] = []
+        while len(matches) < self._lot and (page := next(pages, None)) is not None:
+            matches += page
         titles = self._titles({match.session for match in matches})
         spread = self._spread()
-        others = list(self._to_look_into(titles, spread, matches))
-        if self._is_by_session and len(matches) == self._lot:
-            # What is not among the matches has no better message than the last of them.
-            least = nlargest(self._at_once, (_worth(match, titles, spread) for match in matches))[-1]
-            others = [key for key in others if _worth(matches[-1]._replace(session=key), titles, spread) > least]
-        if others:
-            matches += self._more(self._only._replace(sessions=frozenset(others)), len(others))
         worth = [Candidate(_worth(match, titles, spread), match) for match in matches]
+        if others := self._to_look_into(titles, spread, worth):
+            found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
+            worth += [Candidate(_worth(match, titles, spread), match) for match in found]
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
-            spoken_for = {match.session for match in matches} if self._is_by_session else set()
+            spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
-        yield from (Candidate(_worth(match, titles, spread), match) for match in found)
+        for page in pages:
+            yield from (Candidate(_worth(match, titles, spread), match) for match in page)
 
     @property
     def _is_by_session(self) -> bool:
@@ -105,14 +104,14 @@ class Candidates:
             return {}
         return self._lookup.spread(self._wanted, self._only)
 
-    def _find(self, only: Only) -> Iterator[Match]:
+    def _find(self, only: Only) -> Iterator[list[Match]]:
         """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
         return (self._lookup.sessions if self._is_by_session else self._lookup.messages)(self._wanted, only)
 
     def _more(self, only: Only, sessions: int) -> Iterable[Match]:
         if self._is_by_session:
             return self._lookup.best_of(self._wanted, only)
-        return islice(self._lookup.messages(self._wanted, only), self._lot + sessions)
+        return islice(chain.from_iterable(self._lookup.messages(self._wanted, only)), self._lot + sessions)
 
     def _titles(self, sessions: set[int]) -> dict[int, Match]:
         """The titles that match best, and those of these sessions."""
@@ -122,12 +121,21 @@ class Candidates:
         return {match.session: match for match in best}
 
     def _to_look_into(
-        self, titles: Mapping[int, Match], spread: Mapping[int, float], matches: Sequence[Match]
-    ) -> Iterator[int]:
+        self, titles: Mapping[int, Match], spread: Mapping[int, float], worth: Sequence[Candidate]
+    ) -> list[int]:
         """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
-        known = set() if self._each else {match.session for match in matches}
-        yield from islice((session for session in titles if session not in known), self._lot)
-        yield from nlargest(self._lot, (session for session in spread if session not in known), key=spread.__getitem__)
+        known = set() if self._each else {candidate.match.session for candidate in worth}
+        named = [session for session in titles if session not in known]
+        told = [session for session in spread if session not in known]
+        if self._is_by_session and len(worth) >= self._lot:
+            # What is not among the matches has no better message than the last of them.
+            least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
+            last = worth[-1].match
+            named, told = (
+                [key for key in keys if _worth(last._replace(session=key), titles, spread) > least]
+                for keys in (named, told)
+            )
+        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.__getitem__)]
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})

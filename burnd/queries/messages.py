@@ -43,16 +43,18 @@ class MessagesParams(Params, frozen=True, kw_only=True):
 
 
 class Line(NamedTuple):
-    """Where one record of a message stands."""
+    """Where one record of a message stands, and in which of several spans."""
 
+    span: int
     msg_idx: int
-    message_id: str
-    ts: int
-    role: str
-    kind: str
-    tool: str | None
+    n: int
+    b: int
     position: int
     length: int
+    role: str
+    kind: str
+    message_id: str
+    ts: int
 
 
 def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, Any]:
@@ -116,20 +118,17 @@ class Span(NamedTuple):
 
 
 def lines_of(view: View, spans: Sequence[Span]) -> list[list[Line]]:
-    """For each span its records, the newest of each, in order."""
+    """For each span its records in order."""
     found: list[list[Line]] = [[] for _ in spans]
-    for number, *line in view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]):
-        found[number].append(Line(*line))
+    for line in map(Line._make, sorted(view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))):
+        found[line.span].append(line)
     return found
 
 
 _LINES = """
 WITH wanted(number, session, rail, first, last) AS ({keys})
-SELECT w.number, m.msg_idx, m.message_id, min(m.ts), m.role, m.kind, n.name, max(m.position), m.length
-FROM wanted w
+SELECT w.number, m.msg_idx, m.n, m.b, m.position, m.length, m.role, m.kind, m.message_id, m.ts FROM wanted w
 CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx >= w.first AND m.msg_idx < w.last
-LEFT JOIN names n ON n.id = m.tool
-GROUP BY w.number, m.msg_idx, m.n, m.b ORDER BY w.number, m.msg_idx, m.n, m.b
 """
 
 

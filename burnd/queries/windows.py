@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -13,12 +13,13 @@ from burnd.queries.view import View
 from burnd.recall import Recall, Spot
 from burnd.records import Content
 from burnd.records.codec import clean
-from burnd.search.documents import Names, narrowed, strings
+from burnd.search.documents import Names, in_json, narrowed, strings
 from burnd.search.folding import folded
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
 from burnd.search.wanted import Only
 
-_TELLING: Final = ("text", "summary", "tool_use", "tool_result", "thinking", "file")
+_TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
+_NUMBER: Final = attrgetter("msg_idx")
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 2 * SNIPPET_BYTES
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
@@ -39,8 +40,8 @@ class _Message(NamedTuple):
     """A message to be shown: its first record, and those of its records that are read for it."""
 
     line: Line
-    spots: list[Spot]
-    is_match: bool = False
+    spots: Sequence[Spot]
+    is_match: bool
 
 
 class Windows:
@@ -49,23 +50,21 @@ class Windows:
     def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._before, self._after = before, after
-        self._shown: set[tuple[int, str, int | None]] = set()
 
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         spans = [self._span(hit) for hit in hits]
-        self._shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
-        lines = lines_of(self._view, spans)
-        pairs = zip(hits, spans, lines, strict=True)
-        messages = [list(self._messages(hit, span.rail, own)) for hit, span, own in pairs]
+        shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
+        windows = [
+            list(_messages(hit, span.rail, lines, shown))
+            for hit, span, lines in zip(hits, spans, lines_of(self._view, spans), strict=True)
+        ]
         records = self._recall.records(
-            [
-                (hit.known.session_id, [spot for message in own for spot in message.spots])
-                for hit, own in zip(hits, messages, strict=True)
-            ]
+            (hit.known.session_id, [spot for message in window for spot in message.spots])
+            for hit, window in zip(hits, windows, strict=True)
         )
         return [
-            self._drawn(hit, span, self._items(own, iter(read)))
-            for hit, span, own, read in zip(hits, spans, messages, records, strict=True)
+            self._drawn(hit, span, self._items(window, read))
+            for hit, span, window, read in zip(hits, spans, windows, records, strict=True)
         ]
 
     def _span(self, hit: Hit) -> Span:
@@ -93,78 +92,80 @@ class Windows:
             drawn |= {"msgIdx": window[0]["msgIdx"] if window else None, "matchedTitle": title}
         return drawn
 
-    def _messages(self, hit: Hit, rail: str, lines: Sequence[Line]) -> Iterator[_Message]:
-        """A window's messages, as far as no other window has them, and what is to be read of each."""
-        for msg_idx, group in groupby(lines, key=attrgetter("msg_idx")):
-            own = list(group)
-            place = (hit.known.row, rail, msg_idx)
-            if msg_idx == hit.msg_idx:
-                yield _Message(own[0], [Spot(line.position, line.length) for line in own], is_match=True)
-            elif place not in self._shown:
-                self._shown.add(place)
-                telling = _telling(own) if len(own) > 1 else own
-                yield _Message(own[0], [Spot(line.position, line.length, _ENOUGH) for line in telling])
-
-    def _items(self, messages: Sequence[_Message], read: Iterator[Content | None]) -> list[dict[str, Any]]:
+    def _items(self, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
         """What is shown of messages, given the records of them all in a row."""
         items = []
         names = Names()
+        names.learn(record for record in read if record is not None)
+        end = 0
         for message in messages:
-            records = [record for record in islice(read, len(message.spots)) if record is not None]
-            names.learn(records)
-            items.append((self._match if message.is_match else _neighbour)(message.line, records, names))
+            begin, end = end, end + len(message.spots)
+            records = [record for record in read[begin:end] if record is not None]
+            about, found = self._best(records) if message.is_match else _beginning(records)
+            item: dict[str, Any] = {
+                "role": about.role if about is not None else message.line.role,
+                "msgIdx": message.line.msg_idx,
+                "snippet": found.text if about is not None else GONE,
+                "truncated": found.truncated,
+            }
+            if about is not None and (name := names.of(about)):
+                item["toolName"] = name
+            if message.is_match:
+                item |= {"match": True, "highlights": found.highlights}
+            items.append(item)
         return items
 
-    def _match(self, line: Line, records: Sequence[Content], names: Names) -> dict[str, Any]:
-        about, found = self._best(narrowed(records, self._only) or records)
-        return _item(line, about, found, names) | {"match": True, "highlights": found.highlights}
-
-    def _best(self, records: Sequence[Content]) -> tuple[Content | None, Passage]:
+    def _best(self, every: Sequence[Content]) -> tuple[Content | None, Passage]:
         """The record with most of what was looked for, and the passage where that is."""
+        records = (narrowed(every, self._only) if self._only.is_by_somebody else None) or every
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
-        for record in _by_telling(records):
+        for record in sorted(records, key=_by_telling) if len(records) > 1 else records:
             text = told(record)[:_LOOKED_THROUGH]
             spots = self._spotter.spots(text)
-            different = len({folded(text[begin:end]) for begin, end in spots})
+            different = len({folded(text[begin:end]) for begin, end in spots}) if len(records) > 1 else 0
             if different > most:
                 best, most = (record, passage(text, spots)), different
         return best
 
 
-def _neighbour(line: Line, records: Sequence[Content], names: Names) -> dict[str, Any]:
+def _messages(hit: Hit, rail: str, lines: Sequence[Line], shown: set[tuple[int, str, int | None]]) -> Iterator[_Message]:
+    """A window's messages, as far as no other window has them, and what is to be read of each."""
+    for msg_idx, group in groupby(lines, key=_NUMBER):
+        own = list(group)
+        place = (hit.known.row, rail, msg_idx)
+        if msg_idx == hit.msg_idx:
+            yield _Message(own[0], [Spot(line.position, line.length) for line in own], is_match=True)
+        elif place not in shown:
+            shown.add(place)
+            telling = sorted(own, key=_by_telling)[:_LINES_SHOWN] if len(own) > 1 else own
+            spots = [Spot(line.position, line.length, _ENOUGH) for line in telling]
+            yield _Message(own[0], spots, is_match=False)
+
+
+def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
+    """How a message begins, and the record that says most of it."""
+    if not records:
+        return None, Passage("")
     text = told(records[0]) if len(records) == 1 else "\n".join(filter(None, map(told, records)))
-    return _item(line, records[0] if records else None, opening(text), names)
-
-
-def _item(line: Line, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:
-    item: dict[str, Any] = {
-        "role": about.role if about is not None else line.role,
-        "msgIdx": line.msg_idx,
-        "snippet": found.text if about is not None else GONE,
-        "truncated": found.truncated,
-    }
-    if about is not None and (name := names.of(about)):
-        item["toolName"] = name
-    return item
+    return records[0], opening(text)
 
 
 def told(record: Content) -> str:
     """What a record says, as one text; the name of a tool stands beside it."""
-    if record.kind in ("text", "thinking"):
-        text = record.text if isinstance(record.text, str) else ""
-        return text if text.isascii() else clean(text)
-    texts = list(strings(record))
-    return clean("\n".join(texts[1:] if record.tool_use is not None else texts))
+    if record.tool_use is not None:
+        text = "\n".join(in_json(record.tool_use.input))
+    elif record.tool_result is not None:
+        text = "\n".join(in_json(record.tool_result.content))
+    else:
+        text = "\n".join(strings(record)) if record.file is not None else record.text
+        text = text if isinstance(text, str) else ""
+    return text if text.isascii() else clean(text)
 
 
-def _telling(lines: Sequence[Line]) -> list[Line]:
-    """The records that say most about a message in a few lines."""
-    return sorted(lines, key=lambda line: _TELLING.index(line.kind) if line.kind in _TELLING else 9)[:_LINES_SHOWN]
-
-
-def _by_telling(records: Sequence[Content]) -> list[Content]:
-    return sorted(records, key=lambda record: _TELLING.index(record.kind) if record.kind in _TELLING else 9)
+def _by_telling(one: Line | Content) -> int:
+    """The records of a message that say most about it come first."""
+    return _TELLING.get(one.kind, len(_TELLING))
 
 
 _FIRST = "SELECT rail FROM messages WHERE session = ? AND rail <> '' ORDER BY rail <> 'main', rail LIMIT 1"

@@ -140,9 +140,9 @@ def strings(record: Content) -> Iterator[str]:
         yield record.text
     if record.tool_use is not None:
         yield record.tool_use.name
-        yield from _in_json(record.tool_use.input)
+        yield from in_json(record.tool_use.input)
     if record.tool_result is not None:
-        yield from _in_json(record.tool_result.content)
+        yield from in_json(record.tool_result.content)
     if record.file is not None and record.file.name:
         yield record.file.name
 
@@ -163,7 +163,7 @@ def _is_of(record: Content, tool: str, names: Names) -> bool:
     return name.lower() == tool if name is not None else record.tool_result is not None
 
 
-def _in_json(raw: msgspec.Raw) -> Iterable[str]:
+def in_json(raw: msgspec.Raw) -> Iterable[str]:
     """The texts and numbers in a JSON value. Its keys are the tool's words, the same in every call."""
     data = bytes(raw)
     if data.startswith(b'{"blob"') and b'"lost"' in data:

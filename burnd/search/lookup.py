@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from math import log
 from typing import Any, Final, NamedTuple
@@ -27,6 +27,8 @@ _SHORTEST_CORRECTED: Final = 4
 _SPREAD_WORDS, _SPREAD_MESSAGES = 8, 300  # the rarest of a query, and of each its best
 _SPREAD_SHARE: Final = 20  # what stands in more than one of so many messages is in every session
 _PAGES: Final = (100, 400, 1600, 3200)
+_OF_EACH: Final = 20  # messages for each session of which the best is wanted
+_FEW: Final = 64  # sessions; tantivy looks for more of them by going through all it has
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
 
@@ -55,7 +57,8 @@ class Lookup:
         for word, weight in islice(self._words(typed), _LOOKED_UP):
             term = self._term(word, weight, fields)
             if term.uses:
-                terms.setdefault(word, term)
+                # A part of a word may be typed as a word of its own as well.
+                terms[word] = max(terms.get(word, term), term, key=_weight)
             elif len(corrected) < _CORRECTED and weight == 1.0:
                 better = self._corrections(word, fields)
                 corrected |= {word: [term.word for term in better]} if better else {}
@@ -71,61 +74,75 @@ class Lookup:
         """The words of a text as the index has them, whole ones only."""
         return list(self._analyzer.analyze(spaced(text)))
 
-    def messages(self, wanted: Wanted, only: Only) -> Iterator[Match]:
-        """The messages that match, best first, up to several thousand. One may come twice."""
+    def messages(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
+        """The messages that match, best first, page by page, up to several thousand. One may come twice."""
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
-            yield from self._matches(page, _allowed(page, only))
+            yield self._matches(page, _allowed(page, only))
         if page is not None and page.is_full and _is_wide(only):
             for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
-                yield from self._matches(page, range(len(page.hits)))
+                yield self._matches(page, range(len(page.hits)))
 
-    def sessions(self, wanted: Wanted, only: Only) -> Iterator[Match]:
-        """The best message of each session that has one, best first."""
+    def sessions(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
+        """The best message of each session that has one, best first, page by page."""
         seen: set[int] = set()
         page = None
         for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS)):
-            yield from self._matches(page, _first_of_each(page, _allowed(page, only), seen))
+            yield self._matches(page, _first_of_each(page, _allowed(page, only), seen))
             if only.sessions is not None and seen >= only.sessions:
                 return
         if page is not None and page.is_full:
             # A few long sessions, or those it is not narrowed to, had all the best places: what is there beside them?
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
-            known = Query.term_set_query(self._schema, "session", sorted(seen))
             if query is not None:
-                others = self._page(_all_of([query], but=known), _PAGES[0], 0)
-                yield from self._matches(others, _first_of_each(others, range(len(others.hits)), seen))
+                others = self._page(_all_of([query], but=self._of(seen)), _PAGES[0], 0)
+                yield self._matches(others, _first_of_each(others, range(len(others.hits)), seen))
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
         """The best message of each of the sessions it is narrowed to, as far as it stands among their best."""
         query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
         if query is None:
             return []
-        page = self._page(query, _PAGES[1], 0)
+        page = self._page(query, min(len(only.sessions or ()) * _OF_EACH, _PAGES[1]), 0)
         return self._matches(page, _first_of_each(page, range(len(page.hits)), set()))
 
     def spread(self, wanted: Wanted, only: Only) -> dict[int, float]:
         """For each session what its messages match together: each word counts where it stands best.
 
         What somebody remembers of a session was seldom said in one message. A session that has all of the words is
-        worth more than one that has a few rare ones: it counts by the share of them that it has.
+        worth more than one that has a few rare ones: it counts by the share of them that it has. One that has a single
+        word is left out: its best message says as much.
         """
+        groups = self._groups(wanted)
+        if len(groups) < 2:
+            return {}
         sums: dict[int, float] = {}
         words: Counter[int] = Counter()
-        most = max(self._searcher.num_docs, _MANY_DOCUMENTS) / _SPREAD_SHARE
-        terms = [term for term in wanted.terms if term.uses < most][:_SPREAD_WORDS]
-        for term in terms:
-            query = self._query(wanted._replace(terms=(term,)), only, MESSAGE_FIELDS)
+        for terms in groups:
+            query = self._query(wanted._replace(terms=terms), only, MESSAGE_FIELDS)
             if query is None:
                 continue
             page = self._page(query, _SPREAD_MESSAGES, 0)
-            allowed = only.sessions
             best = dict(zip(reversed(page.sessions), reversed(page.hits), strict=True))
             words.update(best.keys())
             for session, (score, _) in best.items():
-                if allowed is None or session in allowed:
-                    sums[session] = sums.get(session, 0.0) + score
-        return {session: score * words[session] / len(terms) for session, score in sums.items()}
+                sums[session] = sums.get(session, 0.0) + score
+        several = (session for session, count in words.items() if count > 1)
+        allowed = only.sessions
+        return {
+            session: sums[session] * words[session] / len(groups)
+            for session in several
+            if allowed is None or session in allowed
+        }
+
+    def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
+        """The terms by the words that were typed for them, the rarest first; those that are everywhere left out."""
+        most = max(self._searcher.num_docs, _MANY_DOCUMENTS) / _SPREAD_SHARE
+        groups: dict[str, list[Term]] = {}
+        for term in wanted.terms:
+            if term.typed and term.uses < most:
+                groups.setdefault(term.typed, []).append(term)
+        return [tuple(terms) for terms in islice(groups.values(), _SPREAD_WORDS)]
 
     def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
         """The sessions whose title or summary matches, best first."""
@@ -149,9 +166,10 @@ class Lookup:
                 known = all(self._term(word, 1.0, MESSAGE_FIELDS).uses for word in whole)
                 yield from ((part, _PART_WEIGHT if known else 1.0) for part in parts)
 
-    def _term(self, word: str, weight: float, fields: Sequence[str]) -> Term:
+    def _term(self, word: str, weight: float, fields: Sequence[str], typed: str | None = None) -> Term:
         counts = {field: self._searcher.doc_freq(WORDS, SIGNS[field] + word) for field in fields}
-        return Term(word, weight, {field: count for field, count in counts.items() if count})
+        typed = typed or ("" if weight == _PART_WEIGHT else word)
+        return Term(word, weight, {field: count for field, count in counts.items() if count}, typed)
 
     def _corrections(self, word: str, fields: Sequence[str]) -> list[Term]:
         """Known words that one slip of the fingers makes this one: most used first."""
@@ -161,7 +179,7 @@ class Lookup:
         for field in (REST, USER):  # nearly every word there is stands in one of these
             if known := [other for other in near if self._searcher.doc_freq(WORDS, SIGNS[field] + other)]:
                 break
-        found = [self._term(other, _CORRECTED_WEIGHT, fields) for other in known]
+        found = [self._term(other, _CORRECTED_WEIGHT, fields, word) for other in known]
         return sorted((term for term in found if term.uses), key=lambda term: -term.uses)[:_CORRECTIONS]
 
     def _chosen(self, terms: list[Term], musts: Sequence[str]) -> tuple[Term, ...]:
@@ -190,8 +208,16 @@ class Lookup:
         query = Query.boolean_query(any_of)
         needed = [self._anywhere(word, fields) for word in wanted.musts] + self._narrowed(only, fields)
         if only.sessions is not None and (strictly or not _is_wide(only)):
-            needed.append(_silent(Query.term_set_query(self._schema, "session", sorted(only.sessions))))
+            needed.append(_silent(self._of(only.sessions)))
         return _all_of([query, *needed]) if needed else query
+
+    def _of(self, sessions: Set[int]) -> Query:
+        """Whatever was said in these sessions."""
+        keys = sorted(sessions)
+        if len(keys) > _FEW:
+            return Query.term_set_query(self._schema, "session", keys)
+        each = [Query.term_query(self._schema, "session", key, "basic") for key in keys]
+        return Query.boolean_query([(Occur.Should, query) for query in each])
 
     def _anywhere(self, word: str, fields: Sequence[str]) -> Query:
         return _silent(Query.boolean_query([(Occur.Should, self._weighed(field, word, 1.0)) for field in fields]))
@@ -243,6 +269,10 @@ class Lookup:
             Match(page.hits[number][0], page.sessions[number], int(ts or 0), page.hits[number][1])
             for number, ts in zip(numbers, times, strict=True)
         ]
+
+
+def _weight(term: Term) -> float:
+    return term.weight
 
 
 def _rarity(uses: int, total: int) -> float:

@@ -6,11 +6,15 @@ from typing import Any, NamedTuple
 
 
 class Term(NamedTuple):
-    """A word to look for, what a match is worth, and in which fields it stands at all."""
+    """A word to look for, what a match is worth, in which fields it stands at all, and what was typed for it.
+
+    That is the word itself, or the one it corrects; a part of a word that is known as a whole stands for nothing.
+    """
 
     word: str
     weight: float
     counts: dict[str, int]
+    typed: str
 
     @property
     def uses(self) -> int:
