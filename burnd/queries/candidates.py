@@ -16,13 +16,14 @@ from burnd.recall import Recall
 from burnd.records.times import to_ms
 from burnd.search.documents import Place
 from burnd.search.passages import Spotter
-from burnd.search.wanted import Match, Only, Wanted
+from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Wanted
 
 if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
-_BESIDE: Final = 0.28  # what words are worth that stand elsewhere in the session: many are there by chance
+_BESIDE: Final = 0.6  # what words are worth that stand elsewhere in the session: some are there by chance
+_LEAST: Final = 0.1  # what is left of a match in a session that has none of the telling words
 _LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
 
 
@@ -99,10 +100,8 @@ class Candidates:
         """Whether a session's best message is all that is wanted of it, and certain."""
         return not self._each and not self.check.is_needed
 
-    def _spread(self) -> dict[int, float]:
-        if not self._is_by_session or len(self._wanted.terms) < 2:
-            return {}
-        return self._lookup.spread(self._wanted, self._only)
+    def _spread(self) -> Spread:
+        return self._lookup.spread(self._wanted, self._only) if self._is_by_session else NO_SPREAD
 
     def _find(self, only: Only) -> Iterator[list[Match]]:
         """Where matches are looked into, a session's best may turn out to be none: then all are needed."""
@@ -120,13 +119,11 @@ class Candidates:
             best += self._lookup.titles(self._wanted, self._only._replace(sessions=frozenset(sessions)), _TITLES)
         return {match.session: match for match in best}
 
-    def _to_look_into(
-        self, titles: Mapping[int, Match], spread: Mapping[int, float], worth: Sequence[Candidate]
-    ) -> list[int]:
+    def _to_look_into(self, titles: Mapping[int, Match], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
         """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
         known = set() if self._each else {candidate.match.session for candidate in worth}
         named = [session for session in titles if session not in known]
-        told = [session for session in spread if session not in known]
+        told = [session for session in spread.sums if session not in known]
         if self._is_by_session and len(worth) >= self._lot:
             # What is not among the matches has no better message than the last of them.
             least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
@@ -135,7 +132,7 @@ class Candidates:
                 [key for key in keys if _worth(last._replace(session=key), titles, spread) > least]
                 for keys in (named, told)
             )
-        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.__getitem__)]
+        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.sums.__getitem__)]
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})
@@ -168,11 +165,12 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
-def _worth(match: Match, titles: Mapping[int, Match], spread: Mapping[int, float]) -> float:
+def _worth(match: Match, titles: Mapping[int, Match], spread: Spread) -> float:
     """A message with what the rest of its session says, and what that is called."""
     title = titles.get(match.session)
-    beside = max(spread.get(match.session, 0.0) - match.score, 0.0) * _BESIDE
-    return match.score + beside + (title.score if title is not None else 0.0)
+    beside = max(spread.sums.get(match.session, 0.0) - match.score, 0.0) * _BESIDE
+    score = (match.score + beside) * (_LEAST + (1 - _LEAST) * spread.share(match.session) ** 2)
+    return score + title.score if title is not None else score
 
 
 _NUMBERS = f"""

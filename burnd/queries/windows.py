@@ -27,6 +27,9 @@ _META: Final = ("title", "createdAt", "updatedAt", "messageCount", "source", "pr
 GONE: Final = "content not retained"
 
 
+_Place = tuple[int, str, int | None]  # a session's row, a rail, a message's number
+
+
 class Hit(NamedTuple):
     """A message that was found, by its number along its rail; without one, it is the session's title that matched."""
 
@@ -129,7 +132,9 @@ class Windows:
         return best
 
 
-def _messages(hit: Hit, rail: str, lines: Sequence[Line], shown: set[tuple[int, str, int | None]]) -> Iterator[_Message]:
+def _messages(
+    hit: Hit, rail: str, lines: Sequence[Line], shown: set[tuple[int, str, int | None]]
+) -> Iterator[_Message]:
     """A window's messages, as far as no other window has them, and what is to be read of each."""
     for msg_idx, group in groupby(lines, key=_NUMBER):
         own = list(group)
@@ -153,13 +158,12 @@ def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
 
 def told(record: Content) -> str:
     """What a record says, as one text; the name of a tool stands beside it."""
-    if record.tool_use is not None:
+    if record.kind in ("text", "thinking"):
+        text = record.text if isinstance(record.text, str) else ""
+    elif record.tool_use is not None:
         text = "\n".join(in_json(record.tool_use.input))
-    elif record.tool_result is not None:
-        text = "\n".join(in_json(record.tool_result.content))
     else:
-        text = "\n".join(strings(record)) if record.file is not None else record.text
-        text = text if isinstance(text, str) else ""
+        text = "\n".join(strings(record))
     return text if text.isascii() else clean(text)
 
 

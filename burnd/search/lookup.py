@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice
 from math import log
 from typing import Any, Final, NamedTuple
@@ -15,7 +15,7 @@ from tantivy import Occur, Query
 from burnd.search.documents import MESSAGE_FIELDS, REST, SIGNS, TITLE_FIELDS, USER, WEIGHTS, Place, read_place
 from burnd.search.engine import WORDS, Engine, in_our_words
 from burnd.search.typed import Typed
-from burnd.search.wanted import Match, Only, Term, Wanted
+from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Term, Wanted
 from burnd.search.words import camel_parts, spaced
 
 MOST_WORDS: Final = 24
@@ -30,7 +30,8 @@ _PAGES: Final = (100, 400, 1600, 3200)
 _OF_EACH: Final = 20  # messages for each session of which the best is wanted
 _FEW: Final = 64  # sessions; tantivy looks for more of them by going through all it has
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
-_MANY_DOCUMENTS, _COMMON_SHARE = 10_000, 4
+_SPREAD_LEAST: Final = 500  # messages, whatever share that is
+_MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 
 
 class _Page(NamedTuple):
@@ -39,6 +40,9 @@ class _Page(NamedTuple):
     hits: list[tuple[float, Any]]
     sessions: list[Any]
     is_full: bool  # there may be more
+
+
+_NO_PAGE: Final = _Page([], [], is_full=False)
 
 
 class Lookup:
@@ -106,38 +110,31 @@ class Lookup:
         page = self._page(query, min(len(only.sessions or ()) * _OF_EACH, _PAGES[1]), 0)
         return self._matches(page, _first_of_each(page, range(len(page.hits)), set()))
 
-    def spread(self, wanted: Wanted, only: Only) -> dict[int, float]:
-        """For each session what its messages match together: each word counts where it stands best.
+    def spread(self, wanted: Wanted, only: Only) -> Spread:
+        """What the messages of each session say together: each word counts where it stands best.
 
-        What somebody remembers of a session was seldom said in one message. A session that has all of the words is
-        worth more than one that has a few rare ones: it counts by the share of them that it has. One that has a single
-        word is left out: its best message says as much.
+        Of a word that stands in very many messages not all are seen: that a session lacks it is never said.
         """
-        groups = self._groups(wanted)
+        groups = self._groups(wanted) if len(wanted.terms) > 1 else []
         if len(groups) < 2:
-            return {}
+            return NO_SPREAD
         sums: dict[int, float] = {}
-        words: Counter[int] = Counter()
-        for terms in groups:
+        has: dict[int, int] = {}
+        words: list[tuple[float, bool]] = []
+        for number, terms in enumerate(groups):
             query = self._query(wanted._replace(terms=terms), only, MESSAGE_FIELDS)
-            if query is None:
-                continue
-            page = self._page(query, _SPREAD_MESSAGES, 0)
+            page = self._page(query, _SPREAD_MESSAGES, 0) if query is not None else _NO_PAGE
+            uses = min(term.uses for term in terms)
+            words.append((_rarity(uses, self._searcher.num_docs), not page.is_full))
             best = dict(zip(reversed(page.sessions), reversed(page.hits), strict=True))
-            words.update(best.keys())
             for session, (score, _) in best.items():
                 sums[session] = sums.get(session, 0.0) + score
-        several = (session for session, count in words.items() if count > 1)
-        allowed = only.sessions
-        return {
-            session: sums[session] * words[session] / len(groups)
-            for session in several
-            if allowed is None or session in allowed
-        }
+                has[session] = has.get(session, 0) | 1 << number
+        return Spread(sums, has, words)
 
     def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
         """The terms by the words that were typed for them, the rarest first; those that are everywhere left out."""
-        most = max(self._searcher.num_docs, _MANY_DOCUMENTS) / _SPREAD_SHARE
+        most = max(self._searcher.num_docs / _SPREAD_SHARE, _SPREAD_LEAST)
         groups: dict[str, list[Term]] = {}
         for term in wanted.terms:
             if term.typed and term.uses < most:
@@ -211,7 +208,7 @@ class Lookup:
             needed.append(_silent(self._of(only.sessions)))
         return _all_of([query, *needed]) if needed else query
 
-    def _of(self, sessions: Set[int]) -> Query:
+    def _of(self, sessions: AbstractSet[int]) -> Query:
         """Whatever was said in these sessions."""
         keys = sorted(sessions)
         if len(keys) > _FEW:

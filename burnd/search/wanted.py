@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 
 class Term(NamedTuple):
@@ -53,3 +54,25 @@ class Match(NamedTuple):
     session: int
     ts: int
     address: Any  # the engine's own
+
+
+class Spread:
+    """What is known of the words of sessions, in whichever of their messages each of the words stands."""
+
+    def __init__(self, sums: Mapping[int, float], has: Mapping[int, int], words: Sequence[tuple[float, bool]]) -> None:
+        self.sums = sums  # for each session what its best message for each word is worth
+        self._has = has  # which of the words it has, a bit for each
+        self._words = words  # how rare each is, and whether every message that has it was seen
+        self._shares: dict[int, float] = {}
+
+    def share(self, session: int) -> float:
+        """How much of what is looked for the session has, the rare words counting most: 1 is everything."""
+        has = self._has.get(session, 0)
+        if has not in self._shares:
+            found = sum(rarity for n, (rarity, _) in enumerate(self._words) if has >> n & 1)
+            missing = sum(rarity for n, (rarity, sure) in enumerate(self._words) if sure and not has >> n & 1)
+            self._shares[has] = found / (found + missing) if missing else 1.0
+        return self._shares[has]
+
+
+NO_SPREAD: Final = Spread({}, {}, ())

@@ -234,6 +234,39 @@ async def test_words_may_be_spread_over_a_session(opened: Opened) -> None:
         assert (await lib.found(" ".join(words)))[0][0] == "mine"
 
 
+async def test_all_words_apart_outrank_one_of_them(opened: Opened) -> None:
+    """`cron` in one message and `refactor` in the next: above every session that has one of them, however dense."""
+    async with library(opened) as lib:
+        await lib.add(*[text("m", "cron cron job", session_id=f"cron{n}") for n in range(30)])
+        await lib.add(*[text("m", "refactor", session_id=f"refactor{n}", role="user") for n in range(30)])
+        long = "and so on with many other words that say little of what this was about " * 3
+        mine = [text("a", f"{long} the cron job"), text("b", f"{long} a refactor"), text("c", "thanks, some weeks ago")]
+        await lib.add(*mine, *[text(f"d{n}", f"{long} some weeks ago", session_id=f"ago{n}") for n in range(30)])
+        for query in ("cron refactor", "The cron refactor, some weeks ago"):
+            assert (await lib.found(query))[0][0] == "s1", query
+
+
+async def test_words_apart_rank_below_words_together(opened: Opened) -> None:
+    """Of two sessions that have all of the words, the one that says them in one message comes first."""
+    async with library(opened) as lib:
+        await lib.add(
+            text("a", "the cron job here", session_id="apart"), text("b", "we refactor it", session_id="apart")
+        )
+        await lib.add(text("a", "about the cron refactor", session_id="together"))
+        assert [session for session, _ in await lib.found("cron refactor")] == ["together", "apart"]
+
+
+async def test_a_word_typed_twice_over_counts_whole(opened: Opened) -> None:
+    """A word that is a part of another one in the query is worth as much as if it stood alone."""
+    async with library(opened) as lib:
+        await lib.add(text("a", "getUserName"), text("b", "user"), *[text(f"c{n}", "other words") for n in range(20)])
+        alone, behind = [
+            next(hit["score"] for hit in (await lib.search(query, all=True))["hits"] if hit["msgIdx"] == 1)
+            for query in ("user", "getUserName user")
+        ]
+        assert behind == pytest.approx(alone)
+
+
 async def test_a_title_alone_is_found(opened: Opened) -> None:
     """Words that only a title has find the session, which is shown from its beginning."""
     async with library(opened) as lib:
