@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from burnd.paths import Home
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
+# How long a thread may keep the interpreter to itself while others want it: an answer takes a dozen turns of it.
+SWITCH_S = 0.001
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,6 +101,7 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
     try:
         memory.keep_little()
         memory.collect_seldom()
+        sys.setswitchinterval(SWITCH_S)
         anyio.run(partial(daemon.run, home, settings, lock=lock))
     except BaseException as error:
         _log_the_end(error)

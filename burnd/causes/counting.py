@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,11 +29,17 @@ from burnd.records import Compaction, Turn
 LENGTH: Final = 256
 A_DAY: Final = GRAINS[DAY]
 _UNEXPLAINED: Final = Group("unexplained")
+_A_LITTLE: Final = 16  # messages, some two milliseconds
 _LARGEST_STATE: Final = 1 << 28
 log = structlog.get_logger()
 
 MessageKey = tuple[str, str]
+GiveWay = Callable[[], None]  # called after every few messages: it may wait a moment for others who are in a hurry
 Paid = dict[Dims, Counts]  # misses are in no sum with the others
+
+
+def at_once() -> None:
+    """Gives way to nobody."""
 
 
 class Segment(NamedTuple):
@@ -59,14 +65,16 @@ class Before(NamedTuple):
         return restore(zstandard.ZstdDecompressor().decompress(self.state, max_output_size=_LARGEST_STATE))
 
 
-def segments(db: sqlite3.Connection, ledger: Path, session: int, rail: str, first: int) -> Iterator[Segment]:
+def segments(
+    db: sqlite3.Connection, ledger: Path, session: int, rail: str, first: int, give_way: GiveWay = at_once
+) -> Iterator[Segment]:
     """Counts a rail from the piece that holds message `first` on, or from an earlier one where no state is kept."""
     begin, before = _standing(db, session, rail, first // LENGTH)
     n = _next(db, session, rail, begin * LENGTH)
     while n is not None:
         following = _next(db, session, rail, (n + 1) * LENGTH)
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, before.newest))
-        made = _counted(db, session, rail, n, before, entries, goes_on=following is not None)
+        made = _counted(db, session, rail, n, before, entries, give_way, goes_on=following is not None)
         yield made
         before, n = Before(made.state, made.newest), following
 
@@ -102,6 +110,7 @@ def _counted(
     n: int,
     before: Before,
     entries: Sequence[Entry],
+    give_way: GiveWay,
     *,
     goes_on: bool,
 ) -> Segment:
@@ -109,7 +118,7 @@ def _counted(
     newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
     try:
         rail = before.rail()
-        sums = add_up(rail, entries, places)
+        sums = add_up(rail, entries, places, give_way)
         state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
     except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
         log.error("causes.failed", session=session, error=type(error).__name__)
@@ -118,10 +127,17 @@ def _counted(
     return Segment(n, max(newest, before.newest), state, sums, turns, len(entries))
 
 
-def add_up(rail: Rail, entries: Sequence[Entry], places: Mapping[MessageKey, Sequence[Dims]]) -> Paid:
+def add_up(
+    rail: Rail,
+    entries: Sequence[Entry],
+    places: Mapping[MessageKey, Sequence[Dims]],
+    give_way: GiveWay = at_once,
+) -> Paid:
     """What the turns that have places paid, by cause, and what cache misses made them pay again."""
     tally: Tally[Dims] = Tally(rail)
-    for entry in entries:
+    for number, entry in enumerate(entries):
+        if number % _A_LITTLE == 0:
+            give_way()
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
             tally.add(step, *places.get((entry.source, entry.message_id), ()))

@@ -27,10 +27,11 @@ from burnd.pipeline import Pipeline
 T = TypeVar("T")
 log = structlog.get_logger()
 
-AT_ONCE: Final = 2000  # messages between two looks at what else there is to do
+AT_ONCE: Final = 500  # messages between two looks at what else there is to do: some 15 ms of the one writer
 FEW: Final = 256  # of them while others are at work
 QUIET_S: Final = 0.1  # after this long without a change it is nobody's way
 LATEST_S: Final = 1.0  # so long it waits for that
+WAY_S: Final = 0.002
 STALLED_S: Final = 5.0  # old logs of which nothing has come for so long keep nobody waiting
 LOOK_S: Final = 30.0
 WITHIN_S: Final = 60.0
@@ -42,17 +43,22 @@ State = Literal["ready", "catching-up", "waiting"]  # the last while old logs ar
 
 
 class Explainer:
-    """Runs beside the pipeline, which tells it when something landed; `is_reading` is whether old logs are read in."""
+    """Runs beside the pipeline, which tells it when something landed.
+
+    `is_reading` is whether old logs are read in, `is_asked` whether somebody waits for an answer just now.
+    """
 
     def __init__(
         self,
         pipeline: Pipeline,
         *,
         is_reading: Callable[[], bool] = lambda: False,
+        is_asked: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pipeline = pipeline
         self._is_reading = is_reading
+        self._is_asked = is_asked
         self._clock = clock
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
@@ -110,7 +116,7 @@ class Explainer:
             self._numbers.clear()
             self._generation = generation
         ledger = self._pipeline.home.ledger
-        planned = await self._ask(lambda db: planning.plan(db, ledger, most))
+        planned = await self._ask(lambda db: planning.plan(db, ledger, most, self._give_way))
         if not planned.recounts:
             return False
         numbers = await self._number(generation, planned.causes())
@@ -118,6 +124,14 @@ class Explainer:
             made = await anyio.to_thread.run_sync(planning.written, planned, numbers, limiter=self._thread)
             await self._pipeline.derive(generation, partial(writing.write, what=made))
         return True
+
+    def _give_way(self) -> None:
+        """Called in the thread that counts, which would else take its turns of the interpreter with all others.
+
+        As long as somebody is asking or writing it rests as long as it works, unless it is this that they wait for.
+        """
+        if not self._wanted and (self._is_asked() or self._pipeline.writing):
+            time.sleep(WAY_S)
 
     async def _number(self, generation: int, keys: set[CauseKey]) -> dict[CauseKey, Numbered] | None:
         """The causes' numbers, given out in a transaction of their own: the rest is worked out while nobody waits."""

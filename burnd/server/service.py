@@ -92,7 +92,7 @@ class Service:
         """From now on everything can be asked."""
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
         self._searcher = Searcher(pipeline, is_reading=self._is_reading)
-        self._explainer = Explainer(pipeline, is_reading=self._is_reading)
+        self._explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
         pipeline.listeners += [self.feed.landed, self._searcher.landed, self._explainer.landed]
         pipeline.paces.append(self._searcher.kept_up)
         spool.on_roots = self.add_roots
@@ -100,6 +100,9 @@ class Service:
     def _is_reading(self) -> bool:
         """Whether a source still reads in what was there before."""
         return any(kept.status().progress is not None for kept in self.sources.values())
+
+    def _is_asked(self) -> bool:
+        return self.visitors.answering > 0
 
     def opening(self, done: int, total: int) -> None:
         """How far the index has come that must be made anew, or caught up, before anything can be asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import Any
 
 import anyio
@@ -72,6 +73,25 @@ async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatc
     assert len(asked) <= 3
     await explainer._work()
     assert asked[-1] > FEW
+
+
+async def test_it_gives_way_to_who_asks(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While somebody is answered it rests after every few messages, but not where it is itself what they wait for."""
+    pipeline = await with_turns(opened, 100)
+    rests: list[float] = []
+    monkeypatch.setattr("burnd.causes.explainer.time.sleep", rests.append)
+    is_asked = True
+    explainer = Explainer(pipeline, is_asked=lambda: is_asked)
+    plan = partial(planning.plan, ledger=pipeline.home.ledger, most=10**6, give_way=explainer._give_way)
+    await pipeline.index.ask(plan)
+    assert len(rests) >= 100 // 20
+    rests.clear()
+    explainer._wanted = 1
+    await pipeline.index.ask(plan)
+    explainer._wanted, is_asked = 0, False
+    await explainer.catch_up()
+    assert rests == []
+    assert is_counted(await ask_hotspots(pipeline))
 
 
 async def test_old_logs_are_read_first(opened: Opened) -> None:
