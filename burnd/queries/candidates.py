@@ -83,17 +83,17 @@ class Candidates:
             matches += page
         titles = self._titles({match.session for match in matches})
         spread = self._spread()
-        worth = [Candidate(_worth(match, titles, spread), match) for match in matches]
+        worth = [Candidate(_worth(match.score, match.session, titles, spread), match) for match in matches]
         if others := self._to_look_into(titles, spread, worth):
             found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
-            worth += [Candidate(_worth(match, titles, spread), match) for match in found]
+            worth += [Candidate(_worth(match.score, match.session, titles, spread), match) for match in found]
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         for page in pages:
-            yield from (Candidate(_worth(match, titles, spread), match) for match in page)
+            yield from (Candidate(_worth(match.score, match.session, titles, spread), match) for match in page)
 
     @property
     def _is_by_session(self) -> bool:
@@ -123,14 +123,13 @@ class Candidates:
         """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
         known = set() if self._each else {candidate.match.session for candidate in worth}
         named = [session for session in titles if session not in known]
-        told = [session for session in spread.sums if session not in known]
+        told = [session for session in spread.several() if session not in known]
         if self._is_by_session and len(worth) >= self._lot:
             # What is not among the matches has no better message than the last of them.
             least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
-            last = worth[-1].match
+            last = worth[-1].match.score
             named, told = (
-                [key for key in keys if _worth(last._replace(session=key), titles, spread) > least]
-                for keys in (named, told)
+                [session for session in some if _worth(last, session, titles, spread) > least] for some in (named, told)
             )
         return [*named[: self._lot], *nlargest(self._lot, told, key=spread.sums.__getitem__)]
 
@@ -165,12 +164,12 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
-def _worth(match: Match, titles: Mapping[int, Match], spread: Spread) -> float:
+def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spread) -> float:
     """A message with what the rest of its session says, and what that is called."""
-    title = titles.get(match.session)
-    beside = max(spread.sums.get(match.session, 0.0) - match.score, 0.0) * _BESIDE
-    score = (match.score + beside) * (_LEAST + (1 - _LEAST) * spread.share(match.session) ** 2)
-    return score + title.score if title is not None else score
+    title = titles.get(session)
+    beside = max(spread.sums.get(session, 0.0) - score, 0.0) * _BESIDE
+    worth = (score + beside) * (_LEAST + (1 - _LEAST) * spread.share(session) ** 2)
+    return worth + title.score if title is not None else worth
 
 
 _NUMBERS = f"""

@@ -65,6 +65,10 @@ class Spread:
         self._words = words  # how rare each is, and whether every message that has it was seen
         self._shares: dict[int, float] = {}
 
+    def several(self) -> list[int]:
+        """The sessions that have more than one of the words."""
+        return [session for session, has in self._has.items() if has & (has - 1)]
+
     def share(self, session: int) -> float:
         """How much of what is looked for the session has, the rare words counting most: 1 is everything."""
         has = self._has.get(session, 0)
