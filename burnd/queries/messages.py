@@ -21,6 +21,7 @@ MOST_MESSAGES: Final = 200
 PAGE_BYTES: Final = 1 << 20
 BLOCK_BYTES: Final = 64 << 10
 _LEAST_BLOCK: Final = 256
+_FARTHEST: Final = 1 << 40  # beyond every session's last message
 _MOST_BLOCKS: Final = 400  # of one message
 MAIN: Final = "main"
 _WHY_NOT = {
@@ -63,7 +64,7 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     facts = known.facts
     every = rails(view, known.row)
     rail = params.rail or _usual_rail(view, known, every)
-    offset, limit = max(params.offset, 0), min(max(params.limit, 1), MOST_MESSAGES)
+    offset, limit = min(max(params.offset, 0), _FARTHEST), min(max(params.limit, 1), MOST_MESSAGES)
     kept = next((found["messages"] for found in every if found["railId"] == rail), None)
     answer: dict[str, Any] = {
         "version": protocol.VERSION,

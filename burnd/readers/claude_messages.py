@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from burnd.classify.activity import Call, step
 from burnd.classify.tools import kind
 from burnd.readers.claude_chain import begin_generation, entered
-from burnd.readers.claude_content import CALLS, keep_message
+from burnd.readers.claude_content import CALLS, keep_message, keep_user
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation, Link
@@ -38,6 +38,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
         memory.follow(spot)
         if message is not None:
             _note_synthetic(memory, spot)
+            keep_user(memory, spot, message.content, "system", "text")
         return
     message_id = message.id or spot.line.request_id or spot.name
     holding = memory.holding(message_id) or _begin(memory, spot, message_id)

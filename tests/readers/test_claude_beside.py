@@ -55,6 +55,7 @@ def test_running_totals_are_stated_by_model() -> None:
 
 
 def test_what_the_client_says_in_the_models_place_is_an_event() -> None:
+    """And its words are kept as what they are: neither the model's nor the user's."""
     t = Transcript()
     t.says("uuid-1", model="<synthetic>", isApiErrorMessage=True, apiErrorStatus=529)
     t.says("uuid-2", text("No response requested."), model="<synthetic>")
@@ -64,6 +65,10 @@ def test_what_the_client_says_in_the_models_place_is_an_event() -> None:
         ("no_response", None, "u1"),
     ]
     assert rows.turns == []
+    assert [(one.role, one.message_id, one.text) for one in rows.content] == [
+        ("system", "u0", "ok"),
+        ("system", "u1", "No response requested."),
+    ]
 
 
 def test_retries_and_interrupts_are_events() -> None:

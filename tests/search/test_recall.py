@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from burnd.paths import Home
 from tests.readers import opencode_data as rows
+from tests.readers import rollout
+from tests.readers.rollout import Rollout
 from tests.readers.transcript import Transcript, call, text, thinking
 from tests.server.logs import write
 from tests.server.wire import running, until
@@ -20,6 +22,15 @@ CLAUDE = {
     "clauderesult": ("tool_result", "Bash"),
     "claudeblocks": ("tool_result", "mcp__docs__find"),
     "claudeside": ("assistant", None),
+    "clauderefused": ("system", None),
+}
+CODEX = {
+    "codexprompt": ("user", None),
+    "codexthought": ("assistant", None),
+    "codexanswer": ("assistant", None),
+    "codexinput": ("assistant", "shell"),
+    "codexoutput": ("tool_result", "shell"),
+    "codexpatched": ("assistant", "apply_patch"),
 }
 OPENCODE = {
     "ocprompt": ("user", None),
@@ -43,6 +54,19 @@ def claude_log() -> Transcript:
     log.result("c2", [{"type": "text", "text": "first"}, {"type": "text", "text": LONG + "claudeblocks"}])
     log.says("m2", text(LONG + "claudeanswer"))
     log.says("m3", text("claudeside"), isSidechain=True, agentId="a7", parent=None)
+    log.says("m4", text("API Error: clauderefused"), model="<synthetic>", isApiErrorMessage=True)
+    return log
+
+
+def codex_log() -> Rollout:
+    log = Rollout()
+    log.task()
+    log.prompt("codexprompt, if you please")
+    log.item(rollout.thinking("sealed", LONG + "codexthought"), rollout.call("c1", "shell", command="cat codexinput"))
+    log.meter(100, 0, 10, 0)
+    log.answer("c1", LONG + "codexoutput")
+    log.item(rollout.patch("c2", "src/codexpatched.py"), rollout.says(LONG + "codexanswer"))
+    log.meter(120, 0, 10, 0)
     return log
 
 
@@ -67,14 +91,19 @@ def opencode_database(home: Home) -> rows.Writer:
 
 
 def test_every_word_is_found_where_it_was_said(home: Home) -> None:
-    """Prompts, answers, thoughts, arguments, results, errors, patches and files of both harnesses: all, not most."""
+    """Prompts, answers, thoughts, arguments, results, errors, patches and files of every harness: all, not most."""
     write(home, claude_log(), "claude")
     database = opencode_database(home)
-    with running(home, XDG_DATA_HOME=str(home.root.parent / "share")) as daemon, daemon.wire() as wire:
+    codex = codex_log()
+    codex_home = home.root.parent / "codex"
+    (codex_home / "sessions").mkdir(parents=True)
+    (codex_home / "sessions" / codex.name).write_bytes(codex.data)
+    share = str(home.root.parent / "share")
+    with running(home, XDG_DATA_HOME=share, CODEX_HOME=str(codex_home)) as daemon, daemon.wire() as wire:
         wire.call("flush")
-        until(lambda: wire.call("sessions.search", query="claudeside")["hits"])
-        until(lambda: wire.call("sessions.search", query="ocpatch")["hits"])
-        for session, planted in (("claude", CLAUDE), ("ses_oc", OPENCODE)):
+        for last in ("clauderefused", "ocpatch", "codexanswer"):
+            until(lambda: wire.call("sessions.search", query=last)["hits"])  # noqa: B023 - asked at once
+        for session, planted in (("claude", CLAUDE), ("ses_oc", OPENCODE), (codex.thread, CODEX)):
             for word, (role, tool) in planted.items():
                 hits = wire.call("sessions.search", query=word, role=role, tool=tool, all=True)["hits"]
                 assert [hit["sessionId"] for hit in hits] == [session], word
