@@ -21,8 +21,9 @@ _IN_A_TERMINAL, _IN_A_PICTURE = 120, 400
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("session", metavar="SESSION", help="which session")
-    parser.add_argument("--svg", metavar="FILE", help="write an SVG picture to FILE (- is stdout)")
-    parser.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
+    picture = parser.add_mutually_exclusive_group()
+    picture.add_argument("--svg", metavar="FILE", help="write an SVG picture to FILE (- is stdout)")
+    picture.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
     parser.add_argument("--limit", metavar="N", type=flags.count, help="tell long sessions in about so many steps")
     flags.reading(parser)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _BAR = 10
 _SHOWN_CALLS = 4
+_LEAST_NUMBERS = 6
 
 
 def drawn(answer: Mapping[str, Any], screen: Screen) -> str:
@@ -29,6 +30,7 @@ class _Drawing:
         steps = [step for lane in answer["lanes"] for step in lane["steps"]]
         self._dearest = max((step["costUsd"] or 0 for step in steps), default=0)
         self._largest = max((step["context"] for step in steps), default=0)
+        self._numbers = max(_LEAST_NUMBERS, *(len(_numbers(step)) for step in steps)) if steps else _LEAST_NUMBERS
         self._below: dict[tuple[int, int], list[int]] = {}
         self._roots = []
         for n, lane in enumerate(answer["lanes"]):
@@ -46,7 +48,7 @@ class _Drawing:
         said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'turn')} · {priced(totals['costUsd'])}"
         yield screen.paint(cut(clean(said), screen.width), "dim")
         yield ""
-        yield screen.paint(cut(f"{'turn':>6} {'cost':>8}  {'':{_BAR}} context", screen.width), "bold")
+        yield screen.paint(cut(f"{'turn':>{self._numbers}} {'cost':>8}  {'':{_BAR}} context", screen.width), "bold")
         for n in self._roots:
             yield from self._lane(n, "", named=n > 0)
         if answer["moreLanes"]:
@@ -69,19 +71,22 @@ class _Drawing:
 
     def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
         if step["began"]:
-            yield self._screen.paint(f"{indent}{'':>7}── the context began anew ──", "magenta")
-        first = step["turnIndex"]
-        turns = f"{first}" if step["turns"] == 1 else f"{first}-{first + step['turns'] - 1}"
+            yield self._screen.paint(f"{indent}{'':>{self._numbers}} ── the context began anew ──", "magenta")
         share = bar(step["costUsd"] or 0, self._dearest, _BAR)
         if not self._dearest:  # nothing has a price
             share = bar(step["context"], self._largest, _BAR)
-        left = f"{indent}{turns:>6} {money(step['costUsd']):>8}  "
+        left = f"{indent}{_numbers(step):>{self._numbers}} {money(step['costUsd']):>8}  "
         context = f" {number(step['context']):>6}  "
         room = max(self._screen.width - len(left) - _BAR - len(context), 8)
         told = cut(clean(_calls(step)), room)
         style = "red" if any(call["isError"] for call in step["calls"]) else ""
         paid = "yellow" if step["miss"] else "cyan"
         yield (left + self._screen.paint(share, paid) + context + self._screen.paint(told, style)).rstrip()
+
+
+def _numbers(step: Mapping[str, Any]) -> str:
+    first, turns = step["turnIndex"], step["turns"]
+    return f"{first}" if turns <= 1 else f"{first}-{first + turns - 1}"
 
 
 def priced(cost: float | None) -> str:

@@ -24,6 +24,7 @@ _PARTS = {
 _COST, _SHARE = 9, 7
 _MARGIN = _COST + _SHARE + 2
 _LEAST_ROOM = 24
+_HANGING = "  "
 MISSES = {
     "pause": "the cache had expired in a pause",
     "prefix": "the beginning of the context had changed",
@@ -133,14 +134,10 @@ class _Drawing:
         """The money on the left, the sentence beside it, in as many lines as it takes."""
         style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
         room = max(self._room - len(indent), _LEAST_ROOM)
-        lines = wrapped(clean(sentence), room)
-        yield self._line(row["costUsd"], row["share"], indent + lines[0], style)
-        for line in lines[1:]:
-            yield (
-                f"{'':{_MARGIN}}{indent}  {self._screen.paint(line, style)}"
-                if len(line) + 2 <= room
-                else (f"{'':{_MARGIN}}{indent}{self._screen.paint(line, style)}")
-            )
+        first, *more = wrapped(clean(sentence), room)
+        yield self._line(row["costUsd"], row["share"], indent + first, style)
+        for line in wrapped(" ".join(more), room - len(_HANGING)) if more else ():
+            yield f"{'':{_MARGIN}}{indent}{_HANGING}{self._screen.paint(line, style)}"
 
     def _line(self, cost: float | None, share: float | None, text: str, style: str) -> str:
         left = f"{money(cost):>{_COST}}{percent(share) if share is not None else '':>{_SHARE}}"

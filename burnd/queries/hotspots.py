@@ -243,6 +243,7 @@ class _Rolled:
         missing = Heap.of(total)
         for _, heap in (*asked, *others):
             missing.take_off(heap)
+        missing.calls = missing.errors = missing.entered = 0  # the total does not count these
         if missing:
             others.append((Label(OTHER, NOT_MISSED if self._by == "cache-miss" else NOT_COUNTED), missing))
         return [*asked, *others]

@@ -39,6 +39,15 @@ def test_a_terminal_shows_turns_and_subagents(width: int) -> None:
         assert words in shown
 
 
+def test_costs_stand_below_each_other() -> None:
+    """However many digits turns have."""
+    shown = flow.drawn(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
+    lines = [line for line in shown.splitlines() if line.lstrip().startswith(("6-11 ", "102-107 ", "1002-1007 "))]
+    ends = [line.index("$0.0360") + len("$0.0360") for line in lines[:3]]
+    heading = next(line for line in shown.splitlines() if " cost " in line)
+    assert ends == [heading.index("cost") + len("cost")] * 3
+
+
 def test_evil_words_are_only_words() -> None:
     """In a terminal no escape, in XML no element, in a diagram no syntax comes out of a log."""
     call = {"tool": EVIL, "target": EVIL, "times": 2, "isError": True}

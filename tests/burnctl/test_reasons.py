@@ -21,6 +21,7 @@ def test_every_session_is_explained(desk: Desk) -> None:
         assert sum(row["share"] for row in answer["causes"]) == pytest.approx(1)
     for columns in (80, 160):
         shown = desk.run("why", session, columns=columns).stdout
+        assert all(line[:20].isspace() for line in shown.splitlines()[3:] if line.startswith(" " * 18))
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "100 %  total" in shown
         assert "API prices" in shown
@@ -142,6 +143,7 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
         (("why", "x", "--turn", "-1"), 2, "number"),
         (("why", "x", "--limit", "0"), 2, "number"),
         (("why", "x", "--rail", "a"), 2, "--turn"),
+        (("flow", "x", "--mermaid", "--svg", "x.svg"), 2, "--svg"),
         (("waste", "--min-cost", "much"), 2, "dollars"),
         (("hotspots", "--by", "weather"), 2, "weather"),
         (("by-tool", "--session", "nowhere"), 1, "nowhere"),

@@ -87,6 +87,7 @@ async def test_every_way_of_rolling_up(opened: Opened, by: str, keys: dict[str, 
     answer = await ask_hotspots(pipeline, by=by)
     assert {key: row["calls"] for key, row in keyed(answer, by).items()} == keys
     assert all(row["costUsd"] > 0 for row in answer["rows"])
+    assert all(row["calls"] >= 0 and row["errors"] >= 0 and row["entered"] >= 0 for row in answer["rows"])
     assert NOT_COUNTED not in keyed(answer)
     total = (await ask_summary(pipeline.index))["totals"]
     assert answer["totals"] == total
