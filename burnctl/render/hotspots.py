@@ -6,7 +6,7 @@ import os
 
 from burnctl.render.caveats import caveats, turns_are
 from burnctl.render.chart import bar
-from burnctl.render.numbers import NOTHING, money, number, percent
+from burnctl.render.numbers import NOTHING, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
@@ -85,7 +85,7 @@ def _cells(row: dict[str, Any], by: str, most: float) -> list[object]:
 def _label(row: dict[str, Any], by: str) -> str:
     label = str(row["key"])
     if row["kind"] == "prompt":
-        return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {row['at'][:16].replace('T', ' ')}"
+        return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {day(row['at'])}"
     home = os.path.expanduser("~")
     if by in ("file", "prefix") and label.startswith(home + "/"):
         return "~" + label[len(home) :]

@@ -54,7 +54,9 @@ class _Drawing:
         below = counted(answer["agents"], "subagent") if answer["agents"] else ""
         models = ", ".join(short_model(model) for model in answer["models"][:3])
         cost = totals["costUsd"]
-        paid = f"{money(cost)} for {turns}" if cost is not None else f"{turns} without a price"
+        paid = (
+            f"{money(cost)} for {turns}" if cost is not None else f"{turns}{' without a price' * bool(totals['turns'])}"
+        )
         yield from self._heading(paid, below, models)
         if not totals["turns"] and not totals["emptyTurns"]:
             yield "No turn of it falls into this time." if answer["filters"] else "No turn of it was billed."
@@ -180,7 +182,13 @@ def _sentence(row: Mapping[str, Any]) -> str:
         told.append(f"{row['reentries']:,} of them paid in full again")
     if not told:
         told.append(f"{number(sum(row['usage'].values()))} tokens")
+    if row.get("searches"):
+        told.append(_searches(row["searches"]))
     return f"{named}: {', '.join(told)}"
+
+
+def _searches(count: int) -> str:
+    return f"{count:,} web {'search' if count == 1 else 'searches'}"
 
 
 def _named(row: Mapping[str, Any]) -> str:
@@ -201,7 +209,7 @@ def _in_one_turn(row: Mapping[str, Any]) -> str:
     )
     told = [f"{number(tokens)} {how}" for tokens, how in paid if tokens]
     if row.get("searches"):
-        told.append(f"{row['searches']} searches")
+        told.append(_searches(row["searches"]))
     named = row["label"] if row["kind"] == "smaller" else _named(row)
     return f"{named}: {', '.join(told) or 'nothing'}"
 

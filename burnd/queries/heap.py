@@ -67,13 +67,13 @@ class Heap:
         self.is_priced = self.is_priced or other.is_priced
 
     def take_off(self, other: Heap) -> None:
-        """Leaves what is not the other's."""
+        """Leaves what is not the other's. What is left without cost has no price: one of 0 is not told from none."""
         self.tokens = [*map(sub, self.tokens, other.tokens)]
         self.entered -= other.entered
         self.calls -= other.calls
         self.errors -= other.errors
         self.units -= other.units
-        self.is_priced = self.is_priced or other.is_priced
+        self.is_priced = self.units != 0
 
     def __bool__(self) -> bool:
         return any(self.tokens) or self.units != 0

@@ -139,3 +139,17 @@ async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
     pipeline = await counted(opened, *busy())
     row = keyed(await ask_hotspots(pipeline, by="prompt"))["p2"]
     assert (row["sessionId"], row["turnIndex"]) == ("s1", 2)
+
+
+async def test_what_has_no_price_has_none_beyond_the_limit_either(opened: Opened) -> None:
+    """Two files, one read by a model without a price: left out, its row still has tokens and no cost."""
+    priced, unpriced = Scene(), Scene(rail_id="b1")
+    for scene, model in ((priced, "claude-sonnet-4-5"), (unpriced, "nobody-knows-1")):
+        reads = (call(target=f"/p/{model}.py"),)
+        scene.turn(9_000, 50, entered=(prompt(),), made=(said("call", 80),), tool_calls=reads, model=model)
+        scene.turn(10_000, 50, entered=(result(3_000),), made=(said(),), model=model)
+    pipeline = await counted(opened, *priced.entries, *unpriced.entries)
+    shown, more, *_ = (await ask_hotspots(pipeline, by="file", limit=1))["rows"]
+    assert (shown["key"], more["key"]) == ("/p/claude-sonnet-4-5.py", "1 more")
+    assert (more["costUsd"], more["share"]) == (None, None)
+    assert sum(more["usage"].values()) > 0

@@ -1,0 +1,50 @@
+"""The page of `burnctl why`, line by line, for answers that a demo does not give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnctl.render import why
+from burnctl.render.screen import Screen
+from burnctl.render.text import width_of
+
+NOTHING = {"input": 0, "output": 0, "reasoning": 0, "cacheRead": 0, "cacheCreate5m": 0, "cacheCreate1h": 0}
+
+
+def cause(label: str, **more: Any) -> dict[str, Any]:
+    facts = {"kind": "answer", "label": label, "entered": 0, "rides": 0, "reentries": 0, "costUsd": 0.02, "share": 1.0}
+    return {**facts, "usage": NOTHING | {"output": 44}, **more}
+
+
+def session(*causes: dict[str, Any], turns: int = 1, **more: Any) -> dict[str, Any]:
+    totals = {"turns": turns, "emptyTurns": 0, "openTurns": 0, "partialTurns": 0, "unpricedTurns": 0, "costUsd": 0.02}
+    parts = {name: {"tokens": 1, "costUsd": 0.005} for name in ("fresh", "write", "read", "output")}
+    return {"sessionId": "5e551011-0000", "title": None, "project": "/p", "source": "claude-code", "filters": {},
+            "totals": totals | {"usage": NOTHING}, "parts": parts, "models": [], "unpricedModels": [], "unlogged": [],
+            "agents": 0, "causes": list(causes), **more}  # fmt: skip
+
+
+def test_searches_are_told() -> None:
+    """They are dearer than the few tokens beside them, which alone would explain nothing."""
+    shown = why.shown(session(cause("answer of turn 6", searches=2), cause("Search", searches=1)), Screen(100))
+    assert "answer of turn 6: 44 tokens, 2 web searches" in shown
+    assert "44 tokens, 1 web search\n" in shown
+
+
+def test_no_turns_are_not_without_a_price() -> None:
+    answer = session(turns=0, filters={"since": "2026-11-16T00:00:00.000Z"})
+    answer["totals"]["costUsd"] = None
+    shown = why.shown(answer, Screen(80))
+    assert "5e551011 · 0 turns\nNo turn of it falls into this time." in shown
+
+
+@pytest.mark.parametrize("width", range(60, 100))
+def test_a_sentence_hangs_below_its_beginning(width: int) -> None:
+    """However its words fall, every further line begins at the same place and none is too long."""
+    shown = why.shown(session(cause(" ".join("abcdefgh"[: n % 8 + 1] for n in range(60)))), Screen(width))
+    lines = [line for line in shown.splitlines() if line.startswith(" " * 18)]
+    assert len(lines) > 3
+    assert {len(line) - len(line.lstrip()) for line in lines} == {20}
+    assert all(width_of(line) <= width for line in shown.splitlines())
