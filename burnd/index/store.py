@@ -317,7 +317,7 @@ async def _close_all(connections: list[aiosqlite.Connection]) -> None:
 
 
 async def _prepare(writer: aiosqlite.Connection) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", "cache_size=-16000"):
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", "cache_size=-8000"):
         await writer.execute_fetchall(f"PRAGMA {pragma}")
     ((version,),) = await writer.execute_fetchall("PRAGMA user_version")
     if version == 0:

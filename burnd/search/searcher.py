@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from burnd import memory
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.store import Change, CursorChange
@@ -38,12 +39,16 @@ log = structlog.get_logger()
 AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.3  # how long a message waits for others to be committed with it
 # While a backlog is taken in, what was said long ago waits so long to be findable: every commit begins a new segment,
-# which says again which words there are. Longer, and merging eight of them would map so much of their files at once
-# that a first read of 2 GB took 400 MB of memory.
+# which says again which words there are.
 LATE_S: Final = 6.0
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
+# tantivy maps whole files while it merges them, in the end a tenth of all logs: beyond so many bytes, programs and
+# libraries included, their pages are given back. A backlog needs the memory for itself; later, more of what was
+# searched in stays at hand.
+MAPPED_READING, MAPPED = 40 << 20, 100 << 20
+LIGHT_S: Final = 0.2
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 
@@ -76,6 +81,7 @@ class Searcher:
         self._calm = anyio.Event()
         self._took = anyio.Event()
         self._opened = anyio.Event()
+        self._writes = anyio.Event()  # set while there is a writer, which may be merging
         self._touched: dict[str, None] = {}
         self._in_hand = 0
         self._warm = Warm()
@@ -88,14 +94,22 @@ class Searcher:
         self._generation = pipeline.generation
 
     async def run(self) -> None:
-        """Works until cancelled. What goes wrong in the search index stays in it: it is opened again or made anew."""
+        """Works until cancelled."""
         try:
-            from burnd.search.engine import Unusable  # noqa: PLC0415 - there is no tantivy on some platforms
+            import burnd.search.engine  # noqa: F401, PLC0415 - there is no tantivy on some platforms
         except ImportError:
             self.problem, self.is_missing = "search needs the package `tantivy`, which is not installed", True
             log.warning("search.unavailable", reason="tantivy is not installed")
             await anyio.sleep_forever()
             return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._stay_light)
+            await self._serve_always()
+
+    async def _serve_always(self) -> None:
+        """What goes wrong in the search index stays in it: it is opened again or made anew."""
+        from burnd.search.engine import Unusable  # noqa: PLC0415 - needs tantivy
+
         failures = 0
         while True:
             begun = self._clock()
@@ -110,6 +124,15 @@ class Searcher:
                 with anyio.CancelScope(shield=True):
                     await self._let_go()
             await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
+
+    async def _stay_light(self) -> None:
+        """While there is a writer, which may be merging, gives back what it has mapped and is done with."""
+        folder = self._pipeline.home.search
+        while True:
+            await self._writes.wait()
+            await anyio.sleep(LIGHT_S)
+            if memory.file_bytes() > (MAPPED_READING if self._is_reading() else MAPPED):
+                await anyio.to_thread.run_sync(memory.page_out, folder)
 
     async def kept_up(self) -> None:
         """Waits a little while there is more to take in than should be held in memory."""
@@ -229,6 +252,7 @@ class Searcher:
         plans, finished = await self._ask(
             lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls, landed)
         )
+        self._writes.set()
         await self._in_thread(lambda: shelf.take_all(plans, self.recall, words))
         if words is not None:
             for plan in plans:
@@ -263,6 +287,8 @@ class Searcher:
     async def _commit(self, shelf: Shelf) -> None:
         self._hurry, self._waiting_since = False, None
         await self._remember(shelf, await self._in_thread(shelf.commit))
+        if self._is_reading():
+            await self._in_thread(memory.trim)
 
     async def _remember(self, shelf: Shelf, current: Current) -> None:
         """Says in the index database what the commit holds: until then a next start would take it in again."""
@@ -296,7 +322,7 @@ class Searcher:
         if not await self._rings_within(IDLE_S):
             self._warm.clear()
             self.recall.close()
-            await self._in_thread(shelf.engine.rest)
+            await self._put_down(shelf)
             await self._rings_within(LOOK_S)
 
     async def _rings_within(self, seconds: float) -> bool:
@@ -309,10 +335,15 @@ class Searcher:
     async def _let_go(self) -> None:
         for shelf in (self._serving, self._growing):
             if shelf is not None:
-                await self._in_thread(shelf.engine.rest)
+                await self._put_down(shelf)
         self._serving = self._growing = self._waiting_since = None
         self._opened = anyio.Event()
         self.recall.close()
+
+    async def _put_down(self, shelf: Shelf) -> None:
+        await self._in_thread(shelf.engine.rest)
+        if self._writes.is_set():
+            self._writes = anyio.Event()
 
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         return await self._pipeline.index.ask(question, within=LAST_RETRY_S)

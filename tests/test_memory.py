@@ -1,0 +1,58 @@
+"""How the daemon keeps house with memory."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from burnd import memory
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells and gives back what is mapped")
+SIZE = 32 << 20
+
+
+def test_pages_of_a_folder_are_given_back(tmp_path: Path) -> None:
+    """Mapped files below a folder leave memory when it is paged out, those elsewhere stay, and both read the same."""
+    if _file_system(tmp_path) == "tmpfs":
+        pytest.skip("files in memory have nowhere to go")
+    (tmp_path / "search").mkdir()
+    with _mapped(tmp_path / "search" / "a") as there, _mapped(tmp_path / "b") as elsewhere:
+        assert _touched(there) == _touched(elsewhere) == 255 * SIZE // 4096
+        before = memory.file_bytes()
+        memory.page_out(tmp_path / "search")
+        gone = before - memory.file_bytes()
+        assert SIZE * 0.9 < gone < SIZE * 1.1
+        assert _touched(there) == _touched(elsewhere)
+        assert memory.file_bytes() > before - SIZE // 10
+
+
+def test_memory_that_lies_free_can_be_given_back() -> None:
+    """Many small things of which every other is let go leave holes; giving those back hurts nothing that is kept."""
+    kept = [bytes([n % 251]) * 3000 for n in range(20_000)][::2]
+    memory.trim()
+    assert all(one == bytes([2 * n % 251]) * 3000 for n, one in enumerate(kept))
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    path.write_bytes(b"\xff" * SIZE)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+        return mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptor)
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that a path is on."""
+    mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    above = {Path(mount[1]): mount[2] for mount in mounts if path.is_relative_to(mount[1])}
+    return above[max(above, key=lambda place: len(place.parts))]
+
+
+def _touched(mapped: mmap.mmap) -> int:
+    return sum(mapped[place] for place in range(0, SIZE, 4096))
