@@ -13,7 +13,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 T = TypeVar("T")
-AT_ONCE = 4
+AT_ONCE = 2  # more would not answer sooner: they share one interpreter, of which what is recorded needs its part
 DEADLINE_S = 5.0
 _AGAIN_S = 0.02
 # Begun before a question and left there: SQLite forgets an interrupt when a statement begins while none is running, so

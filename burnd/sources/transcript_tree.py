@@ -68,6 +68,8 @@ class TranscriptTree:
         self._generation = pipeline.generation
         self._flushes: list[tuple[str | None, anyio.Event]] = []
         self._committer = Committer(pipeline, self.name)
+        self._committed = anyio.Event()  # set while no batch is on its way to the disk
+        self._committed.set()
         self._scanned = False
         self._settle_at = 0.0
         self.backfill = Backfill()
@@ -208,18 +210,16 @@ class TranscriptTree:
         """
         await self._take_up_open_turns()
         async with anyio.create_task_group() as tasks:
-            committed = anyio.Event()
-            committed.set()
             while True:
                 pieces = await self._gather()
-                await committed.wait()
+                await self._committed.wait()
                 if pieces and self._clock() >= self._settle_at:
                     await self._settle_quiet()
                 if pieces:
                     if not self._queue.has_live:
                         await self.pipeline.followed()
-                    committed = anyio.Event()
-                    tasks.start_soon(self._commit_then, pieces, committed.set)
+                    self._committed = anyio.Event()
+                    tasks.start_soon(self._commit_then, pieces, self._committed.set)
                 elif not len(self._queue):
                     await self._look_around()
 
@@ -246,13 +246,14 @@ class TranscriptTree:
     async def _gather(self) -> list[Piece]:
         """Turns at files until there is a batch's worth, or a tenth of a second has passed, or nothing waits.
 
-        While only a backlog is read nobody waits for its lines, and fewer, larger batches cost less.
+        While the batch before is on its way, this one can only wait for it, and so takes more: the busier it is, the
+        larger are the batches. While only a backlog is read nobody waits for its lines, and large ones cost less.
         """
         pieces: dict[str, Piece] = {}
         size, begun = 0, self._clock()
         while size < BATCH_BYTES:
             patience = BATCH_SECONDS if self._queue.has_live else BACKLOG_SECONDS
-            if self._clock() - begun >= patience:
+            if self._clock() - begun >= patience and self._committed.is_set():
                 break
             turn = await self._next_turn()
             if turn is None:
