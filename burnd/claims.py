@@ -12,12 +12,11 @@ import anyio.to_thread
 
 from burnd.announcing import Announcement, announce
 from burnd.index.store import IndexStore
-from burnd.ledger.retention import DAY_MS
 from burnd.pipeline import Batch, Pipeline
 from burnd.queries.view import Params
 from burnd.records import Selector, Stamp
 from burnd.records.session import ContentMode
-from burnd.records.times import canonical, to_ms
+from burnd.records.times import DAY_MS, canonical, to_ms
 
 _LONGEST_WAIT_MS = 7 * DAY_MS
 _AFTER_ITS_END_MS = DAY_MS

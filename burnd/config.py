@@ -17,9 +17,9 @@ import tomli_w
 from burnd.config_keys import BY_NAME, FOREVER, KEYS, Key
 from burnd.errors import ConfigError
 from burnd.ledger import files
-from burnd.ledger.retention import DAY_MS
 from burnd.paths import Home
 from burnd.records.session import ContentMode
+from burnd.records.times import DAY_MS
 
 
 @dataclass(frozen=True)

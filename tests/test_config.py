@@ -10,8 +10,8 @@ import pytest
 from burnd import config
 from burnd.config_keys import KEYS
 from burnd.errors import ConfigError
-from burnd.ledger.retention import DAY_MS
 from burnd.paths import Home, find_home, socket_path
+from burnd.records.times import DAY_MS
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from burnd.ledger.retention import DAY_MS
 from burnd.paths import Home
 from burnd.pipeline import Batch, wall_ms
-from burnd.records.times import to_iso
+from burnd.records.times import DAY_MS, to_iso
 from tests.conftest import Opened
 from tests.make import text, turn
 from tests.server.wire import noise

@@ -6,14 +6,13 @@ from typing import Final, Literal, NamedTuple
 
 from burnd.attribution.context import Bounds
 from burnd.attribution.rates import CLASSES, Spent
-from burnd.records.times import to_ms
+from burnd.records.times import HOUR_MS, to_ms
 
 Reason = Literal["compaction", "model-switch", "pause", "rewind", "edited", "prefix", "unknown"]
 
 # Less than providers cache at all. The last few tokens of a turn are seldom cached and always paid for again.
 LEAST_TOKENS: Final = 1024
 _FIVE_MINUTES_MS: Final = 300_000
-_HOUR_MS: Final = 3_600_000
 
 
 class Miss(NamedTuple):
@@ -49,7 +48,7 @@ def _reason(read: int, found: Circumstances) -> Reason:
         return "compaction"
     if found.switched:
         return "model-switch"
-    lives = _HOUR_MS if found.for_an_hour else _FIVE_MINUTES_MS
+    lives = HOUR_MS if found.for_an_hour else _FIVE_MINUTES_MS
     if found.earlier and to_ms(found.later) - to_ms(found.earlier) > lives:
         return "pause"
     if found.rewound:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.ledger.sidecars import Sidecar
+from burnd.records.times import DAY_MS
 
-DAY_MS = 86_400_000
 # Wall and boot time drift apart by what NTP slews and steps; more than this is somebody setting the clock.
 _JUMP_MS = DAY_MS // 2
 _PROBATION_MS = DAY_MS

@@ -11,11 +11,11 @@ from burnd import protocol
 from burnd.index.tags import tags_of
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
 from burnd.queries.filters import Filters, choose
-from burnd.queries.periods import DAY_MS, Stretch
+from burnd.queries.periods import Stretch
 from burnd.queries.scanning import TURNS, Scan, during
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import Refusal, View
-from burnd.records.times import to_iso
+from burnd.records.times import DAY_MS, to_iso
 
 PAGE = 1000
 _MOST = 5000

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-HOUR_MS = 3_600_000
+from burnd.records.times import HOUR_MS
+
 LENGTHS: dict[str, int] = {"5h": 5 * HOUR_MS, "7d": 7 * 24 * HOUR_MS}
 SAME_RESET_MS = 120_000  # two readings of one window may differ by a rounded minute
 

@@ -19,9 +19,8 @@ from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
 from burnd.queries.view import Params, View
-from burnd.records.times import to_iso
+from burnd.records.times import HOUR_MS, to_iso
 
-_HOUR_MS = 3_600_000
 _SHORTEST_PACE = 20  # a pace is taken over a twentieth of its window at least: a minute says nothing about hours
 _MOST_READINGS = 500
 
@@ -103,7 +102,7 @@ class _Plan:
     def _counted(self, length: int) -> list[Window]:
         """Where nothing was reported: every window in one statement, which jumps from each to the next."""
         rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length // BUCKET_MS))
-        begins = [begin - begin % _HOUR_MS for begin in (begin_of(bucket) for (bucket,) in rows)]
+        begins = [begin - begin % HOUR_MS for begin in (begin_of(bucket) for (bucket,) in rows)]
         return [Window(begin, begin + length, "counted") for begin in begins]
 
     def _among(self, known: list[Window], length: int) -> list[Window]:
@@ -142,8 +141,8 @@ class _Plan:
         used = self._spending.within(window.begin, window.end)
         own = _about(window, self._readings[name])
         first = self._first_turn(window.begin) if used.turns else None
-        hours = None if first is None else max(now - first, _shortest_pace(window)) / _HOUR_MS
-        left = (window.end - now) / _HOUR_MS
+        hours = None if first is None else max(now - first, _shortest_pace(window)) / HOUR_MS
+        left = (window.end - now) / HOUR_MS
         return {
             **_shape(window, used, own),
             "firstTurn": None if first is None else to_iso(first),
@@ -200,7 +199,7 @@ def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:
     at_end = peak.percent + rate * max(window.end - peak.ts, 0)
     full = peak.ts + (100 - peak.percent) / rate if rate > 0 and peak.percent < 100 else None
     return {
-        "percentPerHour": rate * _HOUR_MS,
+        "percentPerHour": rate * HOUR_MS,
         "projectedPercent": at_end,
         "fullAt": to_iso(int(full)) if full is not None and full < window.end else None,
     }

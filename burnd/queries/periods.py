@@ -8,10 +8,8 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from burnd.queries.view import Mistaken
-from burnd.records.times import EARLIEST_MS, LATEST_MS, to_ms
+from burnd.records.times import DAY_MS, EARLIEST_MS, HOUR_MS, LATEST_MS, to_ms
 
-DAY_MS = 86_400_000
-HOUR_MS = 3_600_000
 _UNITS = {"m": 60_000, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 _RELATIVE = re.compile(r"(\d{1,6})\s*([mhdw])", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-?\d{2}-?\d{2}")

@@ -11,12 +11,12 @@ from burnd.index.rollup import SHIFT_MS
 from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kind
 from burnd.queries.limit_windows import SAME_RESET_MS
-from burnd.queries.periods import DAY_MS
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
 from burnd.queries.tally import Tally
 from burnd.queries.view import View
+from burnd.records.times import DAY_MS
 
 MOST_DAYS = 62
 Rises = dict[tuple[str, int], float]

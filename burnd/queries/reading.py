@@ -26,7 +26,7 @@ from burnd.index.rollup import (
 )
 from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
-from burnd.queries.periods import HOUR_MS, Stretch, stretches
+from burnd.queries.periods import Stretch, stretches
 from burnd.queries.scanning import (
     NOTHING,
     PROMPTS,
@@ -44,6 +44,7 @@ from burnd.queries.scanning import (
 )
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
+from burnd.records.times import HOUR_MS
 
 
 class Reader:

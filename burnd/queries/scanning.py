@@ -9,9 +9,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS, WHOLE_SESSION
-from burnd.queries.periods import DAY_MS, HOUR_MS, Stretch
+from burnd.queries.periods import Stretch
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
+from burnd.records.times import DAY_MS, HOUR_MS
 
 Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
 Key = Literal["place", "activity", "branch", "session", "subagent", "agent_type", "group", "time", "turn"]

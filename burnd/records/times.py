@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from functools import lru_cache
 
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
 
@@ -17,12 +19,12 @@ def to_ms(text: str) -> int:
         moment = moment.replace(tzinfo=UTC)
     # Integer arithmetic: a float timestamp would lose the last millisecond now and then.
     delta = moment - _EPOCH
-    return delta.days * 86_400_000 + delta.seconds * 1000 + delta.microseconds // 1000
+    return delta.days * DAY_MS + delta.seconds * 1000 + delta.microseconds // 1000
 
 
 def to_iso(ms: int) -> str:
     """The canonical form, `2026-11-16T00:14:05.445Z`, in which text order is time order."""
-    days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), 86_400_000)
+    days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
     minutes, millis = divmod(rest, 60_000)
     # Put together by hand: a report has many times, and a datetime takes several times as long to make and to write.
     return f"{_day(days)}T{minutes // 60:02d}:{minutes % 60:02d}:{millis // 1000:02d}.{millis % 1000:03d}Z"

@@ -7,11 +7,12 @@ import msgspec
 
 from burnd.index.store import FileChange
 from burnd.pipeline import Batch, Pipeline
+from burnd.records.times import DAY_MS
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import Found
 from burnd.sources.transcripts import path_key
 
-FORGET_AFTER_MS = 86_400_000
+FORGET_AFTER_MS = DAY_MS
 _cursors = msgspec.msgpack.Decoder(Cursor)
 _VANISHED = (
     "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "

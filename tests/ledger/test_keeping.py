@@ -13,10 +13,11 @@ import zstandard
 
 from burnd.errors import NoSpace
 from burnd.ledger.keeping import Keeping
-from burnd.ledger.retention import DAY_MS, ClockReading, ClockTrust
+from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.paths import Home
 from burnd.pipeline import Batch
 from burnd.records import BlobRef, Session
+from burnd.records.times import DAY_MS
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import START_MS, at, text, tool_result, turn

@@ -9,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.queries.periods import (
-    DAY_MS,
-    HOUR_MS,
     day_name,
     hour_name,
     local,
@@ -20,7 +18,7 @@ from burnd.queries.periods import (
     zone_of,
 )
 from burnd.queries.view import Refusal
-from burnd.records.times import to_iso, to_ms
+from burnd.records.times import DAY_MS, HOUR_MS, to_iso, to_ms
 
 NOW = to_ms("2026-11-16T10:20:30.400Z")
 BERLIN, KATHMANDU, SAO_PAULO = zone_of("Europe/Berlin"), zone_of("Asia/Kathmandu"), zone_of("America/Sao_Paulo")

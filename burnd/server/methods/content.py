@@ -10,11 +10,12 @@ import msgspec
 
 from burnd.forgetting import outdated, would_free
 from burnd.ledger.content import ContentStore
-from burnd.ledger.retention import DAY_MS, Pruned
+from burnd.ledger.retention import Pruned
 from burnd.matching import Matching
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content
+from burnd.records.times import DAY_MS
 from burnd.server.method import LONG_S, AnyMethod, Caller, Method, Result, Telling
 from burnd.server.service import Service, Work
 
