@@ -200,9 +200,20 @@ def bounded(answer: dict[str, Any]) -> str:
             raise ToolError("the answer is too long; ask for less")
         name = max(lists, key=lambda key: len(json.dumps(lists[key])))
         kept = len(lists[name]) * 3 // 4
-        left_out[name] = left_out.get(name, 0) + len(lists[name]) - kept
-        answer = answer | {name: lists[name][:kept]}
-        if name == "messages" and "offset" in answer:
-            answer["next"] = answer["offset"] + kept
-        text = json.dumps(answer | {"leftOut": left_out}, ensure_ascii=False)
+        if name == "messages" and len(lists[name]) == 1 and lists[name][0].get("blocks"):
+            answer = answer | {name: [_with_fewer_blocks(lists[name][0])]}
+        else:
+            left_out[name] = left_out.get(name, 0) + len(lists[name]) - kept
+            answer = answer | {name: lists[name][:kept]}
+            if name == "messages" and "offset" in answer:
+                answer["next"] = answer["offset"] + kept
+        text = json.dumps(answer | {"leftOut": left_out} if left_out else answer, ensure_ascii=False)
     return text
+
+
+def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:
+    """A message that is too long by itself: a harness may keep an answer with all its calls and results as one."""
+    blocks = message["blocks"]
+    kept = len(blocks) * 3 // 4
+    left_out = message.get("blocksLeftOut", 0) + len(blocks) - kept
+    return message | {"blocks": blocks[:kept], "blocksLeftOut": left_out}

@@ -191,6 +191,18 @@ async def test_answers_are_bounded(home: Home) -> None:
     assert (found["limit"], found["before"], found["after"]) == (10, 4, 4)
 
 
+def test_a_message_that_is_too_long_by_itself_is_cut() -> None:
+    """It keeps its first blocks and says how many are missing, and the next page is the next message."""
+    blocks = [{"kind": "text", "text": "x" * 2000} for _ in range(60)]
+    message = {"msgIdx": 7, "blocks": blocks}
+    told = json.loads(bounded({"offset": 7, "messages": [message, message, message], "next": 10}))
+    assert len(json.dumps(told)) <= MOST_BYTES
+    (first,) = told["messages"]
+    assert len(first["blocks"]) > 10
+    assert len(first["blocks"]) + first["blocksLeftOut"] == 60
+    assert (told["next"], told["leftOut"]) == (8, {"messages": 2})
+
+
 def test_what_has_no_list_cannot_be_cut() -> None:
     with pytest.raises(Exception, match="too long"):
         bounded({"text": "x" * 50_000})
