@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from burnd.classify.keywords import prompt_words
+from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Missing, View
 from burnd.readers.api_messages import Given
+from burnd.readers.api_usage import API_SOURCES
 from burnd.readers.claude_tools import result_of
 from burnd.readers.weights import size
 from burnd.recall import Reading, Recall
@@ -41,8 +43,8 @@ def before(view: View, recall: Recall, session_id: str, given: Sequence[Given]) 
     if known is None:
         raise Missing(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
     ids = [(one.id,) for one in given]
-    said = view.keyed(_WITH_SESSION.format(row=known.row, table="messages", of="min(ts)", keys="{keys}"), ids)
-    turns = view.keyed(_WITH_SESSION.format(row=known.row, table="turns", of="ts", keys="{keys}"), ids)
+    said = view.keyed(_SAID.format(row=known.row, keys="{keys}"), ids)
+    turns = view.keyed(_TURNS.format(row=known.row, keys="{keys}"), ids)
     rails = {one.rail for one in given}
     return Before(
         known,
@@ -59,11 +61,18 @@ def _next_index(view: View, known: Known, rail: str) -> int:
 
 def _led(view: View, recall: Recall, known: Known, rail: str) -> Led:
     """From what is kept of the rail's end: everything after its last answer."""
-    rows = view.rows(_END, (known.row, rail, _LOOKED_BACK))
-    since = next((n for n, row in enumerate(rows) if row[1] == "assistant"), len(rows))
-    prompt = next((row for row in rows if row[1] == "user"), None)
+    since: list[tuple[Any, ...]] = []
+    answered, prompt = False, None
+    for row in view.db.execute(_END, (known.row, rail, _LOOKED_BACK)):
+        answered = answered or row[1] == "assistant"
+        if not answered:
+            since.append(row)
+        if row[1] == "user":
+            prompt = prompt or row
+        if answered and prompt is not None:
+            break
     with recall.opened(known.session_id) as reading:
-        blocks = [_block(reading, row) for row in reversed(rows[:since])]
+        blocks = [_block(reading, row) for row in reversed(since)]
         record = reading.record(*prompt[2:]) if prompt is not None else None
     words = prompt_words(record.text) if record is not None and isinstance(record.text, str) else ()
     return Led(tuple(block for block in blocks if block is not None), prompt[0] if prompt is not None else None, words)
@@ -84,9 +93,16 @@ def _weighed(record: Content) -> Block | None:
     return None
 
 
-_WITH_SESSION = (
-    "SELECT message_id, {of} FROM {table} WHERE session = {row} AND message_id IN ({keys}) GROUP BY message_id"
-)
+# A program may add to one session for months: none of these takes longer the more there is in it.
+_SAID = f"""
+WITH wanted(id) AS ({{keys}}) SELECT w.id, min(m.ts) FROM wanted w
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = {{row}} AND {is_message("w.id")} GROUP BY 1
+"""
+_TURNS = f"""
+WITH wanted(id) AS ({{keys}}) SELECT w.id, t.ts FROM wanted w CROSS JOIN names n
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.id AND +t.session = {{row}}
+WHERE n.name IN ({", ".join(f"'{source}'" for source in API_SOURCES)})
+"""
 _END = """
 SELECT message_id, role, position, length FROM messages
 WHERE session = ? AND rail = ? ORDER BY msg_idx DESC, n DESC, b DESC LIMIT ?

@@ -16,7 +16,6 @@ from burnd.projects import remote_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Params, Refusal, View
 from burnd.readers.api_messages import (
-    Came,
     Given,
     NotContent,
     Read,
@@ -36,6 +35,7 @@ from burnd.records.times import canonical, to_iso
 Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
 LONGEST_ID: Final = 200
 LONGEST_TITLE, LONGEST_SUMMARY = 500, 10_000
+_LAST_TURNS: Final = 50
 _NOTHING_DONE: Final = "nothing was appended"
 
 
@@ -174,7 +174,7 @@ def _counted(pipeline: Pipeline, session_id: str, given: Sequence[Given], fresh:
 async def _turns(pipeline: Pipeline, found: Before, reads: Sequence[Read], source: ApiSource) -> list[Turn]:
     """The turns among the messages, and those of before whose calls are answered now."""
     came = [result for one in reads for result in one.came]
-    before = await _recorded(pipeline, found, came, [one.given.id for one in reads if one.given.is_turn], source)
+    before = await _recorded(pipeline, found, reads, source)
     made: dict[str, Turn] = {}
     for one in reads:
         rail, old = one.given.rail, before.get(one.given.id)
@@ -234,18 +234,30 @@ def _bill(source: ApiSource, given: Given) -> Bill:
         raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
 
 
-async def _recorded(
-    pipeline: Pipeline, found: Before, came: Sequence[Came], ids: Sequence[str], source: ApiSource
-) -> dict[str, Turn]:
+async def _recorded(pipeline: Pipeline, found: Before, reads: Sequence[Read], source: ApiSource) -> dict[str, Turn]:
     """The turns with these ids, and those that made the calls that are answered, as they were recorded."""
-    sql = _CALLERS.format(row=found.known.row, keys="{keys}")
-    callers = await select_keyed(pipeline.index.rows, sql, [(result.call_id,) for result in came])
-    known = await pipeline.index.known_turns(sorted({*callers, *((source, id_) for id_ in ids)}))
+    own = [(source, one.given.id) for one in reads if one.given.is_turn]
+    known = await pipeline.index.known_turns(sorted({*await _callers(pipeline, found, reads), *own}))
     entries = (row.entry_in(pipeline.journal) for row in known.values())
     return {entry.message_id: entry for entry in entries if isinstance(entry, Turn)}
 
 
+async def _callers(pipeline: Pipeline, found: Before, reads: Sequence[Read]) -> set[tuple[str, str]]:
+    """The turns that made the calls that are answered: nearly always among the last, and so looked for there first."""
+    rails = {result.call_id: one.given.rail for one in reads for result in one.came}
+    keys = [(call_id, rail, found.next_index[rail] - _LAST_TURNS) for call_id, rail in rails.items()]
+    lately = await select_keyed(pipeline.index.rows, _LATE_CALLERS.format(row=found.known.row, keys="{keys}"), keys)
+    others = [(call_id,) for call_id in rails.keys() - {row[0] for row in lately}]
+    long_ago = await select_keyed(pipeline.index.rows, _CALLERS.format(row=found.known.row, keys="{keys}"), others)
+    return {(source, message_id) for _, source, message_id in [*lately, *long_ago]}
+
+
+_LATE_CALLERS = """
+WITH wanted(call_id, rail, since) AS ({keys}) SELECT DISTINCT w.call_id, n.name, t.message_id FROM wanted w
+CROSS JOIN turns t ON t.session = {row} AND t.rail = w.rail AND t.turn_index >= w.since
+CROSS JOIN tool_calls c ON c.turn = t.id AND c.call_id = w.call_id JOIN names n ON n.id = t.source
+"""
 _CALLERS = (
-    "SELECT DISTINCT n.name, t.message_id FROM turns t JOIN tool_calls c ON c.turn = t.id "
+    "SELECT DISTINCT c.call_id, n.name, t.message_id FROM turns t JOIN tool_calls c ON c.turn = t.id "
     "JOIN names n ON n.id = t.source WHERE t.session = {row} AND c.call_id IN ({keys})"
 )

@@ -87,7 +87,7 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
         page, total = _bare_turns(view, known, rail, offset, limit)
         if params.rail is not None and not total:
             raise Missing(
-                f"there is no subagent {params.rail[:100]!r} in this session", "sessions.meta lists its rails"
+                f"there is no subagent {params.rail[:100]!r} in this session", "burnctl show names those it has"
             )
     _add_turns(view, known.row, page)
     answer |= {"total": total, "messages": page}

@@ -9,11 +9,13 @@ import msgspec
 import pytest
 
 from burnd import api_sessions
+from burnd.api_before import Before, before
 from burnd.api_sessions import AppendParams, NewParams, SetParams
 from burnd.ledger.fold import Folded
 from burnd.pipeline import Batch, Pipeline
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
+from burnd.readers.api_messages import Given
 from burnd.recall import Recall
 from burnd.records import Turn, Usage
 from burnd.records.times import to_iso
@@ -123,6 +125,48 @@ async def test_a_result_is_noted_with_its_call(program: Program) -> None:
     assert made.rev == 2
     await program.append(session, ANSWER | {"id": "a2", "content": "next"})
     assert [(block.kind, block.call_id) for block in program.turns()[1].entered] == [("result", "c1")]
+
+
+def many(turns: int) -> list[dict[str, Any]]:
+    """Prompts and answers, each with a call of its own."""
+    asked = [PROMPT | {"id": f"p{n}"} for n in range(turns)]
+    made = [ANSWER | {"id": f"a{n}", "content": [CALL | {"id": f"c{n}"}]} for n in range(turns)]
+    return [message for pair in zip(asked, made, strict=True) for message in pair]
+
+
+async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None:
+    """What was said before is not gone through to find out whether a message is new."""
+    steps: dict[int, int] = {}
+    given = msgspec.json.decode(msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[Given])
+    for turns in (3, 300):
+        session = await program.new()
+        await program.append(session, *many(turns))
+
+        def counted(view: View, session: str = session, turns: int = turns) -> Before:
+            steps[turns] = 0
+
+            def count() -> None:
+                steps[turns] += 1
+
+            view.db.set_progress_handler(count, 1)
+            try:
+                return before(view, program.recall, session, given)
+            finally:
+                view.db.set_progress_handler(None, 1)
+
+        found = await program.ask(counted)
+        assert found.times.keys() == {"a1"}
+    assert steps[300] < 2 * steps[3]
+
+
+async def test_a_call_may_be_answered_long_after(program: Program) -> None:
+    """However many turns there were since, its result is noted with it."""
+    session = await program.new()
+    await program.append(session, *many(120))
+    late = [one | {"tool_use_id": "c3"} for one in RESULT["content"]]  # type: ignore[operator]
+    await program.append(session, RESULT | {"content": late})
+    answered = [one.message_id for one in program.turns() if any(call.is_error for call in one.tool_calls)]
+    assert answered == ["a3"]
 
 
 async def test_the_same_again_changes_nothing(program: Program) -> None:
