@@ -72,15 +72,17 @@ class Engine:
     def add(self, document: Document) -> None:
         """Adds a document; one of the same message must have been taken out before."""
         written = document.place.written()
-        made = tantivy.Document(
-            words=list(document.words),
-            role=list(document.roles),
-            called=list(document.tools),
-            session=session_key(document.place.session_id),
-            message=hash_of(written),
-            ts=document.ts,
-            place=written,
-        )
+        made = tantivy.Document()  # filled piece by piece: given all at once, it has to guess what each is
+        for words in document.words:
+            made.add_text(WORDS, words)
+        for role in document.roles:
+            made.add_text("role", role)
+        for tool in document.tools:
+            made.add_text("called", tool)
+        made.add_integer("session", session_key(document.place.session_id))
+        made.add_integer("message", hash_of(written))
+        made.add_integer("ts", document.ts)
+        made.add_bytes("place", written)
         with in_our_words():
             self._open_writer().add_document(made)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
-from burnd.recall import Reading, Recall
+from burnd.recall import Recall, Spot
 from burnd.search.documents import Names, message_documents, title_document, title_place
 from burnd.search.engine import Engine
 from burnd.search.hearing import Heard, heard
@@ -14,6 +15,7 @@ from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
 from burnd.search.warm import Warm
 
 _SESSIONS_REMEMBERED: Final = 64
+_READ_AT_ONCE: Final = 32  # records of which the large contents may be in memory together
 
 
 class Shelf:
@@ -54,11 +56,10 @@ class Shelf:
             self._retitle(plan)
         names = self._names_of(plan)
         doubtful = session_id in self.doubtful
-        with recall.opened(session_id) as reading:
-            for message in plan.messages:
-                if message.grown or doubtful:
-                    self.engine.remove(message.place)
-                self._add(message, _read(message, reading, warm), names)
+        for message, words in _read(session_id, plan.messages, recall, warm):
+            if message.grown or doubtful:
+                self.engine.remove(message.place)
+            self._add(message, words, names)
         if plan.after == plan.standing.aim:
             self.doubtful.discard(session_id)
         self._note(session_id, plan.after)
@@ -102,13 +103,26 @@ class Shelf:
         return names
 
 
-def _read(message: Message, reading: Reading, warm: Warm | None) -> list[Heard]:
-    """The words of a message's records: those at hand, and the others from content."""
-    found = []
-    for row in message.rows:
-        words = warm.take(message.place.session_id, row.position) if warm is not None else None
-        if words is None and (record := reading.record(row.position, row.length)) is not None:
-            words = heard(record)
-        if words is not None:
-            found.append(words)
-    return found
+def _read(
+    session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
+) -> Iterator[tuple[Message, list[Heard]]]:
+    """Each message with the words of its records: those at hand, and the others from content."""
+    at_hand = {
+        row.position: warm.take(session_id, row.position) if warm is not None else None
+        for message in messages
+        for row in message.rows
+    }
+    missing = [
+        Spot(row.position, row.length) for message in messages for row in message.rows if at_hand[row.position] is None
+    ]
+    pieces = [missing[begin : begin + _READ_AT_ONCE] for begin in range(0, len(missing), _READ_AT_ONCE)]
+    records = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
+    for message in messages:
+        words = []
+        for row in message.rows:
+            known = at_hand[row.position]
+            if known is None and (record := next(records)) is not None:
+                known = heard(record)
+            if known is not None:
+                words.append(known)
+        yield message, words
