@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def ask_burnd(action: str, *words: str) -> dict[str, Any]:
     """What `init`, `show`, `set KEY VALUE` or `path` comes to. Raises BurnctlError with burnd's own words."""
-    command = [sys.executable, "-P", "-m", "burnd.config_command", action, *words]
+    command = [sys.executable, "-P", "-m", "burnd.settings.command", action, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()

@@ -20,9 +20,9 @@ from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.store import CursorChange
 from burnd.paths import user_home
-from burnd.pipeline import Batch, Pipeline
 from burnd.pricing import usd
 from burnd.queries.view import View
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records.times import to_iso
 
 log = structlog.get_logger()

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from burnd import config
-from burnd.config import Settings
 from burnd.errors import BurndError
 from burnd.ledger.files import free_bytes, prepare_home
 from burnd.paths import Home, socket_path, user_home
-from burnd.pipeline import RESERVE_BYTES, RESERVE_SHARE
 from burnd.pricing import PriceFileError, PriceTable
+from burnd.recording.pipeline import RESERVE_BYTES, RESERVE_SHARE
 from burnd.server.place import check_folder
+from burnd.settings import config
+from burnd.settings.config import Settings
 from burnd.sources.registry import PLACES
 
 _WATCH_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")

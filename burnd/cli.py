@@ -13,9 +13,9 @@ from burnd import __version__
 from burnd.errors import BurndError, HomeBusy
 
 if TYPE_CHECKING:
-    from burnd.config import Settings
     from burnd.ledger.files import HomeLock
     from burnd.paths import Home
+    from burnd.settings.config import Settings
 
 EXIT_FAILED, EXIT_USAGE, EXIT_BUSY = 1, 2, 5
 # How long a thread may keep the interpreter to itself while others want it: an answer takes a dozen turns of it.
@@ -94,7 +94,8 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
     _do_without_rich()
     import anyio
 
-    from burnd import config, daemon, memory
+    from burnd import daemon, memory
+    from burnd.settings import config
 
     settings = config.load(home)
     _configure_log(options, settings, home)
@@ -158,7 +159,8 @@ def _check(_options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from burnd import config, paths
+    from burnd import paths
+    from burnd.settings import config
 
     home = paths.find_home()
     if options.action == "path":
@@ -166,7 +168,7 @@ def _config(options: argparse.Namespace) -> int:
     elif options.action == "init":
         print(f"wrote {config.init(home)}")
     else:
-        from burnd.config_keys import KEYS
+        from burnd.settings.keys import KEYS
 
         settings = config.load(home)
         for key in KEYS:

@@ -13,24 +13,24 @@ import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from burnd.announcing import announced_roots
-from burnd.config import Settings
+from burnd.clients.announcing import announced_roots
+from burnd.clients.spool import Spool
+from burnd.content.retaining import Retaining
 from burnd.errors import NotNow
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
-from burnd.pipeline import Pipeline, open_pipeline
-from burnd.retaining import Retaining
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service
 from burnd.server.watching import watch
+from burnd.settings.config import Settings
 from burnd.sources.registry import SOURCES
 from burnd.sources.running import Kept
 from burnd.sources.surroundings import Make, Surroundings
-from burnd.spool import Spool
 
 log = structlog.get_logger()
 FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0

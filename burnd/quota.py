@@ -10,8 +10,8 @@ import msgspec
 import structlog
 
 from burnd.errors import IndexDamaged, NotNow
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Quota
 from burnd.records.times import canonical, to_ms
 

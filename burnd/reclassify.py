@@ -22,9 +22,9 @@ from burnd.index import build
 from burnd.index.store import read_only
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal
-from burnd.pipeline import Pipeline
 from burnd.readers.claude_tools import has_failed, result_of
 from burnd.readers.holding import relabelled
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, ToolCall, Turn
 from burnd.records.codec import Entry
 from burnd.records.times import to_ms

@@ -13,16 +13,17 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd import budget_watch, config
+from burnd import budget_watch
 from burnd.budget import Standing, period_of, standings
 from burnd.budget_watch import BudgetWatch, run_command
 from burnd.errors import ConfigError
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.view import View
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso, to_ms
+from burnd.settings import config
 from tests.conftest import Opened
 from tests.make import turn
 from tests.queries.looking import look

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from burnd import config
-from burnd.config_keys import KEYS
 from burnd.errors import ConfigError
 from burnd.paths import Home, find_home, socket_path
 from burnd.records.times import DAY_MS
+from burnd.settings import config
+from burnd.settings.keys import KEYS
 
 DOCS = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd import config
-from burnd.config_edit import set_value, with_value
 from burnd.errors import ConfigError
 from burnd.paths import Home
+from burnd.settings import config
+from burnd.settings.editing import set_value, with_value
 
 MINE = """\
 # my own notes
@@ -176,7 +176,7 @@ def test_every_other_line_survives(lines: list[str], name: str) -> None:
 def test_the_command_hands_over_the_same(
     home: Home, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from burnd import config_command
+    from burnd.settings import command as config_command
 
     monkeypatch.setenv("RELAYBURN_HOME", str(home.root))
     monkeypatch.setenv("RELAYBURN_CONTENT_STORE", "full")

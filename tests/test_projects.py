@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.projects import ProjectKeys, canonical_remote, remote_of
+from burnd.recording.projects import ProjectKeys, canonical_remote, remote_of
 
 
 @pytest.mark.parametrize(

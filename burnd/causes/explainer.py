@@ -22,7 +22,7 @@ from burnd.causes.cause import CauseKey, Numbered
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.store import Change
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -7,12 +7,12 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from burnd.content.recall import Recall
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.checking import Check, Key
 from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
 from burnd.queries.windows import Hit
-from burnd.recall import Recall
 from burnd.records.times import to_ms
 from burnd.search.documents import Place
 from burnd.search.passages import Spotter

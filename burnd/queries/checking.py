@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from burnd.content.recall import Recall, Spot
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
-from burnd.recall import Recall, Spot
 from burnd.search.documents import narrowed, strings
 from burnd.search.passages import Spotter
 from burnd.search.wanted import Only, Wanted

@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd import protocol
+from burnd.content.recall import Reading, Recall, is_reference, reference
 from burnd.pricing import Tokens, turn_cost, usd
 from burnd.queries.sessions import Known, find, rails
 from burnd.queries.view import Missing, Params, View
-from burnd.recall import Reading, Recall, is_reference, reference
 from burnd.records import BlobRef, Content
 from burnd.records.codec import clean
 from burnd.records.times import to_iso

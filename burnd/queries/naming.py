@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from typing import get_args
 
 from burnd.causes.cause import UNKNOWN_AGENT
-from burnd.projects import canonical_remote, remote_of
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, Refusal, View
+from burnd.recording.projects import canonical_remote, remote_of
 from burnd.records.turn import Source
 
 _SHOWN = 8

@@ -7,12 +7,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burnd import protocol
+from burnd.content.recall import Recall
 from burnd.queries.candidates import Candidates
 from burnd.queries.messages import why_not_retained
 from burnd.queries.sessions import find, of_project, times
 from burnd.queries.view import Params, View
 from burnd.queries.windows import Hit, Windows
-from burnd.recall import Recall
 from burnd.search.documents import session_key
 from burnd.search.typed import typed
 from burnd.search.wanted import Only

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.causes import Selected
+from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
 from burnd.queries import dimensions, naming, sessions
 from burnd.queries.bills import Bill, Explaining, Item
@@ -20,7 +21,6 @@ from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
 from burnd.queries.wording import label
-from burnd.recall import Recall
 from burnd.records import Turn
 from burnd.records.times import to_ms
 

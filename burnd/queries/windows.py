@@ -7,10 +7,10 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from burnd.content.recall import Recall, Spot
 from burnd.queries.messages import Line, Span, lines_of
 from burnd.queries.sessions import Known
 from burnd.queries.view import View
-from burnd.recall import Recall, Spot
 from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.search.documents import Names, in_json, narrowed, strings

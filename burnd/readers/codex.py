@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from burnd.projects import canonical_remote
 from burnd.readers import codex_lines
 from burnd.readers.codex_events import read_event
 from burnd.readers.codex_inputs import read_answer, read_message
@@ -17,6 +16,7 @@ from burnd.readers.holding import Holding
 from burnd.readers.log import Reading, iso, tally
 from burnd.readers.safe_json import Repaired
 from burnd.readers.weights import size
+from burnd.recording.projects import canonical_remote
 from burnd.records import Block, Compaction, Session, Subagent
 from burnd.records.times import to_ms
 

@@ -18,11 +18,11 @@ import msgspec
 import structlog
 
 from burnd import memory
+from burnd.content.recall import Recall
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.store import Change, CursorChange
-from burnd.pipeline import Batch, Pipeline
-from burnd.recall import Recall
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Prune, Session
 from burnd.search import progress, warm
 from burnd.search.progress import CURRENT, STATES, Current

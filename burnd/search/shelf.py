@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from burnd.recall import Recall, Spot
+from burnd.content.recall import Recall, Spot
 from burnd.search.documents import Names, message_documents, title_document, title_place
 from burnd.search.engine import Engine
 from burnd.search.hearing import Heard, heard

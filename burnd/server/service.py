@@ -14,20 +14,20 @@ import anyio.to_thread
 import msgspec
 
 from burnd.causes.explainer import Explainer
-from burnd.config import Settings
+from burnd.clients.spool import Spool
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import DEADLINE_S
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
-from burnd.pipeline import Clock, Pipeline, wall_ms
 from burnd.queries.status import Counts
 from burnd.queries.view import View
 from burnd.quota import Quotas
+from burnd.recording.pipeline import Clock, Pipeline, wall_ms
 from burnd.search.searcher import Searcher
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
+from burnd.settings.config import Settings
 from burnd.sources.running import Kept
-from burnd.spool import Spool
 
 T = TypeVar("T")
 CONTENT_READERS = 2

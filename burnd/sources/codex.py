@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import anyio.to_thread
 
-from burnd.config import Settings
 from burnd.index.reading import FileRows
-from burnd.pipeline import Batch
 from burnd.readers.codex import COMPRESSED, CodexReader, place_of
 from burnd.readers.codex_state import SOURCE, Place, load_state
+from burnd.recording.pipeline import Batch
+from burnd.settings.config import Settings
 from burnd.sources.base import Source
 from burnd.sources.codex_names import ThreadNames
 from burnd.sources.compressed import read_compressed

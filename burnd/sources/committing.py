@@ -6,7 +6,7 @@ import anyio
 import structlog
 
 from burnd.errors import NotNow
-from burnd.pipeline import Batch, Pipeline
+from burnd.recording.pipeline import Batch, Pipeline
 
 log = structlog.get_logger()
 

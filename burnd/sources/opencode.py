@@ -13,10 +13,10 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from burnd.config import Settings
-from burnd.pipeline import Pipeline
-from burnd.projects import ProjectKeys
 from burnd.readers.opencode_session import SOURCE
+from burnd.recording.pipeline import Pipeline
+from burnd.recording.projects import ProjectKeys
+from burnd.settings.config import Settings
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, Source, State, Status
 from burnd.sources.opencode_attended import Attended, Pace, damage, trouble_of

@@ -14,6 +14,7 @@ import structlog
 
 from burnd.index.store import CursorChange
 from burnd.readers.opencode_session import SOURCE, Place
+from burnd.recording.steps import Told
 from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
@@ -24,7 +25,6 @@ from burnd.sources.opencode_reading import Keys, Raw, Reader
 from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
-from burnd.steps import Told
 
 BATCH_BYTES = 8 << 20
 _READING_S = 0.15

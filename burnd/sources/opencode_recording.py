@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from burnd.index.store import CursorChange, FileChange
-from burnd.pipeline import Batch, Pipeline
 from burnd.readers.opencode_session import SOURCE
+from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.steps import Told
 from burnd.records import Turn
 from burnd.records.codec import decode
 from burnd.sources.committing import Committer
 from burnd.sources.opencode_cursor import Cursors, loaded, source_key
 from burnd.sources.opencode_follower import Follower
 from burnd.sources.opencode_following import Piece
-from burnd.steps import Told
 
 _SHOWN = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from burnd.config import Settings
+from burnd.settings.config import Settings
 from burnd.sources.opencode_queries import SessionFound
 
 _PATTERN = frozenset("*?[")

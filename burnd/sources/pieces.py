@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.sources.apart import Apart, Gone, Wanted
 from burnd.sources.safe_open import Refused
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key

@@ -6,7 +6,7 @@ import anyio
 import msgspec
 
 from burnd.index.store import FileChange
-from burnd.pipeline import Batch, Pipeline
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records.times import DAY_MS
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import Found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from burnd.config import Settings
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
+from burnd.settings.config import Settings
 from burnd.sources.base import Source
 
 

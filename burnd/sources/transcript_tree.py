@@ -13,7 +13,7 @@ from typing import ClassVar
 import anyio
 import structlog
 
-from burnd.pipeline import Batch, Pipeline
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, State, Status
 from burnd.sources.committing import Committer

@@ -13,11 +13,11 @@ import msgspec
 from burnd.index.packs import compressed, decompressed
 from burnd.index.reading import FileRows, RowSource
 from burnd.index.store import AgentRow, FileChange
-from burnd.joiner import Held
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
-from burnd.pipeline import Batch
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
+from burnd.recording.joiner import Held
+from burnd.recording.pipeline import Batch
 from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles

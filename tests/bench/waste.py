@@ -14,13 +14,13 @@ import msgspec
 
 from burnd.memory import collect_seldom
 from burnd.paths import Home
-from burnd.pipeline import Batch
 from burnd.pricing import PriceTable
 from burnd.queries import wasting
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
 from burnd.queries.waste import WasteParams, answer
+from burnd.recording.pipeline import Batch
 from burnd.records import Turn
 from tests.attribution.bench import session
 from tests.conftest import Opened

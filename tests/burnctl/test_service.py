@@ -15,7 +15,7 @@ import pytest
 
 from burnctl.service import units
 from burnctl.service.settings import VARIABLES, Settings, command_of, variables_in
-from burnd.config_keys import KEYS
+from burnd.settings.keys import KEYS
 from tests.burnctl.commanding import BURNCTL
 from tests.server.wire import until
 

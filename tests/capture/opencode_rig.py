@@ -10,7 +10,7 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.fold import Folded
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.pipeline import Pipeline, open_pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Turn
 from burnd.records.codec import encode_content
 from burnd.sources.opencode import OpenCode

@@ -16,7 +16,7 @@ import pytest
 
 from burnd.errors import NoSpace
 from burnd.ledger.fold import Folded
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
 from burnd.sources import committing, transcript_tree

@@ -15,8 +15,8 @@ import anyio
 import pytest
 import zstandard
 
-from burnd.claims import Claim, matching, settle
-from burnd.pipeline import Pipeline
+from burnd.clients.claims import Claim, matching, settle
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
 from burnd.sources import transcript_tree

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd.pipeline import Pipeline, wall_ms
+from burnd.recording.pipeline import Pipeline, wall_ms
 from burnd.records import Event, Quota, Session, Turn, Usage
 from burnd.sources.codex import Codex, codex_roots
 from tests.capture.codex_model import ScriptedModel

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd.pipeline import wall_ms
+from burnd.recording.pipeline import wall_ms
 from burnd.records import Turn, Usage
 from burnd.sources.opencode import OpenCode
 from tests.capture.opencode_model import TITLE, ScriptedModel

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from burnd.ledger.fold import Folded
-from burnd.pipeline import wall_ms
+from burnd.recording.pipeline import wall_ms
 from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.sources import opencode_queries as queries

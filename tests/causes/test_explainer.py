@@ -14,8 +14,8 @@ from burnd.causes.counting import LENGTH
 from burnd.causes.explainer import FEW, STALLED_S, Explainer
 from burnd.errors import NoSpace
 from burnd.index.store import Change
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.hotspots import NOT_COUNTED
+from burnd.recording.pipeline import Batch, Pipeline
 from tests.conftest import Opened
 from tests.dump import causes_dump
 from tests.make import at, turn

@@ -14,9 +14,9 @@ from burnd.causes.explainer import Explainer
 from burnd.index.store import FileChange
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries import hotspots, prompts
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
+from burnd.recording.pipeline import Batch, Pipeline
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.make import examples

@@ -16,7 +16,7 @@ from burnd.causes.rolling import AGE
 from burnd.index.changed import mark_all
 from burnd.index.store import FileChange, IndexStore
 from burnd.paths import Home
-from burnd.pipeline import Batch
+from burnd.recording.pipeline import Batch
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump

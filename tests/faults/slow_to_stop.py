@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from burnd import daemon
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 
 daemon.STOP_S = float(os.environ.get("STOP_S", "2"))
 

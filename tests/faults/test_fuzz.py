@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from burnd import config
 from burnd.errors import ConfigError
 from burnd.ledger.journal import Journal
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.pipeline import open_pipeline
+from burnd.recording.pipeline import open_pipeline
 from burnd.records import Prune
 from burnd.records.codec import encode
+from burnd.settings import config
 from tests.faults import tally
 from tests.faults.mutations import ODD, Mutations
 from tests.faults.watched import Watched

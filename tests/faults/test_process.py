@@ -21,12 +21,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd import config
 from burnd import daemon as daemon_module
 from burnd.daemon import run
 from burnd.paths import Home
 from burnd.records import Stamp, Turn
 from burnd.records.codec import Skipped, decode
+from burnd.settings import config
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import conversation, projects, write
 from tests.server.test_spool import leave, stamped

@@ -21,7 +21,7 @@ from burnd.errors import BurndError, StorageError, SyncFailed
 from burnd.index.store import CursorChange
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline, open_pipeline
+from burnd.recording.pipeline import Batch, Pipeline, open_pipeline
 from burnd.records import Copy, Session, Turn
 from burnd.records.codec import Entry, encode_content
 from tests.dump import index_dump, ledger_dump

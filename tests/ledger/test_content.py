@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnd.content.recall import Recall
 from burnd.errors import SyncFailed
 from burnd.ledger import blobs
 from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
-from burnd.recall import Recall
 from burnd.records import BlobRef, Content, File
 from burnd.records.codec import clean
 from tests.make import START_MS, at, examples, text, tool_result, tool_use

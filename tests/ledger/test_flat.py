@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiosqlite
 import pytest
 
-from burnd.pipeline import Batch, Pipeline
+from burnd.recording.pipeline import Batch, Pipeline
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 

@@ -19,10 +19,10 @@ from burnd.index.schema import STEPS
 from burnd.index.tags import tags_of
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Batch
 from burnd.pricing import PriceTable
 from burnd.queries import candidates, checking, quotes
 from burnd.queries.view import View
+from burnd.recording.pipeline import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from burnd.index.store import IndexStore
-from burnd.pipeline import Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
 from burnd.queries.hotspots import HotspotsParams, hotspots
 from burnd.queries.summary import SummaryParams, summary
 from burnd.queries.view import View
+from burnd.recording.pipeline import Pipeline
 from tests.make import START_MS
 
 PRICES = PriceTable.load()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from burnd.pipeline import Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.view import View
+from burnd.recording.pipeline import Pipeline
 from burnd.records.times import to_ms
 
 T = TypeVar("T")

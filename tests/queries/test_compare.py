@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Batch
 from burnd.queries.compare import median
 from burnd.queries.view import Missing, Refusal
+from burnd.recording.pipeline import Batch
 from burnd.records import Quota, Usage
 from burnd.records.times import to_ms
 from tests.conftest import Opened

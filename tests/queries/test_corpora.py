@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from burnd.causes.explainer import Explainer
-from burnd.pipeline import Pipeline
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
 from burnd.queries.kinds import shown_model
+from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key

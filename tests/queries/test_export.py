@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.export import ExportParams, export
 from burnd.queries.view import Refusal
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import ServerTools, Session, Subagent, Usage
 from burnd.records.codec import Entry
 from tests.conftest import Opened

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.pipeline import Batch
 from burnd.queries.summary import SummaryParams
 from burnd.queries.view import Missing, Refusal
+from burnd.recording.pipeline import Batch
 from burnd.records import Session, Subagent
 from tests.conftest import Opened
 from tests.make import at, stamp, turn

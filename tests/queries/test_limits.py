@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.limit_windows import LENGTHS, reported, windows
 from burnd.queries.limits import LimitsParams, limits
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Quota, Usage
 from burnd.records.codec import Entry
 from burnd.records.times import to_iso

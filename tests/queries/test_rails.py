@@ -14,8 +14,8 @@ from burnd.index.store import Change, FileChange, OpenTurn
 from burnd.ledger.fold import Folded
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries import rails
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Compaction, Copy, Turn, Usage
 from tests.conftest import Opened
 from tests.make import at, examples, turn

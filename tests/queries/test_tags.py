@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Batch
 from burnd.queries.tags import Stamped, stamped
 from burnd.queries.view import View
+from burnd.recording.pipeline import Batch
 from burnd.records import Session
 from burnd.records.times import to_ms
 from tests.conftest import Opened

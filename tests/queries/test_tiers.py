@@ -7,8 +7,8 @@ import random
 import msgspec
 
 from burnd.ledger.fold import Folded
-from burnd.pipeline import Batch, Pipeline
 from burnd.pricing import PriceTable
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.content.recall import Recall
 from burnd.paths import Home
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.view import Missing, Refusal, View
 from burnd.queries.why import WhyParams, why
-from burnd.recall import Recall
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Session, Subagent, Turn
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails

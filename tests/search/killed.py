@@ -11,7 +11,7 @@ import structlog
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.pipeline import Batch, open_pipeline
+from burnd.recording.pipeline import Batch, open_pipeline
 from burnd.records.times import to_iso
 from burnd.search.searcher import Searcher
 from tests.make import text

@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.pipeline import Batch, Pipeline
 from burnd.pricing import PriceTable
 from burnd.queries.search import SearchParams, search
 from burnd.queries.view import View
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry
 from burnd.search import searcher as searching

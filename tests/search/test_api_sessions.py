@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd import api_sessions
-from burnd.api_before import Before, before
-from burnd.api_sessions import AppendParams, NewParams, SetParams
+from burnd.clients import api_sessions
+from burnd.clients.api_before import Before, before
+from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
+from burnd.content.recall import Recall
 from burnd.ledger.fold import Folded
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
 from burnd.readers.api_messages import Given
-from burnd.recall import Recall
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Turn, Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened

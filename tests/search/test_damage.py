@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from burnd.content.recall import Recall, Spot
 from burnd.ledger.content import ContentStore
-from burnd.recall import Recall, Spot
 from burnd.records import BlobRef, Content
 from tests.make import START_MS, text, tool_result
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from burnd.matching import Matching, Stopped
+from burnd.content.matching import Matching, Stopped
 from burnd.paths import Home
-from burnd.pipeline import Batch
+from burnd.recording.pipeline import Batch
 from burnd.records import Session
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn

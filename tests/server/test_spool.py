@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from burnd import spool as spooling
+from burnd.clients import spool as spooling
+from burnd.clients.spool import Spool
 from burnd.errors import NoSpace
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Stamp
 from burnd.records.times import to_iso
-from burnd.spool import Spool
 from tests.conftest import Opened
 from tests.make import START_MS, at, text, turn
 from tests.readers.transcript import Transcript
@@ -212,7 +212,7 @@ async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(ope
 
 
 def batch(*content: Any, turns: Any = ()) -> Any:
-    from burnd.pipeline import Batch
+    from burnd.recording.pipeline import Batch
 
     return Batch(entries=list(turns), content=list(content))
 

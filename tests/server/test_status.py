@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from burnd.paths import Home
-from burnd.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.sources.base import Source, Status
 from burnd.sources.running import Kept
 from tests.conftest import Opened

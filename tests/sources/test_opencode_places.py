@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.config import load
 from burnd.paths import Home
+from burnd.settings.config import load
 from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 

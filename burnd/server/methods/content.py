@@ -8,10 +8,10 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from burnd.forgetting import outdated, would_free
+from burnd.content.forgetting import outdated, would_free
+from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned
-from burnd.matching import Matching
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 
-from burnd.config_shown import shown
-from burnd.pipeline import Pipeline
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
+from burnd.recording.pipeline import Pipeline
 from burnd.server.method import LONG_S, AnyMethod, Caller, Method, NoParams, Result, Telling
 from burnd.server.service import Service
+from burnd.settings.shown import shown
 from burnd.sources.running import Kept
 
 _TOLD_EVERY_S = 0.25

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from burnd import api_sessions
-from burnd.api_sessions import AppendParams, NewParams, SetParams
+from burnd.clients import api_sessions
+from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.search import SearchParams, search

@@ -19,13 +19,13 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd.announcing import Announcement, announce
-from burnd.claims import Claim, claimed_by, matching, settle
+from burnd.clients.announcing import Announcement, announce
+from burnd.clients.claims import Claim, claimed_by, matching, settle
 from burnd.errors import NotNow
 from burnd.ledger import files
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.view import Params
 from burnd.quota import Quotas
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Quota, Stamp
 from burnd.records.codec import decode
 from burnd.records.session import ContentMode

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from burnd.classify.keywords import prompt_words
+from burnd.content.recall import Reading, Recall
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Missing, View
@@ -13,7 +14,6 @@ from burnd.readers.api_messages import Given
 from burnd.readers.api_usage import API_SOURCES
 from burnd.readers.claude_tools import result_of
 from burnd.readers.weights import size
-from burnd.recall import Reading, Recall
 from burnd.records import Block, Content
 from burnd.records.times import to_iso
 

@@ -9,10 +9,9 @@ from typing import Any, Final
 import anyio.to_thread
 import msgspec
 
-from burnd.api_before import Before, Led, before
+from burnd.clients.api_before import Before, Led, before
+from burnd.content.recall import Recall
 from burnd.index.store import select_keyed
-from burnd.pipeline import Batch, Pipeline
-from burnd.projects import remote_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Params, Refusal, View
 from burnd.readers.api_messages import (
@@ -27,7 +26,8 @@ from burnd.readers.api_messages import (
 )
 from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
 from burnd.readers.claude_usage import Bill
-from burnd.recall import Recall
+from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.projects import remote_of
 from burnd.records import Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.times import canonical, to_iso

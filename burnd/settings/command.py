@@ -1,4 +1,4 @@
-"""`python -m burnd.config_command`: what `burnctl config` hands over, since only burnd knows its settings."""
+"""`python -m burnd.settings.command`: what `burnctl config` hands over, since only burnd knows its settings."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from burnd import config, protocol
-from burnd.config_edit import set_value
-from burnd.config_shown import shown
+from burnd import protocol
 from burnd.errors import BurndError
 from burnd.paths import Home, find_home
+from burnd.settings import config
+from burnd.settings.editing import set_value
+from burnd.settings.shown import shown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnd.config import Settings
-from burnd.config_keys import KEYS, Key
 from burnd.paths import Home
+from burnd.settings.config import Settings
+from burnd.settings.keys import KEYS, Key
 
 
 def shown(home: Home, settings: Settings) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import msgspec
 from msgspec.structs import replace
 
 from burnd.index.store import AgentRow, IndexStore, Known, OpenTurn, select_keyed
-from burnd.joiner import Outcome, linked
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
+from burnd.recording.joiner import Outcome, linked
 from burnd.records import Copy, Subagent, Turn, Usage
 from burnd.records.codec import Entry, decode, digest
 from burnd.records.times import to_ms

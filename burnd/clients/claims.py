@@ -10,10 +10,10 @@ import os
 
 import anyio.to_thread
 
-from burnd.announcing import Announcement, announce
+from burnd.clients.announcing import Announcement, announce
 from burnd.index.store import IndexStore
-from burnd.pipeline import Batch, Pipeline
 from burnd.queries.view import Params
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Selector, Stamp
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS, canonical, to_ms

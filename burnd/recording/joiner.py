@@ -13,9 +13,9 @@ from burnd.index.store import AgentRow, IndexStore, OpenTurn, select_keyed
 from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
-from burnd.projects import ProjectKeys
 from burnd.readers.holding import Holding
 from burnd.readers.join import holder, join
+from burnd.recording.projects import ProjectKeys
 from burnd.records import Copy, Overhead, Subagent, Turn
 from burnd.records.codec import Entry, decode
 

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import tomli_w
 
-from burnd.config_keys import BY_NAME, FOREVER, KEYS, Key
 from burnd.errors import ConfigError
 from burnd.ledger import files
 from burnd.paths import Home
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS
+from burnd.settings.keys import BY_NAME, FOREVER, KEYS, Key
 
 
 @dataclass(frozen=True)

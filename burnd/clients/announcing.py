@@ -8,7 +8,7 @@ import msgspec
 
 from burnd.index.cursors import roots_of
 from burnd.index.store import IndexStore
-from burnd.pipeline import Batch, Pipeline
+from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Prune, Session
 from burnd.records.codec import Entry
 from burnd.records.session import ContentMode

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import tomli_w
 
-from burnd import config
-from burnd.config_keys import Key
 from burnd.errors import ConfigError
 from burnd.ledger import files
 from burnd.paths import Home
+from burnd.settings import config
+from burnd.settings.keys import Key
 
 _HEADER = re.compile(r"""\s*\[\s*["']?([\w-]+)["']?\s*\]""")
 _ASSIGNMENT = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")

@@ -15,14 +15,12 @@ import anyio
 import anyio.to_thread
 import structlog
 
-from burnd import novelty
+from burnd.content.forgetting import farewells, outdated
 from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace, NotNow
-from burnd.forgetting import farewells, outdated
 from burnd.index import build
 from burnd.index.apply import Applier
 from burnd.index.rollup import refine, too_coarse
 from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore
-from burnd.joiner import Held, Joiner
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal, Logged
@@ -32,11 +30,13 @@ from burnd.ledger.retention import Pruned
 from burnd.ledger.shelving import Shelved
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.projects import ProjectKeys
+from burnd.recording import novelty
+from burnd.recording.joiner import Held, Joiner
+from burnd.recording.projects import ProjectKeys
+from burnd.recording.steps import Steps, Told
 from burnd.records import Content, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, written
 from burnd.records.times import to_iso
-from burnd.steps import Steps, Told
 
 Clock = Callable[[], int]
 T = TypeVar("T")

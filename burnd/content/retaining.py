@@ -9,11 +9,11 @@ import anyio
 import msgspec
 import structlog
 
-from burnd.config import Settings
 from burnd.errors import NotNow
 from burnd.index.store import CursorChange
 from burnd.ledger.retention import ClockReading, ClockTrust
-from burnd.pipeline import Batch, Pipeline, wall_ms
+from burnd.recording.pipeline import Batch, Pipeline, wall_ms
+from burnd.settings.config import Settings
 
 log = structlog.get_logger()
 EVERY_S = 3600

@@ -1,0 +1,1 @@
+"""What was said: read back, deleted by age, erased, looked through."""

@@ -1,0 +1,1 @@
+"""Every setting: which there are, what holds, how one is changed and shown."""
