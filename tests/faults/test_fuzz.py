@@ -6,7 +6,7 @@ import json
 import os
 import random
 import sqlite3
-import time
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -35,8 +35,10 @@ from tests.server.wire import running
 
 SEED = 20261116
 MEMORY = 96 << 20  # what may be added by reading: caches have their size, and the first lines fill them
-# The long run takes other seeds each time; a failure names its own.
-SEEDS = [SEED, *(pytest.param(int(time.time()) + n, marks=pytest.mark.slow) for n in range(4))]
+# The long run takes other seeds each time, the same in all its processes; a failure names its own.
+RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+FIRST = int(os.environ.get("BURND_FUZZ_SEED") or int(RUN[:8], 16))
+SEEDS = [SEED, *(pytest.param(FIRST + n, marks=pytest.mark.slow) for n in range(4))]
 MUCH = int(os.environ.get("BURND_FUZZ", "10"))  # how many times as much the long run does
 
 
