@@ -219,9 +219,8 @@ _WHY = """## Where it falls short, and why
   prompt, which call, what changed), and each block becomes a record, a line, a row and a document. Reading is done in
   a second process and the search index is written by a thread that needs no Python, so both cores are at work; what is
   left is work, not waiting. That thread alone takes some 18 ms for each MB of log, as long as tantivy needs to sort so
-  many words in; making them ready for it takes 8 ms where the logs are read.
-- **Memory at 2 GB.** What the processes hold themselves stays at 250 MB however long they read. When tantivy merges
-  segments of its index, the pages of the files it reads count for the process as well, 80 MB at 2 GB.
+  many words in; making them ready for it takes 8 ms where the logs are read. Where the two cores are two threads of
+  one, as they often are in a rented machine, each works a third to a half slower while the other does.
 - **Disk.** The ledger and the sidecars are lines of JSON that any tool can read, and each names its session, message
   and time: about a quarter of a byte for each byte of log before any text. Large texts are compressed in packs; small
   ones are not, since a blob of its own would take more room than the text. The search index takes an eighth of a byte:
