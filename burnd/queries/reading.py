@@ -9,11 +9,13 @@ the turns themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import add, sub
 
 from burnd.index.rollup import (
     BLOCK,
     BUCKET_MS,
     BY_ACTIVITY,
+    COUNTED,
     DAY,
     GRAINS,
     HOUR,
@@ -154,14 +156,14 @@ class Reader:
         """
         midnight = -offset // BUCKET_MS % GRAINS[DAY]
         is_end = midnight * 2 > GRAINS[DAY]
-        rows = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
+        days = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
         moved = (midnight, GRAINS[DAY]) if is_end else (0, midnight)
+        parts: list[Row] = []
         for grain, begin, end in grains(*moved, self._short_grains(by)):
             day = f"d.day * {GRAINS[DAY] // GRAINS[grain]}"
-            part = self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, _DAYS.format(first, last))
-            rows += part
-            rows += _taken_off(part, by, -1 if is_end else 1)
-        return rows
+            among = _told_by(days, SUMS._replace(name=_DAYS.format(first, last)))
+            parts += self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, among)
+        return _moved(days, parts, by.keys.index("time"), -1 if is_end else 1)
 
     def _short_grains(self, by: By) -> tuple[int, ...]:
         """Those that are shorter than a day: hours are not kept by activity."""
@@ -171,7 +173,7 @@ class Reader:
         return "activity" in by.keys or self._chosen.activities is not None
 
     def _sums(
-        self, by: By, grain: int, begin: int | str, end: int | str, offset: int = 0, source: str = SUMS.name
+        self, by: By, grain: int, begin: int | str, end: int | str, offset: int = 0, table: Table = SUMS
     ) -> list[Row]:
         chosen = self._chosen
         terms = [
@@ -180,8 +182,7 @@ class Reader:
             Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end}"),
             *within("x.class", self._fine),
         ]
-        table = SUMS._replace(name=source, length=GRAINS[grain] * BUCKET_MS)
-        return self._scan.plain(table, by, terms, offset)
+        return self._scan.plain(table._replace(length=GRAINS[grain] * BUCKET_MS), by, terms, offset)
 
     # Sums by session
 
@@ -257,11 +258,24 @@ def _one_or_all(column: str, by: By, chosen: frozenset[int] | None, every: str) 
     return Clause(f"x.{column} IN ({every})" if column in by.keys else f"x.{column} = 0")
 
 
-def _taken_off(rows: list[Row], by: By, days: int) -> Iterator[Row]:
-    """The same rows with everything negative, so many days later."""
-    at, width = by.keys.index("time"), len(by.keys) + 2
-    for row in rows:
-        yield (*row[:at], row[at] + days, *row[at + 1 : width], *(-count for count in row[width:]))
+def _told_by(rows: list[Row], table: Table) -> Table:
+    """The table without sums of what these rows have none of: neither has any part of them."""
+    width = len(table.counted)
+    totals = [sum(column) for column in zip(*(row[-width:] for row in rows), strict=True)] or [0] * width
+    return table._replace(counted=tuple([sql if n else "0" for sql, n in zip(table.counted, totals, strict=True)]))
+
+
+def _moved(days: list[Row], parts: list[Row], at: int, later: int) -> list[Row]:
+    """The days, with each part on its day and taken off the day it was counted on, so many days later."""
+    width = len(COUNTED)
+    sums = {row[:-width]: row[-width:] for row in days}
+    nothing = (0,) * width
+    for row in parts:
+        key, counts = row[:-width], row[-width:]
+        sums[key] = tuple(map(add, sums.get(key, nothing), counts))
+        other = (*key[:at], key[at] + later, *key[at + 1 :])
+        sums[other] = tuple(map(sub, sums.get(other, nothing), counts))
+    return [(*key, *counts) for key, counts in sums.items()]
 
 
 def _whole_buckets(stretch: Stretch) -> tuple[tuple[int, int], list[Stretch]]:
