@@ -119,6 +119,8 @@ CREATE INDEX stamps_by_message ON stamps(message_id) WHERE message_id IS NOT NUL
 CREATE TABLE quotas(
   position INTEGER PRIMARY KEY, ts INTEGER NOT NULL, source INTEGER NOT NULL, window TEXT NOT NULL,
   used_percent REAL NOT NULL, resets_at INTEGER);
+CREATE INDEX quotas_by_reset ON quotas(source, window, resets_at, ts);
+CREATE INDEX quotas_by_time ON quotas(window, ts);
 
 -- One row for each block of content, in the order of the conversation; the text itself stays in the sidecar.
 CREATE TABLE messages(
@@ -360,5 +362,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 6  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 7  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

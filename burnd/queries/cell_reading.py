@@ -91,9 +91,9 @@ def _found(
         terms += within("x.subagent", scan.chosen.subagents)
     columns = ("x.session", "x.subagent", "x.cells", *(_COLUMNS[key] for key in _others(by)), "x.class")
     sql = f"SELECT {','.join(columns)} FROM {table} x WHERE {' AND '.join(term.sql for term in terms) or '1'}"
-    takes = scan.chosen.takes
+    takes, of_all = scan.chosen.takes, scan.chosen.agent_groups is None
     for row in scan.view.rows(sql, [value for term in terms for value in term.bound]):
         session, subagent, packed = row[:3]
         group = of.get(session, rest)
-        if takes(group, subagent):
+        if group != OUT and (of_all or takes(group, subagent)):
             yield group, row[3:], packed

@@ -14,6 +14,8 @@ from burnd.records.times import HOUR_MS
 LENGTHS: dict[str, int] = {"5h": 5 * HOUR_MS, "7d": 7 * 24 * HOUR_MS}
 SAME_RESET_MS = 120_000  # two readings of one window may differ by a rounded minute
 
+_EARLIEST = -(1 << 62)
+
 Basis = Literal["reported", "counted"]
 NextTurn = Callable[[int], int | None]
 
@@ -37,11 +39,14 @@ def reported(resets: Iterable[int], length: int) -> list[Window]:
     return windows
 
 
-def windows(next_turn: NextTurn, known: list[Window], length: int) -> Iterator[Window]:
-    """Every window that holds a turn, in order; `next_turn(t)` is the first turn at or after t."""
+def windows(next_turn: NextTurn, known: list[Window], length: int, since: int = _EARLIEST) -> Iterator[Window]:
+    """Every window that holds a turn, in order; `next_turn(t)` is the first turn at or after t.
+
+    `since` may be the end of a known window: none goes on beyond it, so what came before does not matter.
+    """
     known = list(known)
-    at = next_turn(_EARLIEST)
-    free_from = _EARLIEST
+    at = next_turn(since)
+    free_from = since
     while at is not None:
         while known and known[0].end <= at:
             free_from = max(free_from, known.pop(0).end)
@@ -59,6 +64,3 @@ def _holding(at: int, coming: Window | None, free_from: int, length: int) -> Win
     end = begin + length
     # Two windows never overlap: one that was only reckoned was over when a reported one began.
     return Window(begin, min(end, coming.begin) if coming is not None else end, "counted")
-
-
-_EARLIEST = -(1 << 62)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,8 +13,9 @@ from burnd import protocol
 from burnd.budget import standings
 from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
+from burnd.queries.account import Account, Reading
 from burnd.queries.kinds import kinds_of
-from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported, windows
+from burnd.queries.limit_windows import LENGTHS, Window, windows
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
 from burnd.queries.view import Params, View
@@ -30,14 +30,6 @@ class LimitsParams(Params, frozen=True, kw_only=True):
 
     source: str = "claude-code"
     history: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
-
-
-class Reading(NamedTuple):
-    """What the provider said of a window at a time."""
-
-    ts: int
-    percent: float
-    resets_at: int | None
 
 
 def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:
@@ -66,48 +58,55 @@ class _Plan:
     def __init__(self, view: View, source: str) -> None:
         self._view = view
         self._source = source
+        self._account = Account(view, source)
         self._spending = Spending(view, source)
         self._kinds = ",".join(map(str, sorted(self._spending.kinds)))
         self._next_bucket = _NEXT_BUCKET.format(kinds=self._kinds, begin="?")
-        self._windows: dict[str, list[Window]] = {}
-        self._readings: defaultdict[str, list[Reading]] = defaultdict(list)
-        for name, *reading in view.rows(_READINGS, (source,)):
-            self._readings[name].append(Reading(*reading))
 
     def shown(self, name: str, history: int) -> dict[str, Any]:
-        before = [window for window in self._laid_out(name) if window.end <= self._view.now]
-        shown = before[max(len(before) - history, 0) :]
-        return {"current": self.running(name), "history": [self._over(name, window) for window in reversed(shown)]}
+        over = self._over(name, history) if history else []
+        return {"current": self.running(name), "history": [self._told(name, window) for window in reversed(over)]}
 
     def running(self, name: str) -> dict[str, Any] | None:
         """The account's own word counts, even where the ledger has no turn in its window."""
         now = self._view.now
-        for find in (self._reported, self._laid_out):
-            for window in find(name):
-                if window.begin <= now < window.end:
-                    return self._running(name, window)
-        return None
+        known = self._account.newest_windows(name)
+        found = next((window for window in known if window.begin <= now < window.end), None)
+        if found is None:
+            ends = [window.end for window in known if window.end <= now]
+            laid = self._laid_out(name, known, ends[-1] if ends else None)
+            found = next((window for window in laid if window.begin <= now < window.end), None)
+        return self._running(name, found) if found is not None else None
 
-    def _reported(self, name: str) -> list[Window]:
-        resets = {reading.resets_at for reading in self._readings[name] if reading.resets_at is not None}
-        return reported(resets, LENGTHS[name])
+    def _over(self, name: str, most: int) -> list[Window]:
+        """The newest of the windows that held a turn and are over, from as late a known one on as gives so many."""
+        known = self._account.windows(name)
+        ends = [window.end for window in known if window.end <= self._view.now]
+        back = most
+        while back < len(ends):
+            laid = self._laid_out(name, known, ends[-back - 1])
+            if len(over := self._ended(laid)) >= most:
+                return over[-most:]
+            back *= 4
+        return self._ended(self._laid_out(name, known))[-most:]
 
-    def _laid_out(self, name: str) -> list[Window]:
-        """Every window that holds a turn."""
-        if name not in self._windows:
-            known = self._reported(name)
-            self._windows[name] = self._among(known, LENGTHS[name]) if known else self._counted(LENGTHS[name])
-        return self._windows[name]
+    def _ended(self, laid: list[Window]) -> list[Window]:
+        return [window for window in laid if window.end <= self._view.now]
+
+    def _laid_out(self, name: str, known: list[Window], since: int | None = None) -> list[Window]:
+        """Every window that holds a turn; `since` is the end of a known one."""
+        length = LENGTHS[name]
+        if not known:
+            return self._counted(length)
+        edges = sorted(edge for window in known for edge in (window.begin, window.end))
+        begun = {} if since is None else {"since": since}
+        return list(windows(lambda ts: self._next_turn(ts, edges), known, length, **begun))
 
     def _counted(self, length: int) -> list[Window]:
         """Where nothing was reported: every window in one statement, which jumps from each to the next."""
         rows = self._view.rows(_CHAIN.format(kinds=self._kinds, length=length // BUCKET_MS))
         begins = [begin - begin % HOUR_MS for begin in (begin_of(bucket) for (bucket,) in rows)]
         return [Window(begin, begin + length, "counted") for begin in begins]
-
-    def _among(self, known: list[Window], length: int) -> list[Window]:
-        edges = sorted(edge for window in known for edge in (window.begin, window.end))
-        return list(windows(lambda ts: self._next_turn(ts, edges), known, length))
 
     def _next_turn(self, ts: int, edges: list[int]) -> int | None:
         """The first turn at or after that time, to the quarter of an hour: windows begin at full hours.
@@ -131,15 +130,15 @@ class _Plan:
             ts = begin + BUCKET_MS
         return None
 
-    def _over(self, name: str, window: Window) -> dict[str, Any]:
-        own = _about(window, self._readings[name])
+    def _told(self, name: str, window: Window) -> dict[str, Any]:
+        own = self._account.about(name, window)
         return _shape(window, self._spending.within(window.begin, window.end), own)
 
     def _running(self, name: str, window: Window) -> dict[str, Any]:
         """The window that runs now, with its pace and where that leads."""
         now = self._view.now
         used = self._spending.within(window.begin, window.end)
-        own = _about(window, self._readings[name])
+        own = self._account.about(name, window)
         first = self._first_turn(window.begin) if used.turns else None
         hours = None if first is None else max(now - first, _shortest_pace(window)) / HOUR_MS
         left = (window.end - now) / HOUR_MS
@@ -213,19 +212,6 @@ def _told(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _about(window: Window, readings: list[Reading]) -> list[Reading]:
-    """The readings of this window: those that name its end, and those that name none."""
-    return [
-        reading
-        for reading in readings
-        if (
-            abs(reading.resets_at - window.end) <= SAME_RESET_MS
-            if reading.resets_at is not None
-            else window.begin <= reading.ts < window.end
-        )
-    ]
-
-
 _NEXT_BUCKET = f"""
 SELECT bucket FROM sums
 WHERE place = 0 AND activity = 0 AND grain = {QUARTER} AND bucket >= {{begin}} AND class IN ({{kinds}}) AND n > empties
@@ -243,8 +229,4 @@ WITH RECURSIVE window(bucket) AS (
 _FIRST_WITHIN = """
 SELECT ts FROM turns INDEXED BY turns_by_time WHERE ts >= ? AND ts < ? AND quality <> 'empty'
   AND source = (SELECT id FROM names WHERE name = ?) ORDER BY ts LIMIT 1
-"""
-_READINGS = """
-SELECT q.window, q.ts, q.used_percent, q.resets_at FROM quotas q JOIN names n ON n.id = q.source
-WHERE n.name = ? ORDER BY q.ts, q.position
 """

@@ -51,6 +51,7 @@ async def make_year(path: Path, turns: int, seed: int = 7) -> IndexStore:
             batch = []
     await _write(store, applier, batch, made)
     await _stamp(store, rng)
+    await say_quotas(store)
     await store.transact(lambda db: Rollup(None).anew(db, no_progress))
     return store
 
@@ -178,6 +179,23 @@ async def _stamp(store: IndexStore, rng: random.Random) -> None:
     await store.transact(write)
 
 
+async def say_quotas(store: IndexStore) -> None:
+    """What the account told of its windows: at every eighth turn of Claude Code a little more is used than before."""
+    found = await store.rows(_ASKED)
+    told: list[tuple[Any, ...]] = []
+    for window, length, step in (("5h", 5 * 3_600_000, 0.7), ("7d", 7 * 86_400_000, 0.05)):
+        end, used = 0, 0.0
+        for ts, source in found:
+            if ts >= end:
+                end, used = ts - ts % 3_600_000 + length, 0.0
+            if used < 100:
+                used = min(100.0, round(used + step, 2))
+                told.append((ts, source, window, used, end))
+    await store.transact(
+        lambda db: db.executemany("INSERT INTO quotas VALUES(?,?,?,?,?,?)", [(n, *row) for n, row in enumerate(told)])
+    )
+
+
 async def _narrow(store: IndexStore, number: int, name: str) -> Any:
     ((begin, end),) = await store.rows("SELECT min(ts), max(ts) FROM turns WHERE session = ?", (number,))
     made = stamp(4, session=name, persona="tester", step="late")
@@ -188,3 +206,9 @@ async def _narrow(store: IndexStore, number: int, name: str) -> Any:
 
 def _of(stamps: Iterable[Any], rows_of: Any) -> list[Any]:
     return [row for n, made in enumerate(stamps, 1) for row in rows_of(made, n)]
+
+
+_ASKED = (
+    "SELECT t.ts, t.source FROM turns t JOIN names n ON n.id = t.source "
+    "WHERE n.name = 'claude-code' AND t.id % 8 = 0 ORDER BY t.ts"
+)
