@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries.compare import median
+from burnd.queries.quota_share import Peak, _points
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.pipeline import Batch
 from burnd.records import Quota, Usage
@@ -26,6 +27,7 @@ from tests.queries.test_summary_exact import _can_be_asked
 from tests.queries.test_summary_exact import filters as summary_filters
 
 SONNET = "claude-sonnet-4-5"
+HOUR = 3_600_000
 
 
 async def compared(opened: Opened, *entries: Any, **params: Any) -> dict[str, Any]:
@@ -133,6 +135,22 @@ async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
     assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (6.0, 10.0, 5.0)
     assert (answer["whatIf"]["costUsd"], answer["whatIf"]["actualUsd"]) == (10.0, 6.0)
     assert "arithmetic" in answer["whatIf"]["note"]
+
+
+@pytest.mark.parametrize(
+    ("told", "points"),
+    [
+        ([(HOUR, 1, 1, 10), (HOUR, 1, 2, 30)], 30),
+        ([(HOUR, 0, 1, 10), (HOUR, 1, 2, 30)], 20),
+        ([(HOUR, 1, 1, 10), (9 * HOUR, 1, 2, 50), (HOUR + 60_000, 1, 3, 20), (9 * HOUR, 1, 4, 60)], 80),
+        ([(None, 0, 1, 10), (None, 1, 2, 20), (None, 1, 3, 5)], 15),
+        ([(HOUR, 0, 1, 40)], 0),
+    ],
+    ids=["one window", "begun before", "two accounts in turns", "no reset told", "nothing new"],
+)
+def test_what_windows_filled_up(told: list[tuple[Any, ...]], points: float) -> None:
+    """The rise of each window in the time that counts, whatever order the readings of several come in."""
+    assert _points([Peak(*peak) for peak in told]) == points
 
 
 def reads(seconds: float, used: float, resets: float) -> Quota:

@@ -14,8 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
+from burnd.queries.compare import CompareParams, compare
 from burnd.queries.limit_windows import LENGTHS, reported, windows
 from burnd.queries.limits import LimitsParams, limits
+from burnd.queries.statusline import StatuslineParams, statusline
+from burnd.queries.view import View
 from burnd.recording.pipeline import Batch, Pipeline
 from burnd.records import Quota, Usage
 from burnd.records.codec import Entry
@@ -101,6 +104,31 @@ async def test_history_is_newest_first_and_as_long_as_asked(opened: Opened) -> N
     assert (await asked(pipeline, 40, history=0))["windows"]["5h"]["history"] == []
 
 
+def shown(answer: dict[str, Any], name: str) -> list[tuple[str, str, str]]:
+    return [(w["from"], w["to"], w["basis"]) for w in answer["windows"][name]["history"]]
+
+
+async def test_old_readings_cost_nothing(opened: Opened) -> None:
+    """A year has a hundred thousand of them: what asks for windows finds its own, and goes through no others."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 10.5), said(10.6, 5, 15), said(10.7, 7, 15, "7d")]))
+
+    def plans(view: View) -> list[str]:
+        seen: list[str] = []
+        view.db.set_trace_callback(seen.append)
+        limits(view, LimitsParams())
+        statusline(view, StatuslineParams(session="s1"))
+        compare(view, CompareParams())
+        view.db.set_trace_callback(None)
+        asked = [sql for sql in seen if "quotas" in sql]
+        return [row[3] for sql in asked for row in view.rows(f"EXPLAIN QUERY PLAN {sql}")]
+
+    found = await look(pipeline, plans, at(12))
+    assert any("quotas_by_reset" in step for step in found)
+    assert any("quotas_by_time" in step for step in found)
+    assert not [step for step in found if step.startswith(("SCAN q", "SCAN quotas"))]
+
+
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(0, 60 * 60 * 24 * 3), min_size=1, max_size=40), st.sets(st.integers(0, 72), max_size=3))
 def test_windows_are_found_in_the_index_as_they_are_reckoned(
@@ -116,11 +144,11 @@ def test_windows_are_found_in_the_index_as_they_are_reckoned(
     async def check() -> None:
         opener = Opened(Home(tmp_path_factory.mktemp("windows") / "home"))
         try:
-            await compare(await opener())
+            await check_with(await opener())
         finally:
             await opener.close()
 
-    async def compare(pipeline: Pipeline) -> None:
+    async def check_with(pipeline: Pipeline) -> None:
         entries: list[Entry] = [turn(f"m{n}", ts=to_iso(moment)) for n, moment in enumerate(moments)]
         entries += [said(hour - 0.2, 5, hour + 1 / 3) for hour in resets]
         await pipeline.commit(Batch(entries=entries))
@@ -128,8 +156,12 @@ def test_windows_are_found_in_the_index_as_they_are_reckoned(
         for name, length in LENGTHS.items():
             known = reported([BASE + (hour * 60 + 20) * 60_000 for hour in resets] if name == "5h" else [], length)
             expected = [(to_iso(w.begin), to_iso(w.end), w.basis) for w in windows(next_turn, known, length)]
-            found = [(w["from"], w["to"], w["basis"]) for w in answer["windows"][name]["history"]]
-            assert found == expected[::-1]
+            assert shown(answer, name) == expected[::-1]
+            assert shown(await asked(pipeline, 1000, history=2), name) == expected[:-3:-1]
+            laid = [*known, *windows(next_turn, known, length)]
+            runs = [w.end for w in laid if w.begin <= moments[-1] < w.end]
+            current = (await asked(pipeline, (moments[-1] - BASE) / 3_600_000))["windows"][name]["current"]
+            assert (current["to"] if current else None) == (to_iso(runs[0]) if runs else None)
 
     asyncio.run(check())
 
