@@ -167,7 +167,8 @@ JOIN sessions c ON c.parent_session_id = p.session_id AND c.parent_session_id IS
 _SUBAGENTS = (
     "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 )
+# Only where there is a turn now: what one that was revised said before would else depend on when the index was made.
 _PLACES = (
     "SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project "
-    "LEFT JOIN names k ON k.id = p.project_key"
+    "LEFT JOIN names k ON k.id = p.project_key WHERE EXISTS (SELECT 1 FROM sums WHERE place = p.id)"
 )

@@ -93,6 +93,18 @@ async def test_a_project_can_be_a_remote_or_its_name(opened: Opened) -> None:
     assert "lonely" in missing.value.hint
 
 
+async def test_where_a_turn_was_before_it_was_revised_means_nothing(opened: Opened) -> None:
+    """A folder is known by the turns that are in it now, as after the index was made anew."""
+    pipeline = await opened()
+    moved = {"project_key": "host.example/me/a"}
+    await pipeline.commit(
+        Batch(entries=[turn("m1", project="/code/a", **moved), turn("m2", project="/work/a", **moved)])
+    )
+    await pipeline.commit(Batch(entries=[turn("m1", project=None, project_key=None)]))
+    assert (await ask_summary(pipeline.index, project="/code/a"))["totals"]["turns"] == 0
+    assert (await ask_summary(pipeline.index, project="/work/a"))["totals"]["turns"] == 1
+
+
 async def test_a_folder_that_is_gone_is_known_by_what_was_recorded(opened: Opened) -> None:
     entries = [
         turn("m1", project="/gone/it", project_key="host.example/me/it"),
