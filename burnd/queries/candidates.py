@@ -168,7 +168,7 @@ def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spre
     """A message with what the rest of its session says, and what that is called."""
     title = titles.get(session)
     beside = max(spread.sums.get(session, 0.0) - score, 0.0) * _BESIDE
-    worth = (score + beside) * (_LEAST + (1 - _LEAST) * spread.share(session) ** 2)
+    worth = (score + beside) * (_LEAST + (1 - _LEAST) * spread.share(session))
     return worth + title.score if title is not None else worth
 
 

@@ -14,7 +14,8 @@ from tests.bench.first_read import FirstRead
 from tests.bench.peers import Measured
 from tests.bench.resting import Idle
 
-Row = tuple[str, str, str, str]
+Row = tuple[str, str, str, str]  # what, what is to be reached, what was measured, whether it was
+_GOALS = ("what", "to reach", "measured", "")
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Findings:
     flat: list[tuple[str, float]] = field(default_factory=list)
     catch_up: tuple[int, list[float]] = (0, [])
     idle: tuple[int, Idle] = (0, Idle(0, 0.0))
-    search: list[tuple[int, list[tuple[str, str]]]] = field(default_factory=list)
+    search: list[tuple[int, list[Row]]] = field(default_factory=list)
     peers: list[Measured] = field(default_factory=list)
     peers_read: int = 0
     load: float = 0.0  # of the machine before anything was measured
@@ -57,10 +58,10 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
             load=findings.load,
         )
         + (_QUICK if is_quick else ""),
-        _table(("what", "to reach", "measured", ""), _goals(findings)),
+        _table(_GOALS, _goals(findings)),
         "## How the first read grows\n\n" + _table(_GROWTH, _growth(findings)),
         _FLAT + _table(("with", "processor time of one more turn"), _flat(findings)),
-        *(_SEARCH.format(messages=n) + _table(("what", "measured"), rows) for n, rows in findings.search),
+        *(_SEARCH.format(messages=n) + _table(_GOALS, rows) for n, rows in findings.search),
         _PEERS.format(size=findings.peers_read) + _table(_PEER_COLUMNS, _peers(findings)),
         _WHY,
     ]
@@ -70,35 +71,35 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
 def _goals(found: Findings) -> Iterator[Row]:
     middle, last = list(found.reads)[-2:]
     wrong = [read.wrong for reads in found.reads.values() for read in reads if read.wrong]
-    yield _goal("totals against the truth", "exact to the token, cost exact", wrong[0] if wrong else "exact", not wrong)
+    yield goal("totals against the truth", "exact to the token, cost exact", wrong[0] if wrong else "exact", not wrong)
     rate = found.rate(middle)
-    yield _goal(f"first read of {middle} MB, search included", ">= 55 MB/s", f"{rate:.1f} MB/s", rate >= 55)
+    yield goal(f"first read of {middle} MB, search included", ">= 55 MB/s", f"{rate:.1f} MB/s", rate >= 55)
     peak = max(found.read(middle, "peak_bytes"), found.read(last, "peak_bytes")) / 1e6
-    yield _goal("memory of all processes meanwhile", "<= 300 MB", f"{peak:.0f} MB at most", peak <= 300)
+    yield goal("memory of all processes meanwhile", "<= 300 MB", f"{peak:.0f} MB at most", peak <= 300)
     slowest = max(read.slowest_status for reads in found.reads.values() for read in reads)
-    yield _goal("slowest `status` meanwhile", "<= 200 ms", _ms(slowest), slowest <= 0.2)
+    yield goal("slowest `status` meanwhile", "<= 200 ms", _ms(slowest), slowest <= 0.2)
     disk = found.disk(middle)
-    yield _goal("disk for a byte of log", "<= 0.45", f"{disk:.2f}", disk <= 0.45)
+    yield goal("disk for a byte of log", "<= 0.45", f"{disk:.2f}", disk <= 0.45)
     for size, asked in found.asked.items():
-        goal = f"`burnctl summary --json`, whole process, {size} MB"
-        yield _goal(goal, "<= 60 ms", _ms(asked.process), asked.process <= 0.06)
-        yield _goal("the daemon's part of it, over the socket", "<= 5 ms", _ms(asked.daemon), asked.daemon <= 0.005)
-        yield _goal("a table for a person", "<= 150 ms", _ms(asked.terminal), asked.terminal <= 0.15)
-    yield _goal("`burnctl` over a bare interpreter", "<= 25 ms", _ms(found.start_up), found.start_up <= 0.025)
+        what = f"`burnctl summary --json`, whole process, {size} MB"
+        yield goal(what, "<= 60 ms", _ms(asked.process), asked.process <= 0.06)
+        yield goal("the daemon's part of it, over the socket", "<= 5 ms", _ms(asked.daemon), asked.daemon <= 0.005)
+        yield goal("a table for a person", "<= 150 ms", _ms(asked.terminal), asked.terminal <= 0.15)
+    yield goal("`burnctl` over a bare interpreter", "<= 25 ms", _ms(found.start_up), found.start_up <= 0.025)
     p50, p99 = _at(found.lines, 50), _at(found.lines, 99)
-    yield _goal("line written to line in a report, p50", "<= 50 ms", _ms(p50), p50 <= 0.05)
-    yield _goal("the same, p99", "<= 150 ms", _ms(p99), p99 <= 0.15)
+    yield goal("line written to line in a report, p50", "<= 50 ms", _ms(p50), p50 <= 0.05)
+    yield goal("the same, p99", "<= 150 ms", _ms(p99), p99 <= 0.15)
     files, times = found.catch_up
     caught = statistics.median(times)
-    yield _goal(f"catch-up with nothing new, {files:,} files", "<= 50 ms", _ms(caught), caught <= 0.05)
+    yield goal(f"catch-up with nothing new, {files:,} files", "<= 50 ms", _ms(caught), caught <= 0.05)
     watched, idle = found.idle
-    yield _goal(f"idle with {watched:,} files: memory", "<= 90 MB", f"{idle.bytes / 1e6:.0f} MB", idle.bytes <= 90e6)
-    yield _goal("idle: share of a core", "<= 0.2 %", f"{idle.share * 100:.2f} %", idle.share <= 0.002)
+    yield goal(f"idle with {watched:,} files: memory", "<= 90 MB", f"{idle.bytes / 1e6:.0f} MB", idle.bytes <= 90e6)
+    yield goal("idle: share of a core", "<= 0.2 %", f"{idle.share * 100:.2f} %", idle.share <= 0.002)
     hits, needles = found.recall
-    yield _goal("words that stand in one message only, found", "all", f"{hits:,} of {needles:,}", hits == needles)
+    yield goal("words that stand in one message only, found", "all", f"{hits:,} of {needles:,}", hits == needles)
 
 
-def _goal(what: str, to_reach: str, measured: str, reached: bool) -> Row:
+def goal(what: str, to_reach: str, measured: str, reached: bool) -> Row:
     return (what, to_reach, measured, "reached" if reached else "**not reached**")
 
 

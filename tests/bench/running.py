@@ -75,6 +75,12 @@ def _drain(fd: int) -> None:
             pass
 
 
+def processor_of(pid: int) -> float:
+    """The processor time a process took so far, in seconds, ended children included."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, stat[11:15])) / _TICKS
+
+
 class Daemon:
     """One that runs. Its processes are looked at twenty times a second."""
 
@@ -102,8 +108,7 @@ class Daemon:
 
     def processor(self) -> float:
         """The processor time it took so far, in seconds, ended children included."""
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, stat[11:15])) / _TICKS
+        return processor_of(self._process.pid)
 
     def stop(self) -> None:
         self._ended.set()

@@ -235,13 +235,13 @@ async def test_words_may_be_spread_over_a_session(opened: Opened) -> None:
 
 
 async def test_all_words_apart_outrank_one_of_them(opened: Opened) -> None:
-    """`cron` in one message and `refactor` in the next: above every session that has one of them, however dense."""
+    """`cron` in one message and `refactor` in the next: above every session that only has one of them, even twice."""
+    long = "and so on with many other words that say little of what this was about"
     async with library(opened) as lib:
-        await lib.add(*[text("m", "cron cron job", session_id=f"cron{n}") for n in range(30)])
-        await lib.add(*[text("m", "refactor", session_id=f"refactor{n}", role="user") for n in range(30)])
-        long = "and so on with many other words that say little of what this was about " * 3
-        mine = [text("a", f"{long} the cron job"), text("b", f"{long} a refactor"), text("c", "thanks, some weeks ago")]
-        await lib.add(*mine, *[text(f"d{n}", f"{long} some weeks ago", session_id=f"ago{n}") for n in range(30)])
+        await lib.add(*[text("m", f"cron, {long}, cron", session_id=f"cron{n}") for n in range(30)])
+        prompts = [text("m", f"please refactor {long}", session_id=f"prompt{n}", role="user") for n in range(30)]
+        await lib.add(*prompts, *[text("m", f"{long} some weeks ago", session_id=f"ago{n}") for n in range(30)])
+        await lib.add(text("a", f"{long}, the cron job"), text("b", f"{long}, a refactor"), text("c", "some weeks ago"))
         for query in ("cron refactor", "The cron refactor, some weeks ago"):
             assert (await lib.found(query))[0][0] == "s1", query
 
