@@ -192,17 +192,21 @@ class _Rolled:
     def _add_tools(self, found: Iterable[Spent]) -> None:
         rows = list(found)
         self._learn(row[2] for row in rows)
+        heaps = {cause: self._heap(self._keys[cause]) for cause in {row[2] for row in rows}}
         for _, number, cause, sums in rows:
-            key, kind = self._keys[cause], self._kinds[number]
-            if self._by == "prefix" and key.kind == "prefix":
-                continue
-            label = self._label(key)
-            if label is None:
-                self._rest.add(kind, sums)
-                continue
-            if label.kind == "subagent":
-                sums = (*sums[:_CALLS], 0, 0)  # how often an agent was called says the call, not the agent's own calls
-            self._labelled.setdefault(label, Heap()).add(kind, sums)
+            heap, is_agents = heaps[cause]
+            if heap is not None:
+                # How often an agent was called says the call, not the agent's own calls.
+                heap.add(self._kinds[number], (*sums[:_CALLS], 0, 0) if is_agents else sums)
+
+    def _heap(self, key: CauseKey) -> tuple[Heap | None, bool]:
+        """Where a cause is added, and whether it is an agent's own; nowhere where it was read for itself."""
+        if self._by == "prefix" and key.kind == "prefix":
+            return None, False
+        label = self._label(key)
+        if label is None:
+            return self._rest, False
+        return self._labelled.setdefault(label, Heap()), label.kind == "subagent"
 
     def _label(self, key: CauseKey) -> Label | None:
         """Which row a cause belongs to; None where its subjects are told apart."""
