@@ -150,13 +150,18 @@ class Row:
             top = bisect_left(ends, high, at)
             first = at
             if ends[at - 1] < low:
-                pieces.append((rate_class, path[at], min(ends[at], high) - low))
+                upto = ends[at]
+                pieces.append((rate_class, path[at], (upto if upto < high else high) - low))
                 first += 1
-            whole = ends[top] == high
-            if not whole and top >= first:
-                pieces.append((rate_class, path[top], high - ends[top - 1]))
-            last = top if whole else top - 1
-            if last >= first:
-                runs.append((rate_class, path[last], path[first - 1]))
-            low, at = high, top + whole
+            if ends[top] == high:
+                if top >= first:
+                    runs.append((rate_class, path[top], path[first - 1]))
+                at = top + 1
+            else:
+                if top >= first:
+                    pieces.append((rate_class, path[top], high - ends[top - 1]))
+                if top > first:
+                    runs.append((rate_class, path[top - 1], path[first - 1]))
+                at = top
+            low = high
         return runs, pieces
