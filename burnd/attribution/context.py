@@ -150,8 +150,7 @@ class Row:
             top = bisect_left(ends, high, at)
             first = at
             if ends[at - 1] < low:
-                upto = ends[at]
-                pieces.append((rate_class, path[at], (upto if upto < high else high) - low))
+                pieces.append((rate_class, path[at], min(ends[at], high) - low))
                 first += 1
             if ends[top] == high:
                 if top >= first:

@@ -1,9 +1,8 @@
 """What each prompt led to: all selected turns that worked on it, whatever they paid for.
 
 Whole days, and whole sessions where they are asked for, come from `prompt_sums`; over all sessions only the heaviest
-are read there, found by what they weigh at most, or by SQLite where it is an activity's turns that count. What these do
-not have yet, the sessions that wait to be counted, is read turn by turn, as is what lies at the edges of the selected
-time.
+are read there, found by what they weigh at most; where that tells too little, SQLite weighs all. What these do not have
+yet, the sessions that wait to be counted, is read turn by turn, as is what lies at the edges of the selected time.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ _NOT_COUNTED = "x.session IN (SELECT session FROM changed) AND +x.ts >= ? AND +x
 _ENTERED = len(TOKENS)  # where rates have what came in
 _CAME_IN = ("input", "cache_create_5m", "cache_create_1h")
 _AT_ONCE = 64  # prompts that are read together, beside as many as are wanted
+_WORTH_IT = 24  # to weigh all prompts in SQLite takes about as long as to read one in so many of them
 Weights = dict[int, list[int]]  # by class, what a token of each column weighs
 
 
@@ -124,41 +124,55 @@ def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, mos
     one_by_one = [*map(_worked, turns)]
     beside = {worked.prompt for worked in one_by_one if worked.prompt is not None}
     weights = {kind: _weights(rate_of) for kind, rate_of in rates.items()}
-    if selection.activities is None:
-        summed, count = _Ranked(view, selection, days if is_cut else None, weights).heaviest(most, beside)
-    else:
-        summed, count = _of_activity(view, scan, terms, weights, most, beside)
+    prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
+    ranked = _Ranked(view, selection, days if is_cut else None, weights)
+    count = ranked.count() if selection.activities is None else _rows(view, _COUNT, prompts)[0][0]
+    summed = ranked.heaviest(most, beside, count // _WORTH_IT + most)
+    if summed is None:
+        shown = beside.union(_heaviest(view, prompts, weights, most))
+        summed = [*map(_worked, scan.plain(_SUMS, _BY_SESSION, [*prompts, _among(shown)], beside="x.prompt_id"))]
     without = [Worked(None, kind, _sums(counted)) for kind, *counted in _rows(view, _WITHOUT, terms)]
     count += len(beside - {worked.prompt for worked in summed})
     return HeaviestPrompts([*summed, *without, *one_by_one], count, _everything(reader))
 
 
 class _Ranked:
-    """Reads the sums of prompts in the order of what they can weigh at most, until no other can be among the first."""
+    """Reads the sums of prompts in the order of what they can weigh at most, until no other can be among the first.
+
+    Of an activity, a prompt weighs at most what it weighs in all.
+    """
 
     def __init__(self, view: View, selection: Selection, days: range | None, weights: Weights) -> None:
         self._view, self._chosen, self._days, self._weights = view, selection, days, weights
+        self._activities = selection.activities if selection.activities is not None else frozenset((EVERY,))
         self._ranking = Ranking(view, selection, days, weights)
 
-    def heaviest(self, most: int, beside: set[PromptKey]) -> tuple[list[Worked], int]:
-        """What the heaviest and those `beside` paid, and how many prompts there are in all."""
+    def heaviest(self, most: int, beside: set[PromptKey], patience: int) -> list[Worked] | None:
+        """What the heaviest and those `beside` paid; None where many more would have to be read to be sure of them."""
         late = {session for (session,) in self._view.rows("SELECT DISTINCT session FROM changed")} if beside else set()
         found = self._read(prompt for prompt in beside if prompt[0] not in late)
         bounds, at_once, weighed = self._ranking.bounds(), _AT_ONCE + most, list[int]()
         while some := list(islice(bounds, at_once)):
+            if patience <= 0:
+                return None
             read = self._read(bound.prompt for bound in some if bound.prompt not in beside)
             weighed = nlargest(most, [*weighed, *(self._weigh(rows) for rows in read.values())])
             found |= read
             if len(weighed) == most and weighed[-1] >= some[-1].most:
                 break
+            patience -= len(some)
             at_once *= 2
-        count = self._ranking.certain() + len(self._read(self._ranking.uncertain()))
-        return [worked for rows in found.values() for worked in rows], count
+        return [worked for rows in found.values() for worked in rows]
+
+    def count(self) -> int:
+        """How many prompts there are."""
+        return self._ranking.certain() + len(self._read(self._ranking.uncertain()))
 
     def _read(self, prompts: Iterable[PromptKey]) -> dict[PromptKey, list[Worked]]:
         """The selected sums of these prompts, those that have any."""
         chosen, found = self._chosen, dict[PromptKey, list[Worked]]()
-        for session, prompt, kind, place, day, *counted in self._view.keyed(_OF_PROMPTS, prompts):
+        keys = [(activity, *prompt) for prompt in prompts for activity in self._activities]
+        for session, prompt, kind, place, day, *counted in self._view.keyed(_OF_PROMPTS, keys):
             if (
                 (chosen.kinds is None or kind in chosen.kinds)
                 and (chosen.places is None or place in chosen.places)
@@ -169,17 +183,6 @@ class _Ranked:
 
     def _weigh(self, rows: list[Worked]) -> int:
         return sum(sum(map(mul, row.sums, self._weights[row.kind])) for row in rows)
-
-
-def _of_activity(
-    view: View, scan: Scan, terms: list[Clause], weights: Weights, most: int, beside: set[PromptKey]
-) -> tuple[list[Worked], int]:
-    """The same where only the turns of an activity count: SQLite weighs all prompts that have any."""
-    prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
-    shown = beside.union(_heaviest(view, prompts, weights, most))
-    summed = [*map(_worked, scan.plain(_SUMS, _BY_SESSION, [*prompts, _among(shown)], beside="x.prompt_id"))]
-    ((count,),) = _rows(view, _COUNT, prompts)
-    return summed, count
 
 
 def _everything(reader: Reader) -> list[tuple[int, tuple[int, ...]]]:
@@ -218,9 +221,9 @@ def about(view: View, prompt: PromptKey) -> dict[str, Any]:
 
 
 _OF_PROMPTS = f"""
-WITH w(session, prompt_id) AS ({{keys}})
+WITH w(activity, session, prompt_id) AS ({{keys}})
 SELECT x.session, x.prompt_id, x.class, x.place, x.day, x.turns, {", ".join(f"x.{name}" for name in TOKENS)} FROM w
-CROSS JOIN prompt_sums x ON x.activity = {EVERY} AND x.session = w.session AND x.prompt_id = w.prompt_id
+CROSS JOIN prompt_sums x ON x.activity = w.activity AND x.session = w.session AND x.prompt_id = w.prompt_id
 """
 _WITHOUT = f"""
 SELECT x.class, {", ".join(_SUMS.counted)} FROM prompt_sums x INDEXED BY prompt_sums_without
