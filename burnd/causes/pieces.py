@@ -81,16 +81,17 @@ class Pieces:
         """What turns of these activities paid in these sessions' pieces, with their session."""
         for session, data in self._db.execute(_OF_SESSIONS, (msgspec.json.encode(sorted(sessions)).decode(),)):
             pack = unpacked(data)
-            for activity in activities:
-                for cells in pack.of_activity(activity):
-                    yield session, cells
+            found = [cells for activity in activities for cells in pack.of_activity(activity)]
+            self._learn(row[0] for cells in found for row in cells.rows)
+            for cells in found:
+                yield session, cells
 
     def at_level(self, cells: Cells, level: int) -> Iterator[tuple[int, tuple[int, ...]]]:
         """The causes that are summed up at a level, by the number they have there, with what is counted."""
-        self._learn(row[0] for row in cells.rows)
-        for cause, *counted in cells.rows:
-            if (number := self._causes[cause].at(level)) is not None:
-                yield number, tuple(counted)
+        causes = self._causes
+        for row in cells.rows:
+            if (number := causes[row[0]].at(level)) is not None:
+                yield number, row[1:]
 
     def of_turns(self, turns: Sequence[TurnRow], level: int, *, one_by_one: bool) -> Iterator[tuple[int, ...]]:
         """(place, class, cause, ...) of these turns, which are all of one piece that is open.
