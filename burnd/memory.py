@@ -54,7 +54,7 @@ def page_out(folder: Path) -> None:
     """Gives back the pages of files in a folder that are mapped here: they are read again when they are needed."""
     if sys.platform != "linux":
         return
-    wanted = os.fsencode(folder) + b"/"
+    wanted = os.fsencode(os.path.realpath(folder)) + b"/"  # as the kernel says it, whatever links lead there
     with contextlib.suppress(OSError), open("/proc/self/maps", "rb") as maps:
         for line in maps:
             place, _, _, _, _, *path = line.split(None, 5)

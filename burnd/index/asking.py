@@ -14,6 +14,8 @@ import anyio.to_thread
 
 T = TypeVar("T")
 AT_ONCE = 2  # more would not answer sooner: they share one interpreter, of which what is recorded needs its part
+LONG_S = 0.2  # a question that takes longer makes way, so that those that take a moment need not wait for it
+LONG_AT_ONCE = 2
 DEADLINE_S = 5.0
 _AGAIN_S = 0.02
 # Begun before a question and left there: SQLite forgets an interrupt when a statement begins while none is running, so
@@ -36,25 +38,28 @@ class Asking:
         self._check = check
         self._idle: list[sqlite3.Connection] = []
         self._free = anyio.Semaphore(AT_ONCE)
-        self._threads = anyio.CapacityLimiter(AT_ONCE)
+        self._free_for_long = anyio.Semaphore(LONG_AT_ONCE)
+        self._threads = anyio.CapacityLimiter(AT_ONCE + LONG_AT_ONCE)
 
     async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
         """What `question` returns, seen in one consistent state of the index."""
-        async with self._free:
+        place = _Place(self._free, self._free_for_long)
+        async with place:
             self._check()
             connection = self._idle.pop() if self._idle else await self._opened()
             try:
-                return await self._run(question, connection, within)
+                return await self._run(question, connection, within, place)
             finally:
                 self._idle.append(connection)
 
     async def _run(
-        self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float
+        self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float, place: _Place
     ) -> T:
         answered = threading.Event()
         with anyio.move_on_after(within) as deadline:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_interrupt_when_cancelled, connection, answered)
+                tasks.start_soon(place.make_way)
                 try:
                     # Waited for even when cancelled: only a connection whose thread is done may be used again.
                     outcome = await anyio.to_thread.run_sync(
@@ -73,17 +78,12 @@ class Asking:
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Nothing is asked meanwhile and no connection is open: the file may be replaced."""
-        taken = 0
-        try:
-            for _ in range(AT_ONCE):
-                await self._free.acquire()
-                taken += 1
+        async with contextlib.AsyncExitStack() as taken:
+            for free in [self._free] * AT_ONCE + [self._free_for_long] * LONG_AT_ONCE:
+                await taken.enter_async_context(free)
             while self._idle:
                 self._idle.pop().close()
             yield
-        finally:
-            for _ in range(taken):
-                self._free.release()
 
     async def _opened(self) -> sqlite3.Connection:
         """In a thread: it reads the schema, and so waits for seconds where somebody has the file for himself."""
@@ -94,6 +94,26 @@ class Asking:
         connection.execute("PRAGMA query_only=ON")
         connection.execute("PRAGMA cache_size=-8000")
         return connection
+
+
+class _Place:
+    """What a question holds while it is asked: one of the few places, or one of those for what takes long."""
+
+    def __init__(self, free: anyio.Semaphore, for_long: anyio.Semaphore) -> None:
+        self._held, self._for_long = free, for_long
+
+    async def __aenter__(self) -> None:
+        await self._held.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._held.release()
+
+    async def make_way(self) -> None:
+        """After a while lets the next one have its place, where there is another for it."""
+        await anyio.sleep(LONG_S)
+        await self._for_long.acquire()
+        self._held.release()
+        self._held = self._for_long
 
 
 class _Outcome(NamedTuple):

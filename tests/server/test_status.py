@@ -314,7 +314,27 @@ def test_who_leaves_takes_the_question_along(home: Home) -> None:
             begun = time.monotonic()
             wire.call("stamps.list")
             assert time.monotonic() - begun < 4.5  # each of those questions may take five seconds
-            assert wire.error("dawdling")["data"]["name"] == "too_long"
+    finally:
+        daemon.kill()
+
+
+def test_long_questions_make_way_for_short_ones(home: Home) -> None:
+    """F56, F67: while two take their five seconds, nobody else waits for them; then both are stopped."""
+    daemon = Daemon(home, script="tests.server.endless")
+    try:
+        daemon.wait_until_ready()
+        with daemon.wire() as one, daemon.wire() as other, daemon.wire() as wire:
+            for slow in (one, other):
+                slow.request("dawdling")
+            time.sleep(0.1)
+            begun = time.monotonic()
+            for method in ("stamps.list", "statusline", "summary", "status"):
+                wire.call(method)
+            assert time.monotonic() - begun < 3  # of the five that they take
+            for slow in (one, other):
+                answer = slow.line()
+                assert answer is not None
+                assert answer["error"]["data"]["name"] == "too_long"
     finally:
         daemon.kill()
 
