@@ -126,8 +126,8 @@ class Lookup:
             page = self._page(query, _SPREAD_MESSAGES, 0) if query is not None else _NO_PAGE
             uses = min(term.uses for term in terms)
             words.append((_rarity(uses, self._searcher.num_docs), not page.is_full))
-            best = dict(zip(reversed(page.sessions), reversed(page.hits), strict=True))
-            for session, (score, _) in best.items():
+            best = {page.sessions[number]: page.hits[number][0] for number in reversed(list(_allowed(page, only)))}
+            for session, score in best.items():
                 sums[session] = sums.get(session, 0.0) + score
                 has[session] = has.get(session, 0) | 1 << number
         return Spread(sums, has, words)

@@ -329,6 +329,9 @@ async def test_a_wide_filter_loses_nothing(
         mine = [text("m", "apple " + "word " * 99, session_id=f"p{n}") for n in range(3)]
         await lib.add(*mine, entries=[turn(f"t{n}", session_id=f"p{n}", project="/p/mine") for n in range(3)])
         assert sorted(await lib.found("apple", project="/p/mine", **params)) == [(f"p{n}", 0) for n in range(3)]
+        await lib.add(*[text(word, word, session_id=f"o{n}") for n in range(5) for word in ("plum", "cherry")])
+        await lib.add(text("n", "a plum " + "word " * 99, session_id="p1"))
+        assert await lib.found("plum cherry", project="/p/mine", **params) == [("p1", 1)]
 
 
 async def test_filters_look_into_a_message(opened: Opened) -> None:
