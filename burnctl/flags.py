@@ -17,7 +17,16 @@ def reading(parser: argparse.ArgumentParser) -> None:
     no_start(parser)
 
 
-def as_json(parser: argparse.ArgumentParser) -> None:
+def reading_rows(parser: argparse.ArgumentParser, rows: str) -> None:
+    """The same, where the answer can be CSV as well."""
+    either = parser.add_mutually_exclusive_group()
+    as_json(either)
+    either.add_argument("--csv", action="store_true", help=f"print the {rows} as CSV")
+    no_color(parser)
+    no_start(parser)
+
+
+def as_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print the answer as JSON, for programs")
 
 

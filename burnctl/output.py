@@ -25,7 +25,7 @@ def json_line(answer: Any) -> None:
 
 
 def as_csv(rows: list[dict[str, Any]]) -> int:
-    """Prints rows as CSV with a header; None is an empty cell. Returns exit code 0."""
+    """Prints rows as CSV with a header; None is an empty cell, a flag `true` or `false`. Returns exit code 0."""
     import csv
 
     if rows:
@@ -37,4 +37,6 @@ def as_csv(rows: list[dict[str, Any]]) -> int:
 
 def _safe_cell(value: Any) -> Any:
     """Spreadsheets take a cell that begins like a formula for one, and names come from logs."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return "'" + value if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

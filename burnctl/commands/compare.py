@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what-if", metavar="MODEL", help="price the same tokens as this model's: arithmetic, no prediction"
     )
-    parser.add_argument("--csv", action="store_true", help="print the cells as CSV")
-    flags.reading(parser)
+    flags.reading_rows(parser, "cells")
 
 
 def run(options: argparse.Namespace) -> int:

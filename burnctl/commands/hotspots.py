@@ -41,8 +41,7 @@ def shared(parser: argparse.ArgumentParser) -> None:
         "--rank", choices=RANKS, help="what comes first: what cost most, had most tokens, rode most (cost)"
     )
     parser.add_argument("--limit", metavar="N", type=flags.count, help=f"at most so many rows ({READABLE} in a table)")
-    parser.add_argument("--csv", action="store_true", help="print the rows as CSV")
-    flags.reading(parser)
+    flags.reading_rows(parser, "rows")
 
 
 def run(options: argparse.Namespace) -> int:

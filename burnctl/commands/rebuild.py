@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
 
             json_line(answer)
         else:
-            print(_told(answer))
+            print(_told(answer, anew=options.force))
     return 0
 
 
@@ -56,10 +56,10 @@ def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
         return client.rebuild(**params, heard=heard)
 
 
-def _told(answer: dict[str, Any]) -> str:
+def _told(answer: dict[str, Any], *, anew: bool) -> str:
     if answer["rebuilt"] == "index":
         return "the index is made anew"
     count = answer["turns"]
     if not count:
-        return "every turn had its label already"
+        return "every turn keeps its label" if anew else "every turn had its label already"
     return f"{count:,} turns are labelled" if count != 1 else "1 turn is labelled"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.errors import Usage
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -34,11 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
     parser.add_argument("--quality", action="store_true", help="add one-shot rates, and how sessions ended")
     parser.add_argument("--chart", action="store_true", help="draw what was spent each day")
-    parser.add_argument("--csv", action="store_true", help="print the rows as CSV")
-    flags.reading(parser)
+    flags.reading_rows(parser, "rows")
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.tree and options.by != "agent":
+        raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")
     wants_series = not options.csv and not options.json
     by_time = options.by in ("day", "hour")
     client = reach(options)

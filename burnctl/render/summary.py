@@ -23,6 +23,7 @@ _MOST_DAYS = 4000
 _SPARK = 40
 _LONGEST_NAME = 28
 _OPEN = "*"
+_OF_SESSIONS = ("project", "createdAt", "parentSessionId")
 
 
 def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str:
@@ -177,9 +178,17 @@ def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
             "cacheHitRate": row["cacheHitRate"],
             "share": row["share"],
             **(_flat_quality(row["quality"]) if "quality" in answer else {}),
+            **({name: row.get(name) for name in _OF_SESSIONS} if answer["by"] == "session" else {}),
+            **(_flat_tree(row) if any("subtree" in one for one in rows) else {}),
         }
         for row in rows
     ]
+
+
+def _flat_tree(row: dict[str, Any]) -> dict[str, Any]:
+    below = row.get("subtree") or {}
+    named = {name: row.get(name) for name in ("parent", "depth")}
+    return {**named, "subtreeTurns": below.get("turns"), "subtreeCostUsd": below.get("costUsd")}
 
 
 def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def test_what_is_asked_and_said(home: Home, flags: list[str], asked: list[Any], 
 def test_nothing_to_do_is_said(home: Home) -> None:
     with fake(home.root / "burnd.sock", rebuild={"rebuilt": "labels", "turns": 0}):
         assert run(home, "rebuild", "--reclassify").stdout == "every turn had its label already\n"
+        assert run(home, "rebuild", "--reclassify", "--force").stdout == "every turn keeps its label\n"
 
 
 def test_json(home: Home) -> None:

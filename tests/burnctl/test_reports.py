@@ -93,6 +93,13 @@ def test_charts_csv_and_quality(desk: Desk) -> None:
     told = desk.json("summary", "--quality")["quality"]
     assert int(judged[-1]["completed"]) == told["sessions"]["completed"] > 0
     assert float(judged[-1]["oneShotRate"]) == told["oneShotRate"]
+    by_session = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "session", "--csv").stdout)))
+    assert by_session[0]["project"]
+    assert by_session[0]["createdAt"]
+    tree = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "agent", "--tree", "--csv").stdout)))
+    nested = desk.json("summary", "--by", "agent", "--tree")["rows"]
+    assert [row["depth"] for row in tree[:-1]] == [str(row["depth"]) for row in nested]
+    assert [float(row["subtreeCostUsd"]) for row in tree[:-1]] == [row["subtree"]["costUsd"] for row in nested]
 
 
 def test_compare(desk: Desk) -> None:
@@ -114,6 +121,7 @@ def test_compare(desk: Desk) -> None:
         )
     cells = list(csv.DictReader(io.StringIO(desk.run("compare", "--csv").stdout)))
     assert len(cells) == len(answer["cells"])
+    assert {cell["noData"] for cell in cells} == {"true", "false"}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +130,9 @@ def test_compare(desk: Desk) -> None:
         (("summary", "--by", "colour"), 2, "colour"),
         (("summary", "--since", "yesteryear"), 2, "yesteryear"),
         (("summary", "--tag", "nokey"), 2, "KEY=VALUE"),
-        (("summary", "--tree"), 2, "agent"),
+        (("summary", "--tree"), 2, "--by agent"),
+        (("summary", "--json", "--csv"), 2, "not allowed with"),
+        (("compare", "--csv", "--json"), 2, "not allowed with"),
         (("summary", "--source", "nobody"), 2, "nobody"),
         (("summary", "--activity", "idling"), 2, "idling"),
         (("summary", "--since", "1d", "--until", "2d"), 2, "ends before it begins"),
