@@ -13,6 +13,8 @@ from burnd.attribution.finding import Evidence, Finding, finding, weight
 from burnd.attribution.misses import Reason
 from burnd.attribution.rates import Rate, Spent
 from burnd.attribution.wasted_calls import Calls
+from burnd.classify.tools import Kind as ToolKind
+from burnd.classify.tools import kind as tool_kind
 from burnd.records import Turn
 
 _LARGE: Final = 2_000
@@ -34,6 +36,11 @@ _MISS_ADVICE: Final[dict[Reason, str]] = {
     "rewind": "Going back to an earlier point paid for what stands there again.",
     "edited": "Something in the middle of the context was taken out, and all behind it was paid for again.",
     "unknown": "The cache did not have what it should: the provider may have dropped it early.",
+}
+# What to do about a large call depends on what it is: a file that was written was not read.
+_HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
+    "edit": "What is written stays in the context, too: change a file by small edits instead of writing it whole.",
+    "delegate": "Ask the agent for a shorter answer: all of it stays in the context that asked.",
 }
 
 
@@ -59,10 +66,11 @@ def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
         entered=cause.entered,
         rides=cause.rides,
     )
+    advice = _HEAVY_ADVICE.get(tool_kind(cause.tool or ""))
     if cause.rides >= _FAR and cause.entered * cause.rides >= _CARRIED:
-        yield finding("rode-far", (explained.session_id,), evidence, [cause.spent])
+        yield finding("rode-far", (explained.session_id,), evidence, [cause.spent], advice)
     if cause.entered >= _OVERSIZED:
-        yield finding("oversized", (explained.session_id,), evidence, [cause.spent])
+        yield finding("oversized", (explained.session_id,), evidence, [cause.spent], advice)
 
 
 def _cache_misses(explained: Explained) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 
 from burnd.attribution import findings
@@ -101,6 +102,19 @@ def test_a_large_result_that_rode_far() -> None:
     assert (found.evidence.tool, found.evidence.target) == ("Bash", "npm test")
     assert (found.evidence.entered, found.evidence.rides) == (8_020, 20)
     assert found.tokens == only(scene.explained(), "call").spent
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"), [("Bash", "Let a subagent"), ("Write", "small edits"), ("Task", "the agent")]
+)
+def test_what_to_do_about_a_large_call_fits_its_tool(tool: str, words: str) -> None:
+    """Nobody can let a subagent read what was written here, or what another one answered."""
+    scene = Calls()
+    scene.call(tool, "it", tokens=8_000)
+    for _ in range(20):
+        scene.step(made=(said(),))
+    (found,) = scene.found("rode-far")
+    assert words in found.advice
 
 
 def test_an_oversized_result() -> None:
