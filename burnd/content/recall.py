@@ -121,7 +121,7 @@ class Reading:
             self._begin, self._held = begin, os.pread(self._fd, end - begin, begin)
         lines = [self._line(self._fd, position, length) for position, length, _ in spots]
         return [
-            (record, reference_in(record) if _REFERENCE in line and record is not None else None)
+            _draft(record) if _REFERENCE in line else (record, None)
             for record, line in zip(_decoded(lines), lines, strict=True)
         ]
 
@@ -130,8 +130,7 @@ class Reading:
 
         With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
         """
-        record = self.draft(position, length)
-        ref = reference_in(record) if record is not None else None
+        record, ref = _draft(self.draft(position, length))
         if record is None or ref is None:
             return record
         return _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
@@ -145,6 +144,14 @@ class Reading:
         if start >= 0 and start + length <= len(self._held):
             return self._held[start : start + length]
         return os.pread(fd, length, position)
+
+
+def _draft(record: Content | None) -> _Draft:
+    """The record with what it refers to; none where the reference is damaged."""
+    try:
+        return record, reference_in(record) if record is not None else None
+    except msgspec.MsgspecError:
+        return None, None
 
 
 def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:

@@ -101,3 +101,23 @@ def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: P
             found, lost = shown(record)
             assert (lost is not None and n in (1, 4)) or (len(found) >= 90 and whole.startswith(found))
     recall.close()
+
+
+def test_a_damaged_line_takes_no_other_with_it(tmp_path: Path) -> None:
+    """Whichever byte of a sidecar is another one, the records beside it are read, and nothing is raised."""
+    ((session, spots), *_) = made(tmp_path)
+    store = ContentStore(tmp_path)
+    more = store.append_content([text(f"m{n}", f"small {n}", session_id=session) for n in range(3)], START_MS)
+    store.close()
+    spots = [*spots, *(Spot(item.position, item.length) for item in more)]
+    path = tmp_path / f"{session}.jsonl"
+    sound, recall = path.read_bytes(), Recall(tmp_path)
+    ((*whole,),) = recall.records([(session, spots)])
+    rng = random.Random(5)
+    for _ in range(300):
+        hit = rng.randrange(len(spots))
+        place = spots[hit].position + rng.randrange(spots[hit].length)
+        path.write_bytes(sound[:place] + rng.choice([b"\0", b"{", b'"', b"\n", b"7"]) + sound[place + 1 :])
+        (found,) = recall.records([(session, spots)])
+        assert [record for n, record in enumerate(found) if n != hit] == [*whole[:hit], *whole[hit + 1 :]]
+    recall.close()
