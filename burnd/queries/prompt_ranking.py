@@ -32,7 +32,8 @@ class Ranking:
         self._days = days
         found = view.rows("SELECT id, members FROM prompt_sets")
         sets = {number: frozenset(map(int, members.split(","))) for number, members in found}
-        self._kinds = _touching(sets, chosen.kinds)
+        used = [number for (number,) in view.rows(_KINDS) if number is not None]
+        self._kinds = _touching({number: sets[number] for number in used}, chosen.kinds)
         self._places = _touching(sets, chosen.places) if chosen.places is not None else None
         wanted = {kind: _per_unit(of) for kind, of in rates.items() if chosen.kinds is None or kind in chosen.kinds}
         self._rates = {n: max((wanted.get(kind, 0) for kind in sets[n]), default=0) for n in self._kinds}
@@ -101,3 +102,11 @@ def _all(terms: Sequence[Clause]) -> str:
 
 def _bound(terms: Sequence[Clause]) -> list[Any]:
     return [value for term in terms for value in term.bound]
+
+
+# The sets of classes that there are, in a handful of steps through the table: far more sets are of places.
+_KINDS = """
+WITH RECURSIVE k(id) AS (SELECT min(kinds) FROM prompt_weights UNION ALL
+  SELECT (SELECT min(kinds) FROM prompt_weights WHERE kinds > k.id) FROM k WHERE k.id IS NOT NULL)
+SELECT id FROM k
+"""
