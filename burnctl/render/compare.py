@@ -85,6 +85,8 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
     notes = []
     if any(cell["insufficientSample"] or cell["insufficientPrompts"] for cell in cells):
         notes.append(f"~ rests on fewer than {answer['minSample']} turns or prompts.")
+    if answer.get("moreModels"):
+        notes.append(f"{answer['moreModels']:,} more are not shown, each of them cheaper than these.")
     for one in answer["coverage"]:
         if not one["turns"]:
             notes.append(f"{_name(one['model'])}: no turns.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnd.queries.limit_windows import LENGTHS, SAME_RESET_MS, Window, reported
-from burnd.queries.view import View
+from burnd.queries.view import Row, View
 
 
 class Reading(NamedTuple):
@@ -41,10 +41,20 @@ class Account:
 
     def about(self, name: str, window: Window) -> list[Reading]:
         """The readings of this window: those that name its end, and those that name none."""
+        rows = self._about(name, window, "")
+        return [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
+
+    def peak(self, name: str, window: Window) -> Reading | None:
+        """What is used: quota is never given back within a window, but a session that idles shows an old figure."""
+        rows = self._about(name, window, "ORDER BY used_percent DESC, ts, position LIMIT 1")
+        found = [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in rows]
+        return max(found, key=lambda reading: (reading.percent, -reading.ts), default=None)
+
+    def _about(self, name: str, window: Window, which: str) -> list[Row]:
         here = (self._source, name)
         named = (*here, window.end - SAME_RESET_MS, window.end + SAME_RESET_MS)
-        rows = self._view.rows(_NAMED, named) + self._view.rows(_UNNAMED, (*here, window.begin, window.end))
-        return [Reading(ts, percent, resets_at) for ts, _, percent, resets_at in sorted(rows)]
+        unnamed = (*here, window.begin, window.end)
+        return self._view.rows(f"{_NAMED} {which}", named) + self._view.rows(f"{_UNNAMED} {which}", unnamed)
 
 
 _OF = "FROM quotas WHERE source = ? AND window = ?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnd import protocol
@@ -22,6 +22,7 @@ from burnd.queries.view import Missing, Mistaken, View
 
 BY = ("model", "source")
 MIN_SAMPLE = 5
+MOST_COMPARED = 100  # more than anybody can look at side by side
 _ARITHMETIC = "the same tokens at that model's prices: arithmetic, not a prediction of what it would have used"
 
 
@@ -84,8 +85,10 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
     cells = _cells(view, reader, chosen, dimension, target)
-    names = _names(view, params, cells)
-    categories = [label for label in (*LABELS, UNLABELLED) if any(p.category == label for p in cells)]
+    every_name = _names(view, params, cells)
+    names = every_name[:MOST_COMPARED]
+    present = {place.category for place in cells}
+    categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = _shares(view, chosen, dimension)
     every = [Place(name, category) for name in names for category in categories]
     answer: dict[str, Any] = {
@@ -96,10 +99,13 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "categories": categories,
         "minSample": params.min_sample,
         "cells": [cells[place].answer(place, params.min_sample, shares.get(place)) for place in every],
-        "coverage": [_coverage(name, cells, params.min_sample) for name in names],
+        "coverage": _coverages(names, cells, params.min_sample),
+        "moreModels": len(every_name) - len(names),
     }
     if target is not None and params.what_if is not None:
-        _add_what_if(answer, shown_model(view.prices, params.what_if), [cells[place] for place in every])
+        _add_what_if(
+            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], cells.values()
+        )
     return answer
 
 
@@ -175,9 +181,16 @@ def _names(view: View, params: CompareParams, cells: dict[Place, Cell]) -> list[
     return names
 
 
-def _coverage(name: Any, cells: dict[Place, Cell], least: int) -> dict[str, Any]:
-    """How much there is to judge by."""
-    own = {place: cell for place, cell in cells.items() if place.name == name and cell.tally.turns}
+def _coverages(names: Sequence[Any], cells: Mapping[Place, Cell], least: int) -> list[dict[str, Any]]:
+    own: defaultdict[Any, dict[str, Cell]] = defaultdict(dict)
+    for place, cell in cells.items():
+        if cell.tally.turns:
+            own[place.name][place.category] = cell
+    return [_coverage(name, own[name], least) for name in names]
+
+
+def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
+    """How much there is to judge by; `own` has its cells by activity."""
     tallies = [cell.tally for cell in own.values()]
     return {
         "model": name,
@@ -185,15 +198,15 @@ def _coverage(name: Any, cells: dict[Place, Cell], least: int) -> dict[str, Any]
         "pricedTurns": sum(tally.priced for tally in tallies),
         "partialTurns": sum(tally.partial for tally in tallies),
         "openTurns": sum(tally.open for tally in tallies),
-        "labelledTurns": sum(cell.tally.turns for place, cell in own.items() if place.category != UNLABELLED),
+        "labelledTurns": sum(cell.tally.turns for category, cell in own.items() if category != UNLABELLED),
         "editPrompts": sum(cell.retries.total() for cell in own.values()),
         "categories": len(own),
         "sufficientCategories": sum(tally.turns >= least for tally in tallies),
     }
 
 
-def _add_what_if(answer: dict[str, Any], model: str, cells: Sequence[Cell]) -> None:
-    for shown, cell in zip(answer["cells"], cells, strict=True):
+def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:
+    for shown, cell in zip(answer["cells"], shown_cells, strict=True):
         has_turns = cell.tally.turns > 0
         units = float(usd(cell.what_if))
         shown["whatIfCostUsd"] = units if has_turns else None

@@ -131,25 +131,26 @@ class _Plan:
         return None
 
     def _told(self, name: str, window: Window) -> dict[str, Any]:
-        own = self._account.about(name, window)
-        return _shape(window, self._spending.within(window.begin, window.end), own)
+        used = self._spending.within(window.begin, window.end)
+        return _shape(window, used, self._account.peak(name, window))
 
     def _running(self, name: str, window: Window) -> dict[str, Any]:
         """The window that runs now, with its pace and where that leads."""
         now = self._view.now
         used = self._spending.within(window.begin, window.end)
-        own = self._account.about(name, window)
+        peak = self._account.peak(name, window)
+        told = self._account.about(name, window)[-_MOST_READINGS:]
         first = self._first_turn(window.begin) if used.turns else None
         hours = None if first is None else max(now - first, _shortest_pace(window)) / HOUR_MS
         left = (window.end - now) / HOUR_MS
         return {
-            **_shape(window, used, own),
+            **_shape(window, used, peak),
             "firstTurn": None if first is None else to_iso(first),
             "secondsLeft": (window.end - now) // 1000,
             "pace": None if hours is None else _per_hour(used, hours),
             "projected": None if hours is None else _projected(used, 1 + left / hours),
-            "quota": _told(_peak(own)) | _quota_pace(window, _peak(own)) if own else None,
-            "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in own[-_MOST_READINGS:]],
+            "quota": None if peak is None else _told(peak) | _quota_pace(window, peak),
+            "readings": [{"ts": to_iso(r.ts), "usedPercent": r.percent} for r in told],
         }
 
 
@@ -157,13 +158,13 @@ def _shortest_pace(window: Window) -> int:
     return (window.end - window.begin) // _SHORTEST_PACE
 
 
-def _shape(window: Window, used: Tally, own: list[Reading]) -> dict[str, Any]:
+def _shape(window: Window, used: Tally, peak: Reading | None) -> dict[str, Any]:
     return {
         "from": to_iso(window.begin),
         "to": to_iso(window.end),
         "basis": window.basis,
         **used.answer(),
-        "quota": _told(_peak(own)) if own else None,
+        "quota": None if peak is None else _told(peak),
     }
 
 
@@ -184,11 +185,6 @@ def _projected(used: Tally, growth: float) -> dict[str, Any]:
         "tokens": round(sum(used.tokens) * growth),
         "costUsd": None if cost is None else cost * growth,
     }
-
-
-def _peak(own: list[Reading]) -> Reading:
-    """What is used: quota is never given back within a window, but a session that idles shows an old figure."""
-    return max(own, key=lambda reading: (reading.percent, -reading.ts))
 
 
 def _quota_pace(window: Window, peak: Reading) -> dict[str, Any]:

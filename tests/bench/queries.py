@@ -67,7 +67,7 @@ def questions() -> Iterator[Question]:
     yield from _close_questions()
     yield from _mixed_questions()
     for history in (0, 10, 100):
-        yield f"limits {history}", 50, _limits(history)
+        yield f"limits {history}", 50 if history <= 10 else 400, _limits(history)
     yield "statusline", 50, lambda view: statusline(view, StatuslineParams(session=session_id(40)), BUDGETS)
 
 

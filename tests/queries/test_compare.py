@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
-from burnd.queries.compare import median
+from burnd.queries.compare import MOST_COMPARED, median
 from burnd.queries.quota_share import Peak, _points
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.pipeline import Batch
@@ -21,7 +21,7 @@ from burnd.records.times import to_ms
 from tests.conftest import Opened
 from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
-from tests.queries.asking import PRICES, ask_compare, by_cell
+from tests.queries.asking import PRICES, ask_compare, ask_summary, by_cell
 from tests.queries.naive import Naive
 from tests.queries.test_summary_exact import _can_be_asked
 from tests.queries.test_summary_exact import filters as summary_filters
@@ -135,6 +135,20 @@ async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
     assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (6.0, 10.0, 5.0)
     assert (answer["whatIf"]["costUsd"], answer["whatIf"]["actualUsd"]) == (10.0, 6.0)
     assert "arithmetic" in answer["whatIf"]["note"]
+
+
+async def test_of_very_many_values_the_dearest_are_compared(opened: Opened) -> None:
+    """A tag may have a value for each session: what is left out is counted, and in the sums over all."""
+    made = [turn(f"m{n}", session_id=f"s{n}", usage=Usage(output=n + 1)) for n in range(MOST_COMPARED + 3)]
+    stamps = [stamp(1, session=f"s{n}", workflowId=f"w{n}") for n in range(MOST_COMPARED + 3)]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*made, *stamps]))
+    answer = await ask_compare(pipeline.index, by="tag:workflowId", whatIf=SONNET)
+    assert (len(answer["models"]), answer["moreModels"]) == (MOST_COMPARED, 3)
+    assert answer["models"][-1] == "w3"
+    assert len(answer["coverage"]) == MOST_COMPARED
+    whole = await ask_summary(pipeline.index)
+    assert answer["whatIf"]["actualUsd"] == whole["totals"]["costUsd"]
 
 
 @pytest.mark.parametrize(
