@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from burnd import protocol
@@ -12,11 +12,11 @@ from burnd.pricing import SEARCH_UNITS, Price, cost, usd
 from burnd.queries import dimensions, naming
 from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import UNLABELLED, Chosen, Filters, choose
-from burnd.queries.kinds import rates_over, shown_model
+from burnd.queries.kinds import Kind, Kinds, rates_over, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import By
+from burnd.queries.scanning import By, Row
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Mistaken, View
 
@@ -49,6 +49,13 @@ class Cell:
         self.tally = Tally()
         self.retries: Counter[int] = Counter()  # prompts with edits by how many retries they took
         self.what_if = 0
+
+    def add(self, kind: Kind, tier: int | None, counts: Row, target: Price | None) -> None:
+        """Takes in turns of one kind; with a target also what they would cost as that."""
+        self.tally.add(kind, tier, counts)
+        if target is not None:
+            rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
+            self.what_if += cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
 
     def answer(self, place: Place, least: int, share: float | None) -> dict[str, Any]:
         tally, prompts, one_shot = self.tally, self.retries.total(), self.retries[0]
@@ -84,9 +91,13 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
-    cells = _cells(view, reader, chosen, dimension, target)
-    every_name = _names(view, params, cells)
+    by, place_of = _by_activity(view, dimension)
+    rows = [row for row in reader.read(by) if not chosen.kinds[row[len(by.keys)]].is_unlogged]
+    whole = _by_name(rows, chosen, dimension, target)
+    every_name = _names(view, params, whole)
     names = every_name[:MOST_COMPARED]
+    kept = _Kept(frozenset(names), dimension, place_of, chosen.kinds)
+    cells = _cells(kept.those(rows), kept.those(reader.read_prompts(by)), target)
     present = {place.category for place in cells}
     categories = [label for label in (*LABELS, UNLABELLED) if label in present]
     shares = _shares(view, chosen, dimension)
@@ -103,9 +114,8 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "moreModels": len(every_name) - len(names),
     }
     if target is not None and params.what_if is not None:
-        _add_what_if(
-            answer, shown_model(view.prices, params.what_if), [cells[place] for place in every], cells.values()
-        )
+        shown = [cells[place] for place in every]
+        _add_what_if(answer, shown_model(view.prices, params.what_if), shown, whole.values())
     return answer
 
 
@@ -128,33 +138,49 @@ def _narrowed(view: View, params: CompareParams, chosen: Chosen) -> Chosen:
     return chosen._replace(selection=chosen.selection._replace(kinds=wanted if already is None else wanted & already))
 
 
+class _Kept(NamedTuple):
+    """Which rows are of what is compared: they may be few of very many."""
+
+    names: frozenset[Any]
+    dimension: Dimension
+    place_of: Callable[[Sequence[Any], Kind], Place]
+    kinds: Kinds
+
+    def those(self, rows: Iterable[Row]) -> Iterator[tuple[Place, Kind, Row]]:
+        """Each with its cell, its kind and what stands beside that."""
+        width, label, names = len(self.dimension.by.keys) + 1, self.dimension.label, self.names
+        for row in rows:
+            kind = self.kinds[row[width]]
+            if label(row, kind) in names:
+                yield self.place_of(row[:width], kind), kind, row[width + 1 :]
+
+
+def _by_name(rows: Iterable[Row], chosen: Chosen, dimension: Dimension, target: Price | None) -> dict[Any, Cell]:
+    """What falls to all cells of a name."""
+    width = len(dimension.by.keys)
+    whole: defaultdict[Any, Cell] = defaultdict(Cell)
+    for row in rows:
+        kind = chosen.kinds[row[width + 1]]
+        whole[dimension.label(row, kind)].add(kind, row[width + 2], row[width + 3 :], target)
+    return whole
+
+
 def _cells(
-    view: View, reader: Reader, chosen: Chosen, dimension: Dimension, target: Price | None
+    turns: Iterable[tuple[Place, Kind, Row]], prompts: Iterable[tuple[Place, Kind, Row]], target: Price | None
 ) -> defaultdict[Place, Cell]:
-    by, place_of = _by_activity(view, dimension)
-    width = len(by.keys)
     cells: defaultdict[Place, Cell] = defaultdict(Cell)
-    for row in reader.read(by):
-        kind = chosen.kinds[row[width]]
-        if kind.is_unlogged:
-            continue
-        cell = cells[place_of(row[:width], kind)]
-        tier, counts = row[width + 1], row[width + 2 :]
-        cell.tally.add(kind, tier, counts)
-        if target is not None:
-            rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
-            cell.what_if += cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
-    for row in reader.read_prompts(by):
-        kind = chosen.kinds[row[width]]
-        cells[place_of(row[:width], kind)].retries[row[width + 1]] += row[width + 2]
+    for place, kind, row in turns:
+        cells[place].add(kind, row[0], row[1:], target)
+    for place, _, (retries, count) in prompts:
+        cells[place].retries[retries] += count
     return cells
 
 
-def _by_activity(view: View, dimension: Dimension) -> tuple[By, Any]:
+def _by_activity(view: View, dimension: Dimension) -> tuple[By, Callable[[Sequence[Any], Kind], Place]]:
     """The dimension by activity, and which cell such a row belongs to."""
     labels: dict[int, str] = dict(view.rows(f"SELECT id, name FROM names WHERE name IN ({_MARKS})", LABELS))
 
-    def place_of(keys: Sequence[Any], kind: Any) -> Place:
+    def place_of(keys: Sequence[Any], kind: Kind) -> Place:
         return Place(dimension.label(keys[:-1], kind), labels.get(keys[-1], UNLABELLED))
 
     return By((*dimension.by.keys, "activity")), place_of
@@ -165,14 +191,9 @@ def _shares(view: View, chosen: Chosen, dimension: Dimension) -> dict[Hashable, 
     return quota_shares(view, chosen, by, place_of)
 
 
-def _names(view: View, params: CompareParams, cells: dict[Place, Cell]) -> list[Any]:
+def _names(view: View, params: CompareParams, whole: Mapping[Any, Cell]) -> list[Any]:
     """What is compared, the dearest first; a model that was asked for by its own name is there even without turns."""
-    units: Counter[Any] = Counter()
-    turns: Counter[Any] = Counter()
-    for place, cell in cells.items():
-        units[place.name] += cell.tally.units
-        turns[place.name] += cell.tally.turns
-    names = sorted(turns, key=lambda name: (-units[name], -turns[name], str(name)))
+    names = sorted(whole, key=lambda name: (-whole[name].tally.units, -whole[name].tally.turns, str(name)))
     asked = params.models or []
     for name in asked.split(",") if isinstance(asked, str) else asked:
         shown = shown_model(view.prices, name.strip())
