@@ -331,6 +331,8 @@ class TranscriptTree:
         counts = piece.reading.counts
         self.counts["lines"] += counts.lines
         self.counts["skipped lines"] += len(piece.skipped)
+        if piece.is_unfinished:
+            self.counts["unfinished lines"] += 1
         for name, number in counts.unknown.items():
             self.counts[f"unrecognised type={name}"] += number
         for name, number in counts.rejected.items():
@@ -358,8 +360,12 @@ class TranscriptTree:
         await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
         await self._settle([t for t in idle if t.open_holdings], answered_only=False)
         for transcript in idle:
-            if transcript.has_untried_tail and (pieces := await self._pieces.tail_of(transcript)):
+            if not transcript.has_untried_tail:
+                continue
+            if pieces := await self._pieces.tail_of(transcript):
                 await self._commit(pieces)
+            else:
+                self.counts["unfinished lines"] += 1
 
     async def _settle(self, transcripts: list[Transcript], *, answered_only: bool) -> None:
         for begin in range(0, len(transcripts), SETTLED_AT_ONCE):

@@ -42,6 +42,7 @@ class Piece(NamedTuple):
     more: bool
     skipped: list[tuple[int, int]]
     rewound: str | None
+    is_unfinished: bool = False  # it is gone, and its last line was not whole
 
 
 class Transcript:
@@ -143,19 +144,21 @@ class Transcripts:
         skipped = list(chunk.skipped)
         for offset, line in self._hazard.lines(path_key(transcript.path), chunk.lines, skipped):
             reader.feed(line, offset)
-        cursor = chunk.cursor
-        if chunk.tail is not None:
-            cursor = _take_tail(reader, chunk.tail) or cursor
+        tail_end = _take_tail(reader, chunk.tail) if chunk.tail is not None else None
+        cursor = tail_end or chunk.cursor
         if chunk.lines:
             transcript.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # nobody has written to it for long: its last message is what it is
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
+        if is_unfinished := chunk.tail is not None and transcript.has_untried_tail:
+            transcript.tail_tried()
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
             skipped=skipped,
             rewound=chunk.rewound,
+            is_unfinished=is_unfinished,
         )
 
     def take_tail(self, transcript: Transcript, seen_ms: int) -> Piece | None:

@@ -241,7 +241,7 @@ async def test_bad_lines_hurt_only_themselves(opened: Opened, tmp_path: Path) ->
 
 
 async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp_path: Path) -> None:
-    """F10: a whole record that never got its newline is taken after ten minutes, once."""
+    """F10: a whole record that never got its newline is taken after ten minutes, once; half of one is counted."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")
@@ -261,6 +261,19 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
         watched.append(log)
         await watched.source.flush()
         assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 5, "m2": 6}
+        for times, is_deleted in ((1, False), (2, True)):
+            with watched.path().open("ab") as file:
+                file.write(last[:40])
+            await watched.source.flush()
+            if is_deleted:
+                watched.path().unlink()
+            watched.ahead += transcript_tree.IDLE_S + 1
+            watched.source._bell.set()
+            await until(lambda n=times: _counted(watched, "unfinished lines", n))  # type: ignore[misc]
+
+
+async def _counted(watched: Watched, what: str, number: int) -> bool:
+    return watched.source.counts[what] == number
 
 
 async def test_a_full_disk_only_delays(opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

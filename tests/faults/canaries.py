@@ -13,12 +13,21 @@ import zstandard
 
 from burnd.paths import Home
 from tests.readers import opencode_data as opencode
+from tests.readers import rollout
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import contents, projects, write
 
 CANARY = "zanzibarcanary"
+SINGERS = {"bird", "ses_bird", rollout.thread(7)}
 LONG = f"{CANARY} " * 400  # stored apart, compressed
 _ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+def sing_everywhere(home: Home) -> None:
+    """In a session of every harness, each of SINGERS."""
+    sing_in_claude(home, "bird")
+    sing_in_opencode(home)
+    _sing_in_codex(home)
 
 
 def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
@@ -44,6 +53,24 @@ def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
     log.lines.append(b'{"type":"user","broken ' + CANARY.encode() + b"\n")
     log.lines.append(json.dumps({"type": "assistant", "message": CANARY, "sessionId": session}).encode())
     write(home, log, session, root)
+
+
+def _sing_in_codex(home: Home) -> None:
+    log = rollout.Rollout(7)
+    log.task()
+    log.given(f"instructions {CANARY}", role="developer")
+    log.prompt(f"please {CANARY}")
+    log.item(rollout.thinking(CANARY, f"hm {LONG}"), rollout.call("xc1", "shell", command=["echo", CANARY, LONG]))
+    log.answer("xc1", f"out {LONG}")
+    patch = rollout.patch("xc2", "src/a.py")
+    log.item(patch | {"input": patch["input"].replace("+b", f"+{LONG}")}, rollout.says(f"I did {LONG}"))
+    log.event("agent_reasoning", text=CANARY)
+    log.event(f"{CANARY}_future", message=CANARY)
+    log.meter(100, 50, 7, 0)
+    log.lines.append(b'{"type":"response_item","broken ' + CANARY.encode())
+    path = home.root.parent / ".codex" / "sessions" / "2026" / "11" / "16" / log.name
+    path.parent.mkdir(parents=True)
+    path.write_bytes(log.data)
 
 
 def sing_in_opencode(home: Home) -> None:
@@ -93,4 +120,4 @@ def _call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
 
 def sources_below(home: Home) -> list[Path]:
     """Where the harnesses' own copies are, which are not ours to touch."""
-    return [projects(home), home.root.parent / ".local"]
+    return [projects(home), home.root.parent / ".local", home.root.parent / ".codex"]

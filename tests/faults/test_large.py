@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,10 +20,14 @@ from tests.readers.transcript import Transcript, call, text
 pytestmark = pytest.mark.slow
 
 
-def rss_mb(daemon: subprocess.Popen[bytes]) -> float:
-    """The highest resident memory the process ever had."""
-    status = Path(f"/proc/{daemon.pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+def rss_mb(pid: int) -> float:
+    """The memory of a process and of those it started, just now."""
+    total = 0.0
+    with suppress(OSError):  # it has ended
+        total = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        for task in os.listdir(f"/proc/{pid}/task"):
+            total += sum(map(rss_mb, map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())))
+    return total
 
 
 def turns(home: Path) -> int:
@@ -32,15 +36,17 @@ def turns(home: Path) -> int:
 
 
 def run_until(home: Path, projects: Path, done: Callable[[], bool], seconds: float) -> float:
-    """Runs a daemon until something holds; returns its peak memory in MB."""
+    """Runs a daemon until something holds; returns the highest that its processes had together, in MB."""
     daemon = start(home, projects)
+    peak = 0.0
     try:
         wait_until_ready(daemon)
         deadline = time.monotonic() + seconds
         while not done():
             assert time.monotonic() < deadline, "not done in time"
-            time.sleep(0.2)
-        peak = rss_mb(daemon)
+            for _ in range(4):
+                peak = max(peak, rss_mb(daemon.pid))
+                time.sleep(0.05)
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(60) == 0
         return peak
@@ -92,7 +98,7 @@ def write_tree(projects: Path, size: int) -> int:
 
 
 def test_memory_holds_on_a_2_gb_tree(tmp_path: Path) -> None:
-    """F18: taking in 2 GB of logs stays under 300 MB."""
+    """F18: taking in 2 GB of logs stays under 300 MB, the process that reads beside the daemon included."""
     if shutil.disk_usage(tmp_path).free < 8 << 30:
         pytest.skip("needs 8 GB of free disk for a tree of 2 GB and what is made of it")
     projects = tmp_path / "claude" / "projects"

@@ -39,9 +39,15 @@ class Whatever(RuleBasedStateMachine):
         self.machine.settle()
         self.machine.claude.cut(session)
 
+    @rule(session=SESSIONS, in_place=st.booleans())
+    def replace(self, session: str, in_place: bool) -> None:
+        (self.machine.claude.rewrite if in_place else self.machine.claude.replace)(session)
+
     @rule(session=SESSIONS)
-    def replace(self, session: str) -> None:
-        self.machine.claude.replace(session)
+    def rotate(self, session: str) -> None:
+        self.machine.claude.log(session)
+        self.machine.settle()
+        self.machine.claude.rotate(session)
 
     @rule(session=SESSIONS)
     def delete(self, session: str) -> None:

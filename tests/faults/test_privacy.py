@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from tests.faults.canaries import CANARY, files_with_canary, sing_in_claude, sing_in_opencode, sources_below
+from tests.faults.canaries import CANARY, SINGERS, files_with_canary, sing_everywhere, sources_below
 from tests.server.wire import Daemon, Wire, running, until
 
 _MAY_HOLD_TEXT = ("content/", "index/")
@@ -20,7 +20,7 @@ def _record_everything(daemon: Daemon) -> None:
     with daemon.wire(60) as wire:
         wire.call("flush")
         if wire.call("status")["content"]["mode"] == "full":
-            until(lambda: _found(wire) == {"bird", "ses_bird"})
+            until(lambda: _found(wire) == SINGERS)
 
 
 def _found(wire: Wire) -> set[str]:
@@ -51,8 +51,7 @@ def _provoke_errors(daemon: Daemon) -> None:
 
 def test_text_is_kept_in_content_and_index_alone(home: Home) -> None:
     """I6, F83: not in the ledger, the logs at debug, the spool or any other file, whatever errors it meets."""
-    sing_in_claude(home, "bird")
-    sing_in_opencode(home)
+    sing_everywhere(home)
     with running(home, log_level="debug") as daemon:
         _record_everything(daemon)
         _provoke_errors(daemon)
@@ -66,14 +65,13 @@ def test_text_is_kept_in_content_and_index_alone(home: Home) -> None:
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
 def test_without_content_there_is_no_text_anywhere(home: Home, mode: str) -> None:
     """I6: in these modes not one file of the home holds it, nor the log, while usage is recorded as ever."""
-    sing_in_claude(home, "bird")
-    sing_in_opencode(home)
+    sing_everywhere(home)
     with running(home, log_level="debug", RELAYBURN_CONTENT_STORE=mode) as daemon:
         _record_everything(daemon)
         _provoke_errors(daemon)
         assert files_with_canary(home) == set()
         with daemon.wire() as wire:
-            assert wire.call("summary")["totals"]["turns"] >= 6
+            assert wire.call("summary")["totals"]["turns"] >= 7
         daemon.terminate()
         assert CANARY not in daemon.log.read_text()
     assert files_with_canary(home) == set()
@@ -82,8 +80,7 @@ def test_without_content_there_is_no_text_anywhere(home: Home, mode: str) -> Non
 @pytest.mark.parametrize("how", ["prune", "match", pytest.param("forget", marks=pytest.mark.slow)])
 def test_what_is_erased_is_gone_from_the_whole_home(home: Home, how: str) -> None:
     """After pruning or forgetting, it is gone: free pages of SQLite, write-ahead logs and search segments included."""
-    sing_in_claude(home, "bird")
-    sing_in_opencode(home)
+    sing_everywhere(home)
     with running(home, RELAYBURN_CONTENT_TTL_DAYS="forever") as daemon:
         _record_everything(daemon)
         before = _segments(home)
@@ -92,7 +89,7 @@ def test_what_is_erased_is_gone_from_the_whole_home(home: Home, how: str) -> Non
             if how == "prune":
                 wire.call("content.prune", olderThanDays=0)
             elif how == "forget":
-                for session in ("bird", "ses_bird"):
+                for session in SINGERS:
                     wire.call("content.forget", session=session)
             else:
                 wire.call("content.forget", match=CANARY)

@@ -82,6 +82,10 @@ class Watched:
         records = self.call("content.read", session=session, limit=200)["records"]
         return [record["text"] for record in records if record.get("text") is not None]
 
+    def rewinds(self) -> int:
+        """How often a log was read again from its start."""
+        return self.daemon.log.read_text().count("source.rewound")
+
     def counts(self) -> dict[str, int]:
         (source,) = [s for s in self.call("status")["sources"] if s["name"] == "claude-code"]
         found: dict[str, int] = source["counts"]

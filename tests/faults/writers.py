@@ -99,6 +99,23 @@ class ClaudeCode:
         log.replace()
         self._tell(log, number)
 
+    def rewrite(self, session: str) -> None:
+        """The same file is emptied, and written again with the same lines and more."""
+        log = self.log(session)
+        number, lines = self._exchange(log)
+        log.lines += lines
+        log.path.parent.mkdir(parents=True, exist_ok=True)
+        log.path.write_bytes(whole(log.lines))
+        self._tell(log, number)
+
+    def rotate(self, session: str) -> None:
+        """The log is moved out of the way, to a name that nobody reads, and another is begun in its place."""
+        log = self.log(session)
+        if log.path.exists():
+            log.path.rename(log.path.with_suffix(".old"))
+        log.lines = []
+        self.converse(session)
+
     def cut(self, session: str) -> None:
         log = self.log(session)
         log.lines = log.lines[: len(log.lines) // 2]
