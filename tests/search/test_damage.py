@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 from collections.abc import Callable
 from functools import cache
@@ -120,4 +121,10 @@ def test_a_damaged_line_takes_no_other_with_it(tmp_path: Path) -> None:
         path.write_bytes(sound[:place] + rng.choice([b"\0", b"{", b'"', b"\n", b"7"]) + sound[place + 1 :])
         (found,) = recall.records([(session, spots)])
         assert [record for n, record in enumerate(found) if n != hit] == [*whole[:hit], *whole[hit + 1 :]]
+    path.write_bytes(
+        re.sub(rb'"content":{"blob":"\w+"', lambda found: b'"content":{"blob":'.ljust(len(found[0]), b"1"), sound)
+    )
+    ((first, no_reference, *rest),) = recall.records([(session, spots)])
+    assert [first, *rest] == [whole[0], *whole[2:]]
+    assert no_reference is None
     recall.close()
