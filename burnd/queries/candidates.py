@@ -131,7 +131,7 @@ class Candidates:
             named, told = (
                 [session for session in some if _worth(last, session, titles, spread) > least] for some in (named, told)
             )
-        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.sums.__getitem__)]
+        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.of)]
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})
@@ -167,8 +167,8 @@ class Candidates:
 def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spread) -> float:
     """A message with what the rest of its session says, and what that is called."""
     title = titles.get(session)
-    beside = max(spread.sums.get(session, 0.0) - score, 0.0) * _BESIDE
-    worth = (score + beside) * (_LEAST + (1 - _LEAST) * spread.share(session))
+    together, share = spread.of(session)
+    worth = (score + max(together - score, 0.0) * _BESIDE) * (_LEAST + (1 - _LEAST) * share)
     return worth + title.score if title is not None else worth
 
 

@@ -118,19 +118,15 @@ class Lookup:
         groups = self._groups(wanted) if len(wanted.terms) > 1 else []
         if len(groups) < 2:
             return NO_SPREAD
-        sums: dict[int, float] = {}
-        has: dict[int, int] = {}
+        best: list[dict[int, float]] = []
         words: list[tuple[float, bool]] = []
-        for number, terms in enumerate(groups):
+        for terms in groups:
             query = self._query(wanted._replace(terms=terms), only, MESSAGE_FIELDS)
             page = self._page(query, _SPREAD_MESSAGES, 0) if query is not None else _NO_PAGE
+            best.append(_best_of_each(page, only))
             uses = min(term.uses for term in terms)
             words.append((_rarity(uses, self._searcher.num_docs), not page.is_full))
-            best = {page.sessions[number]: page.hits[number][0] for number in reversed(list(_allowed(page, only)))}
-            for session, score in best.items():
-                sums[session] = sums.get(session, 0.0) + score
-                has[session] = has.get(session, 0) | 1 << number
-        return Spread(sums, has, words)
+        return Spread(best, words)
 
     def _groups(self, wanted: Wanted) -> list[tuple[Term, ...]]:
         """The terms by the words that were typed for them, the rarest first; those that are everywhere left out."""
@@ -287,6 +283,14 @@ def _allowed(page: _Page, only: Only) -> Iterable[int]:
     if allowed is None:
         return range(len(page.hits))
     return [number for number, session in enumerate(page.sessions) if session in allowed]
+
+
+def _best_of_each(page: _Page, only: Only) -> dict[int, float]:
+    """For each session that is allowed the score of its best message."""
+    scores = [score for score, _ in page.hits]
+    best = dict(zip(reversed(page.sessions), reversed(scores), strict=True))
+    allowed = only.sessions
+    return best if allowed is None else {session: best[session] for session in best if session in allowed}
 
 
 def _first_of_each(page: _Page, numbers: Iterable[int], seen: set[int]) -> Iterator[int]:

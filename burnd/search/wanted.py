@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 
@@ -59,24 +61,28 @@ class Match(NamedTuple):
 class Spread:
     """What is known of the words of sessions, in whichever of their messages each of the words stands."""
 
-    def __init__(self, sums: Mapping[int, float], has: Mapping[int, int], words: Sequence[tuple[float, bool]]) -> None:
-        self.sums = sums  # for each session what its best message for each word is worth
-        self._has = has  # which of the words it has, a bit for each
+    def __init__(self, best: Sequence[Mapping[int, float]], words: Sequence[tuple[float, bool]]) -> None:
+        self._best = best  # for each word the sessions that have it, and what their best message for it is worth
         self._words = words  # how rare each is, and whether every message that has it was seen
-        self._shares: dict[int, float] = {}
 
     def several(self) -> list[int]:
         """The sessions that have more than one of the words."""
-        return [session for session, has in self._has.items() if has & (has - 1)]
+        return [session for session, count in Counter(chain.from_iterable(self._best)).items() if count > 1]
 
-    def share(self, session: int) -> float:
-        """How much of what is looked for the session has, the rare words counting most: 1 is everything."""
-        has = self._has.get(session, 0)
-        if has not in self._shares:
-            found = sum(rarity for n, (rarity, _) in enumerate(self._words) if has >> n & 1)
-            missing = sum(rarity for n, (rarity, sure) in enumerate(self._words) if sure and not has >> n & 1)
-            self._shares[has] = found / (found + missing) if missing else 1.0
-        return self._shares[has]
+    def of(self, session: int) -> tuple[float, float]:
+        """What the session's messages are worth together, and how much of what is looked for it has: 1 is everything.
+
+        Rare words count most, and a word that it may have, since not all messages with it were seen, not at all.
+        """
+        together = found = missing = 0.0
+        for best, (rarity, is_sure) in zip(self._best, self._words, strict=True):
+            score = best.get(session)
+            if score is not None:
+                together += score
+                found += rarity
+            elif is_sure:
+                missing += rarity
+        return together, found / (found + missing) if missing else 1.0
 
 
-NO_SPREAD: Final = Spread({}, {}, ())
+NO_SPREAD: Final = Spread((), ())
