@@ -373,6 +373,8 @@ async def test_looking_for_a_phrase_takes_no_longer_than_it_may(
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "white and black", session_id=f"s{i}") for i in range(100)])
         await lib.add(text("m", "black and white " + "among many other words " * 30, session_id="long"))
+        for limit in ("_SOON_S", "_LATE_S"):
+            monkeypatch.setattr(checking, limit, 60.0)
         whole = await lib.search('"black and white"')
         assert [hit["sessionId"] for hit in whole["hits"]] == ["long"]
         assert "note" not in whole
