@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 
 from burnd.attribution.sums import Sums
 from burnd.causes.cause import MISS, TOOL
+from burnd.causes.packs import Cells
 from burnd.causes.pieces import PieceKey, Pieces, TurnRow
 from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
-from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, begin_of, bucket_of
+from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, WHOLE_SESSION, begin_of, bucket_of
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import Reader, grains
-from burnd.queries.scanning import By, Clause, Scan, Table, during, weighed, within
-from burnd.queries.selection import Selection
+from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, weighed, within
+from burnd.queries.selection import OUT, Selection
 from burnd.queries.view import View
 
 _SPENT = tuple(f"sum(x.{name})" for name in ("n", *Sums._fields))
@@ -35,6 +36,10 @@ _TURNS = Table(
 _LENGTHS = GRAINS | {AGE: GRAINS[BLOCK] * BLOCKS_AN_AGE}
 _EVERY_PLACE = "SELECT id FROM places"
 _TURN = By(("turn",))
+_MOST_KEPT = 5000  # sessions, whose cells take some 40 MB
+_ON_BRANCHES = f"""
+SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND branch IN (SELECT value FROM json_each(?))
+"""
 _TOUCHED = "SELECT session FROM endings WHERE last_bucket >= ? AND first_bucket < ?"
 
 
@@ -66,6 +71,7 @@ class CauseReader:
         # Turns by the piece they stand on, which are asked for again at another level.
         self._mixed: list[list[TurnRow]] | None = None
         self._edges: dict[Stretch, list[list[TurnRow]]] = {}
+        self._kept: dict[range, list[Cells]] = {}  # likewise
 
     def read(self, level: int) -> Iterator[Spent]:
         """Sums by class and cause, several of them for the same where it was read from several places."""
@@ -194,11 +200,26 @@ class CauseReader:
             yield from self._at_edge(level, edge)
 
     def _of_days(self, level: int, days: range) -> Iterator[Spent]:
+        for cells in self._kept.get(days) or self._on_days(days):
+            _, kind, place, _, _ = cells.place
+            for number, sums in self._pieces.at_level(cells, level):
+                yield place, kind, number, sums
+
+    def _on_days(self, days: range) -> Iterable[Cells]:
+        """What pieces counted by activity on these days; kept for another level, unless there is very much of it."""
         if not days:
-            return
+            return ()
         chosen, day = self._chosen, _LENGTHS[DAY]
         touched = frozenset(row[0] for row in self._view.rows(_TOUCHED, (days[0] * day, (days[-1] + 1) * day)))
-        sessions = touched if chosen.sessions is None else chosen.sessions & touched
+        sessions = self._wanted(touched if chosen.sessions is None else chosen.sessions & touched)
+        found = self._selected(days, sessions)
+        if len(sessions) > _MOST_KEPT:
+            return found
+        self._kept[days] = [*found]
+        return self._kept[days]
+
+    def _selected(self, days: range, sessions: frozenset[int]) -> Iterator[Cells]:
+        chosen = self._chosen
         for session, cells in self._pieces.by_activity(chosen.activities or frozenset(), sessions):
             bucket, kind, place, branch, subagent = cells.place
             if (
@@ -206,17 +227,25 @@ class CauseReader:
                 and (chosen.kinds is None or kind in chosen.kinds)
                 and (chosen.places is None or place in chosen.places)
                 and (chosen.branches is None or branch in chosen.branches)
-                and self._is_theirs(session, subagent)
+                and chosen.takes(self._group(session), subagent)
             ):
-                for number, sums in self._pieces.at_level(cells, level):
-                    yield place, kind, number, sums
+                yield cells
 
-    def _is_theirs(self, session: int, subagent: int) -> bool:
-        """Whether all turns of a session, or those of one of its agents, are among the chosen groups."""
+    def _wanted(self, sessions: frozenset[int]) -> frozenset[int]:
+        """Those all of whose turns are tagged the same and may be chosen: to open their pieces takes far longer."""
         chosen, groups = self._chosen, self._chosen.groups
-        if groups is None:
-            return chosen.takes(0, subagent)
-        return chosen.takes(groups.whole.get(session, groups.rest), subagent) and session not in groups.mixed
+        if chosen.branches is not None:
+            sessions &= frozenset(row[0] for row in self._view.rows(_ON_BRANCHES, (as_json(chosen.branches),)))
+        if groups is not None:
+            mixed = groups.mixed
+            sessions = frozenset(s for s in sessions if self._group(s) != OUT and s not in mixed)
+        if chosen.agent_groups is not None and not chosen.agent_groups:
+            sessions &= self._scan.sessions_of_agents()
+        return sessions
+
+    def _group(self, session: int) -> int:
+        groups = self._chosen.groups
+        return groups.whole.get(session, groups.rest) if groups is not None else 0
 
     def _terms(self, stretch: Stretch) -> list[Clause]:
         return [during(stretch), *self._scan.terms(_TURNS, self._chosen.kinds)]

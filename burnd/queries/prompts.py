@@ -151,18 +151,19 @@ class _Ranked:
         """What the heaviest and those `beside` paid; None where many more would have to be read to be sure of them."""
         late = {session for (session,) in self._view.rows("SELECT DISTINCT session FROM changed")} if beside else set()
         found = self._read(prompt for prompt in beside if prompt[0] not in late)
-        bounds, at_once, weighed = self._ranking.bounds(), _AT_ONCE + most, list[int]()
+        bounds, at_once, heaviest = self._ranking.bounds(), _AT_ONCE + most, list[tuple[int, int, str]]()
         while some := list(islice(bounds, at_once)):
             if patience <= 0:
                 return None
             read = self._read(bound.prompt for bound in some if bound.prompt not in beside)
-            weighed = nlargest(most, [*weighed, *(self._weigh(rows) for rows in read.values())])
+            heaviest = nlargest(most, [*heaviest, *((self._weigh(rows), *key) for key, rows in read.items())])
             found |= read
-            if len(weighed) == most and weighed[-1] >= some[-1].most:
+            if len(heaviest) == most and heaviest[-1][0] >= some[-1].most:
                 break
             patience -= len(some)
-            at_once *= 2
-        return [worked for rows in found.values() for worked in rows]
+            at_once += at_once // 2
+        shown = beside.union((session, prompt) for _, session, prompt in heaviest)
+        return [worked for prompt, rows in found.items() if prompt in shown for worked in rows]
 
     def count(self) -> int:
         """How many prompts there are."""

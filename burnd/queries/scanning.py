@@ -162,9 +162,13 @@ class Scan:
         columns = ("session", "subagent", "g")
         return self._run(source, table, by, [*terms], offset, beside, "m.g", columns, rows, agents=False)
 
+    def sessions_of_agents(self) -> frozenset[int]:
+        """Those that had any of the chosen subagents."""
+        return frozenset(session for session, _ in self._of_agents())
+
     def _with_agents(self, agents: frozenset[int], numbered: dict[int, int]) -> dict[int, int]:
         """Those of the sessions that are in these groups or had any of the chosen subagents."""
-        theirs = {session for session, _ in self._of_agents()}
+        theirs = self.sessions_of_agents()
         return {session: group for session, group in numbered.items() if group in agents or session in theirs}
 
     def _of_agents(self) -> list[Row]:
