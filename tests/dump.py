@@ -140,7 +140,7 @@ _CAUSES = {
       FROM prompt_sums x {_JOINS} JOIN sessions s ON s.id = x.session LEFT JOIN names a ON a.id = x.activity
       LEFT JOIN names b ON b.id = x.branch""",
     "prompt_weights": """
-      SELECT s.session_id, x.prompt_id, x.weight, x.day, x.days,
+      SELECT s.session_id, x.prompt_id, x.weight, x.day, x.days, x.tokens, x.rode,
              (SELECT count(DISTINCT c.class) = length(k.members) - length(replace(k.members, ',', '')) + 1
               FROM prompt_sums c, prompt_sets k WHERE k.id = x.kinds AND c.activity = 0 AND c.session = x.session
               AND c.prompt_id = x.prompt_id AND instr(',' || k.members || ',', ',' || c.class || ',')),

@@ -27,19 +27,22 @@ class Weight(NamedTuple):
     places: str
     day: int
     days: int
+    tokens: int
+    rode: int
 
 
 def weights(db: sqlite3.Connection, prompts: Iterable[PromptKey]) -> dict[PromptKey, Weight]:
     """What these prompts weigh by what is counted of them now; one of which nothing is counted is left out."""
-    found: dict[PromptKey, list[tuple[int, int, int, int]]] = {}
+    found: dict[PromptKey, list[tuple[int, ...]]] = {}
     for session, prompt, *row in keyed(db, _ROWS, prompts):
-        found.setdefault((session, prompt), []).append((row[0], row[1], row[2], row[3]))
+        found.setdefault((session, prompt), []).append(tuple(row))
     return {prompt: _weight(rows) for prompt, rows in found.items()}
 
 
-def _weight(rows: list[tuple[int, int, int, int]]) -> Weight:
-    kinds, places, days, weighed = zip(*rows, strict=True)
-    return Weight(_members(kinds), min(sum(weighed), HEAVIEST), _members(places), min(days), max(days) - min(days))
+def _weight(rows: list[tuple[int, ...]]) -> Weight:
+    kinds, places, days, weighed, tokens, rode = zip(*rows, strict=True)
+    weight, first = min(sum(weighed), HEAVIEST), min(days)
+    return Weight(_members(kinds), weight, _members(places), first, max(days) - first, sum(tokens), sum(rode))
 
 
 def _members(numbers: Iterable[int]) -> str:
@@ -56,11 +59,8 @@ def replace(db: sqlite3.Connection, before: Mapping[PromptKey, Weight], after: M
     sets: dict[str, int] = dict(keyed(db, "SELECT members, id FROM prompt_sets WHERE members IN ({keys})", listed))
     db.executemany(_FORGET, [(sets[kept.kinds], kept.weight, *prompt) for prompt, kept in gone.items()])
     db.executemany(
-        "INSERT INTO prompt_weights VALUES(?,?,?,?,?,?,?)",
-        sorted(
-            (sets[kept.kinds], kept.weight, *prompt, sets[kept.places], kept.day, kept.days)
-            for prompt, kept in new.items()
-        ),
+        "INSERT INTO prompt_weights VALUES(?,?,?,?,?,?,?,?,?)",
+        sorted((sets[kept.kinds], kept.weight, *prompt, sets[kept.places], *kept[3:]) for prompt, kept in new.items()),
     )
 
 
@@ -69,7 +69,8 @@ _SUM = " + ".join(f"x.{name} * {unit}" for name, unit in zip(_COLUMNS, UNITS, st
 # Numbers that SQLite's integers cannot hold become real ones, which are cut.
 _ROWS = f"""
 WITH w(session, prompt_id) AS ({{keys}})
-SELECT w.session, w.prompt_id, x.class, x.place, x.day, CAST({_SUM} AS INTEGER) FROM w
+SELECT w.session, w.prompt_id, x.class, x.place, x.day, CAST({_SUM} AS INTEGER),
+       {" + ".join(f"x.{name}" for name in _COLUMNS[:-1])}, x.cache_read FROM w
 CROSS JOIN prompt_sums x ON x.activity = {EVERY} AND x.session = w.session AND x.prompt_id = w.prompt_id
 """
 _FORGET = "DELETE FROM prompt_weights WHERE kinds = ? AND weight = ? AND session = ? AND prompt_id = ?"

@@ -340,11 +340,11 @@ CREATE TABLE prompt_sums(
 CREATE INDEX prompt_sums_without ON prompt_sums(activity) WHERE prompt_id = '';
 
 -- What each prompt weighs in all, the heaviest first, and where it was: the sets of its turns' classes and places, its
--- first day and how many more there were until its last.
+-- first day and how many more there were until its last. Its tokens, and those that rode, are for other orders.
 CREATE TABLE prompt_sets(id INTEGER PRIMARY KEY, members TEXT NOT NULL UNIQUE);
 CREATE TABLE prompt_weights(
   kinds INTEGER NOT NULL, weight INTEGER NOT NULL, session INTEGER NOT NULL, prompt_id TEXT NOT NULL,
-  places INTEGER NOT NULL, day INTEGER NOT NULL, days INTEGER NOT NULL,
+  places INTEGER NOT NULL, day INTEGER NOT NULL, days INTEGER NOT NULL, tokens INTEGER NOT NULL, rode INTEGER NOT NULL,
   PRIMARY KEY(kinds, weight DESC, session, prompt_id)) WITHOUT ROWID;
 """
 
@@ -362,5 +362,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 7  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 8  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

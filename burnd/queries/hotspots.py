@@ -148,7 +148,7 @@ class _Rolled:
 
     def read_prompts(self, selection: Selection, reader: Reader) -> None:
         rates = rates_of(self._rank, self._kinds)
-        found = heaviest_prompts(self._view, selection, reader, rates, self._limit)
+        found = heaviest_prompts(self._view, selection, reader, self._rank, rates, self._limit)
         if found is None:
             self._add_prompts(worked(self._view, selection, reader))
             return

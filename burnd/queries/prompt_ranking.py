@@ -12,6 +12,7 @@ from burnd.queries.selection import Selection
 from burnd.queries.view import View
 
 _UNBOUNDED = 1 << 200
+_ORDERS = {"tokens": "x.tokens", "rides": "x.rode"}
 
 
 class Bound(NamedTuple):
@@ -24,11 +25,15 @@ class Bound(NamedTuple):
 class Ranking:
     """Prompts of sessions that have been counted, under filters that need no sessions.
 
-    `days` are those that count, None being all of them; `rates` is what turns of a class weigh, by column of tokens.
+    `days` are those that count, None being all of them; `rates` is what turns of a class weigh, by column of tokens,
+    where the order is by cost; any other is by what is kept of each prompt.
     """
 
-    def __init__(self, view: View, chosen: Selection, days: range | None, rates: Mapping[int, Sequence[int]]) -> None:
+    def __init__(
+        self, view: View, chosen: Selection, days: range | None, rank: str, rates: Mapping[int, Sequence[int]]
+    ) -> None:
         self._view = view
+        self._order = _ORDERS.get(rank)
         self._days = days
         found = view.rows("SELECT id, members FROM prompt_sets")
         sets = {number: frozenset(map(int, members.split(","))) for number, members in found}
@@ -42,8 +47,10 @@ class Ranking:
         self._whole_kinds = frozenset(n for n in self._kinds if sets[n] <= (chosen.kinds or sets[n])) if both else None
         self._whole_places = frozenset(n for n in sets if sets[n] <= (chosen.places or sets[n])) if both else None
 
-    def bounds(self) -> Iterator[Bound]:
-        """All that may be selected, those that can be heaviest first."""
+    def bounds(self, most: int) -> Iterator[Bound]:
+        """Those that may be selected, the heaviest first: all, or so many where they are not kept in that order."""
+        if self._order is not None:
+            return self._ordered(self._order, most)
         return merge(*(self._bounds_of(kinds) for kinds in sorted(self._kinds)), key=lambda bound: -bound.most)
 
     def _bounds_of(self, kinds: int) -> Iterator[Bound]:
@@ -53,6 +60,12 @@ class Ranking:
         )
         for weight, *prompt in self._view.db.execute(sql, _bound(terms)):
             yield Bound(weight * rate if weight < HEAVIEST else _UNBOUNDED, (prompt[0], prompt[1]))
+
+    def _ordered(self, column: str, most: int) -> Iterator[Bound]:
+        terms = [*within("x.kinds", self._kinds), *self._terms()]
+        found = f"SELECT {column}, x.session, x.prompt_id FROM prompt_weights x WHERE {_all(terms)}"
+        for weight, *prompt in self._view.rows(f"{found} ORDER BY 1 DESC LIMIT {most}", _bound(terms)):
+            yield Bound(weight, (prompt[0], prompt[1]))
 
     def certain(self) -> int:
         """How many there are that certainly are selected."""

@@ -103,7 +103,9 @@ class HeaviestPrompts(NamedTuple):
     everything: list[tuple[int, tuple[int, ...]]]  # by kind
 
 
-def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, most: int) -> HeaviestPrompts | None:
+def heaviest(
+    view: View, selection: Selection, reader: Reader, rank: str, rates: Rates, most: int
+) -> HeaviestPrompts | None:
     """None where sums cannot tell. All prompts that were read turn by turn are among the heaviest."""
     if reader.begin >= reader.end or not selection.is_by_sums:
         return None
@@ -125,7 +127,7 @@ def heaviest(view: View, selection: Selection, reader: Reader, rates: Rates, mos
     beside = {worked.prompt for worked in one_by_one if worked.prompt is not None}
     weights = {kind: _weights(rate_of) for kind, rate_of in rates.items()}
     prompts = [*terms, Clause(f"x.prompt_id <> '{NO_PROMPT}'")]
-    ranked = _Ranked(view, selection, days if is_cut else None, weights)
+    ranked = _Ranked(view, selection, days if is_cut else None, rank, weights)
     count = ranked.count() if selection.activities is None else _rows(view, _COUNT, prompts)[0][0]
     summed = ranked.heaviest(most, beside, count // _WORTH_IT + most)
     if summed is None:
@@ -142,16 +144,17 @@ class _Ranked:
     Of an activity, a prompt weighs at most what it weighs in all.
     """
 
-    def __init__(self, view: View, selection: Selection, days: range | None, weights: Weights) -> None:
+    def __init__(self, view: View, selection: Selection, days: range | None, rank: str, weights: Weights) -> None:
         self._view, self._chosen, self._days, self._weights = view, selection, days, weights
         self._activities = selection.activities if selection.activities is not None else frozenset((EVERY,))
-        self._ranking = Ranking(view, selection, days, weights)
+        self._ranking = Ranking(view, selection, days, rank, weights)
 
     def heaviest(self, most: int, beside: set[PromptKey], patience: int) -> list[Worked] | None:
         """What the heaviest and those `beside` paid; None where many more would have to be read to be sure of them."""
         late = {session for (session,) in self._view.rows("SELECT DISTINCT session FROM changed")} if beside else set()
         found = self._read(prompt for prompt in beside if prompt[0] not in late)
-        bounds, at_once, heaviest = self._ranking.bounds(), _AT_ONCE + most, list[tuple[int, int, str]]()
+        at_once, heaviest = _AT_ONCE + most, list[tuple[int, int, str]]()
+        bounds = self._ranking.bounds(3 * (patience + at_once))  # more than are read before patience is at its end
         while some := list(islice(bounds, at_once)):
             if patience <= 0:
                 return None
