@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Mapping
+from functools import cache, partial
 from math import sqrt
 from typing import Any, Final, NamedTuple
 
@@ -24,9 +25,11 @@ _Z = 1.959963984540054  # of the normal distribution, 95 % lie within so many de
 class Judgement:
     """One-shot figures and outcomes of what falls to one row."""
 
+    __slots__ = ("edit_prompts", "one_shot_prompts", "outcomes")
+
     def __init__(self) -> None:
         self.edit_prompts = self.one_shot_prompts = 0
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes = dict.fromkeys(OUTCOMES, 0)
 
     def answer(self) -> dict[str, Any]:
         return {
@@ -34,7 +37,7 @@ class Judgement:
             "oneShotPrompts": self.one_shot_prompts,
             "oneShotRate": rate(self.one_shot_prompts, self.edit_prompts),
             "oneShotInterval": wilson(self.one_shot_prompts, self.edit_prompts),
-            "sessions": {outcome: self.outcomes[outcome] for outcome in OUTCOMES},
+            "sessions": self.outcomes,
         }
 
 
@@ -48,24 +51,33 @@ class Quality(NamedTuple):
         return self.by_key.get(key) or Judgement()
 
 
-def qualities(view: View, reader: Reader, chosen: Chosen, dimension: Dimension) -> Quality:
-    """Judges prompts where their first edit was selected, and sessions where their last turn was."""
+def qualities(view: View, reader: Reader, chosen: Chosen, dimension: Dimension, shown: Collection[Hashable]) -> Quality:
+    """Judges prompts where their first edit was selected, and sessions where their last turn was; rows as are shown."""
+    wanted = frozenset(shown)
     total = Judgement()
     by_key: defaultdict[Hashable, Judgement] = defaultdict(Judgement)
     width = len(dimension.by.keys)
     for row in reader.read_prompts(dimension.by):
         label = dimension.label(row[:width], chosen.kinds[row[width]])
-        for judged in (total, by_key[label]):
+        for judged in (total, by_key[label]) if label in wanted else (total,):
             judged.edit_prompts += row[width + 2]
             judged.one_shot_prompts += row[width + 2] if row[width + 1] == 0 else 0
     names: dict[int, str] = dict(view.rows(_NAMES))
+    ended = cache(partial(_ended, names))  # of very many sessions few end in different ways
     for row in reader.read_facts(ENDINGS._replace(name=_ROOTS), dimension.by, _FACTS.format(view.now - QUIET_MS)):
-        kind, (stop, event, is_recent, quality) = chosen.kinds[row[width]], row[width + 1].split()
-        may_go_on = kind.is_open or is_recent == "1"
-        said = outcome(names.get(int(stop)), names.get(int(event)), quality=quality, may_go_on=may_go_on)
-        for judged in (total, by_key[dimension.label(row[:width], kind)]):
+        kind = chosen.kinds[row[width]]
+        said = ended(row[width + 1], kind.is_open)
+        label = dimension.label(row[:width], kind)
+        for judged in (total, by_key[label]) if label in wanted else (total,):
             judged.outcomes[said] += row[width + 2]
     return Quality(total, by_key)
+
+
+def _ended(names: Mapping[int, str], facts: str, is_open: bool) -> str:
+    """How a session ended, by what `_FACTS` says of it."""
+    stop, event, is_recent, quality = facts.split()
+    may_go_on = is_open or is_recent == "1"
+    return outcome(names.get(int(stop)), names.get(int(event)), quality=quality, may_go_on=may_go_on)
 
 
 def outcome(stop: str | None, event: str | None, *, quality: str, may_go_on: bool) -> str:

@@ -113,7 +113,8 @@ class Reader:
 
     def read_prompts(self, by: By) -> list[Row]:
         """Counts prompts with edits, with their retries beside the kind."""
-        if by.unit is not None or self._chosen.is_by_sums:
+        is_of_all = self._chosen.is_by_sums and {"place", "activity"}.issuperset(by.keys)
+        if by.unit is not None or is_of_all:
             return self.read_facts(PROMPTS, by, "x.retries")
         if self.begin >= self.end:
             return []

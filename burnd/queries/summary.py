@@ -54,9 +54,9 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)
     added = add_up(reader.read(dimension.by), chosen, dimension)
-    quality = qualities(view, reader, chosen, dimension) if params.quality else None
     branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
     order = [branch.key for branch in branches] or _ordered(added, dimension, params.limit)
+    quality = qualities(view, reader, chosen, dimension, order) if params.quality else None
     answer: dict[str, Any] = {
         "version": protocol.VERSION,
         "filters": chosen.said,

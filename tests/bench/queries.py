@@ -104,7 +104,8 @@ def _mixed_questions() -> Iterator[Question]:
     for some in MIXES[::2]:
         yield _summary(400, by="model", quality=True, series=True, tz="America/Los_Angeles", **some)
         yield _summary(400, by="hour", tz="America/Los_Angeles", **some)
-    yield _summary(400, by="tag:persona", quality=True)
+    for by in (*DEAR, "day"):
+        yield _summary(400, by=by, quality=True, limit=30, tz="Europe/Berlin")
     yield _summary(400, by="agent", tree=True)
     yield _summary(400, by="session", limit=30, series=True, tz="Europe/Berlin")
 
