@@ -179,7 +179,7 @@ class _Rolled:
         weights: dict[int, int] = {}
         for _, number, cause, sums in rows:
             weights[cause] = weights.get(cause, 0) + sum(map(mul, sums, rates[number]))
-        most = len(weights) if self._by == "subagent" else self._limit
+        most = len(weights) if self._by in ("subagent", "cache-miss") else self._limit  # several may have one name
         shown = nsmallest(most, weights, key=lambda cause: (-weights[cause], cause))
         self.left_out = (heaviest.of if heaviest is not None else len(weights)) - len(shown)
         self._subjects = {cause: Heap() for cause in shown}

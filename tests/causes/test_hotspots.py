@@ -134,6 +134,19 @@ async def test_misses_beyond_the_limit_are_one_row(opened: Opened) -> None:
     assert rest == every["everything else"]
 
 
+async def test_misses_of_agents_are_no_rows_of_their_own(opened: Opened) -> None:
+    """The same reason on the main rail and on an agent's is one row, whatever the limit."""
+    main, agent = Scene(), Scene(rail_id="a1")
+    who = Subagent(agent_id="a1", type="Explore")
+    for scene, whose in ((main, None), (agent, who)):
+        scene.turn(20_000, 100, entered=(prompt(),), made=(said(),), subagent=whose)
+        scene.turn(20_300, 100, entered=(prompt(),), made=(said(),), subagent=whose)
+        scene.turn(20_600, 100, read=0, pause=4_000, entered=(prompt(),), made=(said(),), subagent=whose)
+    pipeline = await counted(opened, *main.entries, *agent.entries)
+    shown, rest = (await ask_hotspots(pipeline, by="cache-miss", limit=1))["rows"]
+    assert (shown["key"], shown["calls"], rest["key"]) == ("pause", 2, "everything else")
+
+
 async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
     """A prompt's text is content; its row says session and turn."""
     pipeline = await counted(opened, *busy())
