@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tests.bench import asking, flat, peers, resting, search
+from tests.bench import asking, flat, opencode, peers, resting, search
 from tests.bench.corpus import Tree, Truth
 from tests.bench.first_read import FirstRead, first_read, recall
 from tests.bench.page import Findings, written
@@ -37,10 +37,11 @@ class Sizes(NamedTuple):
     many_files: int
     history: int
     messages: tuple[int, ...]
+    opencode_sessions: int
 
 
-FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 30.0, 2000, 10_000, 20_000, 1_000_000, (100_000, 1_000_000))
-QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, (10_000,))
+FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 30.0, 2000, 10_000, 20_000, 1_000_000, (100_000, 1_000_000), 400)
+QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, (10_000,), 60)
 
 
 def main() -> None:
@@ -58,7 +59,8 @@ def main() -> None:
     if output is not None:
         output.write_text(page)
     print(page)
-    sys.exit(1 if any(found.wrong for reads in findings.reads.values() for found in reads) else 0)
+    wrong = [found.wrong for reads in findings.reads.values() for found in reads] + [findings.opencode[1]]
+    sys.exit(1 if any(wrong) else 0)
 
 
 def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
@@ -69,6 +71,8 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
         runs = sizes.runs if size <= middle else 1
         findings.reads[size] = [read(folder, size, tree, truth, n, runs) for n in range(runs)]
         findings.truths[size] = truth
+    say("opencode's database")
+    findings.opencode = opencode.first_read(folder / "homes" / "opencode", sizes.opencode_sessions)
     for size in sizes.trees[-2:]:
         say(f"asking over {size} MB")
         findings.asked[size] = asking.asking(home_of(folder, size), trees[size][0])

@@ -25,6 +25,7 @@ class Findings:
     runs: int
     reads: dict[int, list[FirstRead]] = field(default_factory=dict)
     truths: dict[int, Truth] = field(default_factory=dict)
+    opencode: tuple[Truth, str] = field(default_factory=lambda: (Truth(), ""))
     asked: dict[int, Asked] = field(default_factory=dict)
     recall: tuple[int, int] = (0, 0)
     start_up: float = 0.0
@@ -71,7 +72,10 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
 def _goals(found: Findings) -> Iterator[Row]:
     middle, last = list(found.reads)[-2:]
     wrong = [read.wrong for reads in found.reads.values() for read in reads if read.wrong]
-    yield goal("totals against the truth", "exact to the token, cost exact", wrong[0] if wrong else "exact", not wrong)
+    exact = "exact to the token, cost exact"
+    yield goal("totals against the truth", exact, wrong[0] if wrong else "exact", not wrong)
+    database, off = found.opencode
+    yield goal(f"the same for opencode, {database.turns:,} turns", exact, off or "exact", not off)
     rate = found.rate(middle)
     yield goal(f"first read of {middle} MB, search included", ">= 55 MB/s", f"{rate:.1f} MB/s", rate >= 55)
     peak = max(found.read(middle, "peak_bytes"), found.read(last, "peak_bytes")) / 1e6
