@@ -64,6 +64,7 @@ class Reader:
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
         self.begin, self.end = self._clipped()
+        self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
     def _clipped(self) -> tuple[int, int]:
         """The selected time, as far as there is anything."""
@@ -98,6 +99,11 @@ class Reader:
 
     def sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
         """Those that lie within the selected time, None being all of them, and those across its edges."""
+        if self._touching is None:
+            self._touching = self._found_sessions()
+        return self._touching
+
+    def _found_sessions(self) -> tuple[frozenset[int] | None, frozenset[int]]:
         if self._chosen.begin is None and self._chosen.end is None:
             return None, frozenset()
         (begin, end), _ = _whole_buckets(Stretch(self.begin, self.end))
@@ -237,9 +243,13 @@ class Reader:
 
     def _mixed(self, table: Table, by: By, kinds: frozenset[int] | None, beside: str = NOTHING) -> list[Row]:
         rows: list[Row] = []
+        if self._chosen.groups is None or not self._chosen.groups.parts:
+            return rows
+        inside, across = self.sessions()
+        among = None if inside is None else inside | across
         for stretch in self._stretches(by):
             terms = [during(stretch), *self._scan.terms(table, kinds)]
-            rows += self._scan.mixed(table, by, terms, stretch.offset, beside)
+            rows += self._scan.mixed(table, by, terms, stretch.offset, beside, among)
         return rows
 
     def _tier(self) -> str:

@@ -185,14 +185,22 @@ class Scan:
             numbered = dict.fromkeys(every, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
         return {s: g for s, g in numbered.items() if g >= 0 and (sessions is None or s in sessions)}
 
-    def mixed(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
-        """Sums over rows of sessions whose tags change with time or from turn to turn."""
+    def mixed(
+        self,
+        table: Table,
+        by: By,
+        terms: Iterable[Clause],
+        offset: int = 0,
+        beside: str = NOTHING,
+        sessions: frozenset[int] | None = None,
+    ) -> list[Row]:
+        """Sums over rows of sessions whose tags change with time or from turn to turn; of all of them or of these."""
         groups = self.chosen.groups
         if groups is None or not groups.parts:
             return []
         turn = table.columns["turn"]
         others = Clause(f"{turn} NOT IN (SELECT value FROM json_each(?))", (as_json(list(groups.single)),))
-        parts = [part for part in groups.parts if part[-1] >= 0]
+        parts = [part for part in groups.parts if part[-1] >= 0 and (sessions is None or part[0] in sessions)]
         source = f"m CROSS JOIN {table.name} x ON x.session = m.session AND x.ts >= m.begin AND x.ts < m.end"
         columns: tuple[str, ...] = ("session", "begin", "end", "g")
         rows = self._run(source, table, by, [*terms, others], offset, beside, "m.g", columns, parts)
