@@ -241,7 +241,10 @@ async def test_bad_lines_hurt_only_themselves(opened: Opened, tmp_path: Path) ->
 
 
 async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp_path: Path) -> None:
-    """F10: a whole record that never got its newline is taken after ten minutes, once; half of one is counted."""
+    """F10: a whole record that never got its newline is taken, once, after ten minutes or when its log is deleted.
+
+    Half of one is counted.
+    """
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")
@@ -270,6 +273,12 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             watched.ahead += transcript_tree.IDLE_S + 1
             watched.source._bell.set()
             await until(lambda n=times: _counted(watched, "unfinished lines", n))  # type: ignore[misc]
+        log.says("m3", text("the last word"), output=7)
+        watched.path().write_bytes(log.lines[-1])
+        await watched.source.flush()
+        assert "m3" not in watched.ledger()
+        watched.path().unlink()
+        await until(lambda: _is(watched, "m3", output=7))
 
 
 async def _counted(watched: Watched, what: str, number: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.errors import FileReplaced, HomeBusy, HomeError, StorageError
+from burnd.errors import FileReplaced, HomeBusy, HomeError, NoSpace, StorageError
 from burnd.ledger import files
 from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
@@ -42,6 +43,30 @@ def test_a_torn_tail_is_cut_and_kept(tmp_path: Path, tail: bytes) -> None:
     assert (tmp_path / "ledger.torn-7").read_bytes() == tail[: 1 << 20]
     journal.append(lines(1))
     assert ids(journal) == ["m0", "m1", "m2", "m0"]
+
+
+@pytest.mark.parametrize("room", [0, 1, 100, 500])
+def test_a_write_that_was_cut_short_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+    """F41, D1: where the disk ends in the middle of an append, not a byte of it stays, and the next one is whole."""
+    path = tmp_path / "ledger.jsonl"
+    journal = Journal(path, now_ms=7)
+    journal.append(lines(3))
+    before, write, left = path.read_bytes(), os.write, [room]
+
+    def short(fd: int, data: memoryview) -> int:
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(fd, data[: left[0]])
+        left[0] -= written
+        return written
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", short)
+        with pytest.raises(NoSpace):
+            journal.append(lines(6)[3:])
+        assert path.read_bytes() == before
+    journal.append(lines(6)[3:])
+    assert ids(journal) == [f"m{n}" for n in range(6)]
 
 
 def test_damage_in_the_middle_is_stepped_over(tmp_path: Path) -> None:
