@@ -54,6 +54,8 @@ class _FlatStamp(msgspec.Struct):
 _KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
 _DECODERS = {kind: msgspec.json.Decoder(t) for kind, t in KINDS.items() if t is not Stamp}
 _PREFIX = {t: b'{"v":%d,"kind":"%s","record":' % (VERSION, kind.encode()) for kind, t in KINDS.items()}
+_TURN = _PREFIX[Turn]
+_turn = msgspec.json.Decoder(Turn)
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(_Envelope)
 _flat_stamp = msgspec.json.Decoder(_FlatStamp)
@@ -103,6 +105,10 @@ def decode_again(line: bytes) -> Entry | Skipped:
 
 
 def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
+    if line.startswith(_TURN) and (turn := _decode_turn(line)) is not None:
+        if check:
+            _check_times(turn)
+        return turn
     envelope = _envelope.decode(line)
     if envelope.v != VERSION:
         return Skipped("unknown-version", envelope.kind[:40])
@@ -115,6 +121,17 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
     if check:
         _check_times(entry)
     return entry
+
+
+def _decode_turn(line: bytes) -> Turn | None:
+    """Most lines are turns as we write them: then the record is all that is between; None where it is not."""
+    whole = line.rstrip(b" \r\n")
+    if not whole.endswith(b"}}"):
+        return None
+    try:
+        return _turn.decode(memoryview(whole)[len(_TURN) : -1])
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
 
 
 def _check_times(entry: Entry) -> None:

@@ -197,6 +197,12 @@ def test_what_cannot_be_used_says_why(line: bytes, reason: str) -> None:
     assert found.reason == reason
 
 
+@pytest.mark.parametrize("after", [b"}", b"x", b"{}", b" }", b"}}", b',"v":1}'])
+def test_what_follows_a_record_makes_the_line_unusable(after: bytes) -> None:
+    """A line is one record and no more: what a damaged disk hung on to it is not taken for part of it."""
+    assert isinstance(decode(encode(turn("t")).rstrip(b"\n") + after), Skipped)
+
+
 @given(st.binary(max_size=200))
 def test_no_bytes_raise(line: bytes) -> None:
     """Whatever stands in a ledger, reading it gives a record or a reason."""
