@@ -1,8 +1,9 @@
 """Keeps sums over turns in step with them, in the same transaction: what a changed turn gave is taken off again first.
 
 Reports add these sums up instead of turns. A bucket is a quarter of an hour, since every time zone is a whole number
-of those away from UTC; longer grains keep a sum over years short. A turn is counted in each grain up to four times:
-alone, by place, by activity and by both. What one more turn costs does not depend on how many there are.
+of those away from UTC; longer grains keep short a sum over years, and one over the hours by which a zone's days differ
+from those of UTC. A turn is counted in each grain up to four times: alone, by place, by activity and by both. What one
+more turn costs does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from burnd.records import Turn
 
 BUCKET_MS = 900_000
 SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
-QUARTER, HOUR, DAY, BLOCK = 0, 1, 2, 3
-GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32}  # in buckets
+QUARTER, HOUR, DAY, BLOCK, WATCH = 0, 1, 2, 3, 4
+GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, WATCH: 16}  # in buckets; a watch is four hours
 WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
 NO_ACTIVITY = -1
 

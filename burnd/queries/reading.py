@@ -21,6 +21,7 @@ from burnd.index.rollup import (
     HOUR,
     QUARTER,
     SHIFT_MS,
+    WATCH,
     WHOLE_SESSION,
     WITHIN_SESSION,
     begin_of,
@@ -138,7 +139,7 @@ class Reader:
         for stretch in self._stretches(by):
             (begin, end), edges = _whole_buckets(stretch)
             if by.unit is None:
-                for grain, first, last in grains(begin, end, (BLOCK, DAY, *self._short_grains(by))):
+                for grain, first, last in grains(begin, end, (BLOCK, DAY, WATCH, *self._short_grains(by))):
                     rows += self._sums(by, grain, first, last)
             else:
                 rows += self._by_clock(by, begin, end, stretch.offset)
@@ -166,14 +167,14 @@ class Reader:
         days = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
         moved = (midnight, GRAINS[DAY]) if is_end else (0, midnight)
         parts: list[Row] = []
-        for grain, begin, end in grains(*moved, self._short_grains(by)):
+        for grain, begin, end in grains(*moved, (WATCH, *self._short_grains(by))):
             day = f"d.day * {GRAINS[DAY] // GRAINS[grain]}"
             among = _told_by(days, SUMS._replace(name=_DAYS.format(first, last)))
             parts += self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, among)
         return _moved(days, parts, by.keys.index("time"), -1 if is_end else 1)
 
     def _short_grains(self, by: By) -> tuple[int, ...]:
-        """Those that are shorter than a day: hours are not kept by activity."""
+        """Those of which none can be cut by a local midnight: hours are not kept by activity."""
         return (QUARTER,) if self._is_by_activity(by) else (HOUR, QUARTER)
 
     def _is_by_activity(self, by: By) -> bool:
