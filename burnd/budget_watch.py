@@ -18,11 +18,12 @@ import structlog
 from burnd.budget import Standing, standings
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.paths import user_home
 from burnd.pricing import usd
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records.times import to_iso
 
 log = structlog.get_logger()

@@ -19,7 +19,7 @@ from burnd.classify.keywords import prompt_words
 from burnd.classify.shell import verb
 from burnd.classify.tools import kind
 from burnd.index import build
-from burnd.index.store import read_only
+from burnd.index.reading import read_only
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal
 from burnd.readers.claude_tools import has_failed, result_of

@@ -20,7 +20,8 @@ from burnd.errors import ConfigError
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso, to_ms
 from burnd.settings import config

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, wall_ms
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import wall_ms
 from burnd.records.times import DAY_MS, to_iso
 from tests.conftest import Opened
 from tests.make import text, turn

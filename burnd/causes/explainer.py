@@ -21,7 +21,7 @@ from burnd.causes import planning, writing
 from burnd.causes.cause import CauseKey, Numbered
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.index.store import Change
+from burnd.index.change import Change
 from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T")

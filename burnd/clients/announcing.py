@@ -8,7 +8,8 @@ import msgspec
 
 from burnd.index.cursors import roots_of
 from burnd.index.store import IndexStore
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.records.codec import Entry
 from burnd.records.session import ContentMode

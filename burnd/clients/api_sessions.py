@@ -26,7 +26,8 @@ from burnd.readers.api_messages import (
 )
 from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
 from burnd.readers.claude_usage import Bill
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import remote_of
 from burnd.records import Session, Turn
 from burnd.records.codec import Entry

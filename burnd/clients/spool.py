@@ -25,7 +25,8 @@ from burnd.errors import NotNow
 from burnd.ledger import files
 from burnd.queries.view import Params
 from burnd.quota import Quotas
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Stamp
 from burnd.records.codec import decode
 from burnd.records.session import ContentMode

@@ -9,7 +9,8 @@ from itertools import islice
 
 import zstandard
 
-from burnd.index.store import IndexStore, read_only
+from burnd.index.reading import read_only
+from burnd.index.store import IndexStore
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned, due

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import zstandard
 
-from burnd.index.store import read_only
+from burnd.index.reading import read_only
 from burnd.ledger.blobs import IN_PACK
 from burnd.ledger.content import ContentStore
 from burnd.ledger.lines import read_lines

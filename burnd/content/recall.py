@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
-from burnd.index.store import read_only
+from burnd.index.reading import read_only
 from burnd.ledger.blobs import HASHED_AT_ONCE, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content

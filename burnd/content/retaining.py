@@ -10,9 +10,10 @@ import msgspec
 import structlog
 
 from burnd.errors import NotNow
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.ledger.retention import ClockReading, ClockTrust
-from burnd.recording.pipeline import Batch, Pipeline, wall_ms
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline, wall_ms
 from burnd.settings.config import Settings
 
 log = structlog.get_logger()

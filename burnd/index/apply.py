@@ -11,17 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.index import changed, cursors, messages, rows, unlogged
+from burnd.index.change import Change, CursorChange, Known
 from burnd.index.changed import Mark
 from burnd.index.rollup import Rollup
-from burnd.index.store import (
-    Change,
-    CursorChange,
-    IndexStore,
-    Known,
-    keyed,
-    many,
-    set_ledger_end,
-)
+from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn

@@ -92,7 +92,7 @@ class Asking:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._address, uri=True, isolation_level=None, check_same_thread=False)
         connection.execute("PRAGMA query_only=ON")
-        connection.execute("PRAGMA cache_size=-8000")
+        connection.execute("PRAGMA cache_size=-4000")
         return connection
 
 

@@ -14,7 +14,8 @@ import anyio.to_thread
 
 from burnd.errors import IndexDamaged, Locked
 from burnd.index.apply import Applier
-from burnd.index.store import Change, CursorChange, FileChange, IndexStore, OpenTurn, open_index
+from burnd.index.change import Change, CursorChange, FileChange, OpenTurn
+from burnd.index.store import IndexStore, open_index
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Placed
 from burnd.ledger.journal import Journal, Logged

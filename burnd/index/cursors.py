@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from burnd.index import packs
-from burnd.index.store import CursorChange, FileChange, many
+from burnd.index.change import CursorChange, FileChange
+from burnd.index.store import many
 
 
 def roots_of(source: str) -> str:

@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 
 from burnd.index import packs
-from burnd.index.store import read_only
 from burnd.readers.claude_state import Link, Prompt, Rail, Reading
 from burnd.readers.holding import Holding
 
@@ -119,3 +118,9 @@ class FileRows:
 def _number_of(kind: int, name: str) -> int:
     """A row's kind and name in eight bytes. Should two ever be the same, a pack is opened for nothing."""
     return hash(name) & ~3 | kind
+
+
+def read_only(path: Path) -> str:
+    """The address of a database for a connection that may not write, whatever characters its path has."""
+    quoted = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{quoted}?mode=ro"

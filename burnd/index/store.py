@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import aiosqlite
 import anyio
@@ -16,95 +15,16 @@ import anyio
 from burnd.errors import IndexDamaged, Locked, NoSpace, StorageError
 from burnd.index import schema
 from burnd.index.asking import DEADLINE_S, Asking
+from burnd.index.change import Known
+from burnd.index.reading import read_only
 from burnd.ledger import files
-from burnd.ledger.content import Placed
-from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
-from burnd.records import Turn
-from burnd.records.codec import Entry
 
 T = TypeVar("T")
 READERS = 3
 _SCRUB_TRIES = 40
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
 _NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_READONLY"}
-
-
-class Known(NamedTuple):
-    """What the index remembers of a record, enough to tell whether a new one says anything new."""
-
-    id: int
-    rev: int
-    digest: int
-    position: int | None
-    length: int | None
-    open: bool = False
-
-    def entry_in(self, journal: Journal) -> Entry | None:
-        """The record itself, where the ledger has it."""
-        if self.position is None or self.length is None:
-            return None
-        return journal.entry_at(self.position, self.length)
-
-
-class CursorChange(NamedTuple):
-    """How far a source has been read; None forgets it."""
-
-    source: str
-    key: str
-    value: bytes | None
-
-
-class FileChange(NamedTuple):
-    """How far a file has been read, with the reader's state there and the rows it must find again.
-
-    `anew` forgets the rows of earlier readings: the file is read from its start. A cursor of None forgets
-    the file.
-    """
-
-    source: str
-    path: str
-    cursor: bytes | None
-    state: bytes = b""
-    pack: bytes = b""
-    anew: bool = False
-    seen_ms: int = 0
-    root: str = ""
-    open: bool = False
-
-
-class AgentRow(NamedTuple):
-    """Which call started an agent, as one file tells it; a smaller `told_by` is the better word."""
-
-    session_id: str
-    agent_id: str
-    told_by: int
-    tool_use_id: str | None
-    type: str | None
-    parent_agent_id: str | None
-
-
-class OpenTurn(NamedTuple):
-    """A turn that may still grow, and the file it grows in."""
-
-    turn: Turn
-    source: str
-    path: str
-
-
-@dataclass
-class Change:
-    """All that one transaction puts into the index."""
-
-    logged: Sequence[tuple[Logged, int]] = ()
-    placed: Sequence[Placed] = ()
-    cursors: Sequence[CursorChange] = ()
-    files: Sequence[FileChange] = ()
-    agents: Sequence[AgentRow] = ()
-    open: Sequence[OpenTurn] = ()
-    closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
-    ledger_end: int | None = None  # None: the ledger did not grow
-    ledger_anchor: str = ""
 
 
 class IndexStore:
@@ -385,9 +305,3 @@ def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDama
     if name in _DAMAGE or name.startswith("SQLITE_IOERR"):
         return IndexDamaged(f"{name or 'damaged'}: {error}", str(path))
     return StorageError(f"{name}: {error}", str(path))
-
-
-def read_only(path: Path) -> str:
-    """The address of a database for a connection that may not write, whatever characters its path has."""
-    quoted = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return f"file:{quoted}?mode=ro"

@@ -4,31 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import msgspec
 
 from burnd.index.apply import fact_key
-from burnd.index.store import AgentRow, IndexStore, OpenTurn, select_keyed
+from burnd.index.change import AgentRow, OpenTurn
+from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
-from burnd.readers.holding import Holding
 from burnd.readers.join import holder, join
+from burnd.recording.batch import Held
 from burnd.recording.projects import ProjectKeys
 from burnd.records import Copy, Overhead, Subagent, Turn
 from burnd.records.codec import Entry, decode
 
 Key = tuple[str, str]
 Rail = tuple[str, str]
-
-
-class Held(NamedTuple):
-    """A holding and the file that holds it."""
-
-    holding: Holding
-    source: str
-    path: str
 
 
 @dataclass

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from burnd.index.apply import fact_key
-from burnd.index.store import IndexStore, Known
+from burnd.index.change import Known
+from burnd.index.store import IndexStore
 from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal
 from burnd.ledger.shelving import Shelved

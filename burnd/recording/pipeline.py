@@ -7,7 +7,6 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,22 +18,23 @@ from burnd.content.forgetting import farewells, outdated
 from burnd.errors import FileReplaced, IndexDamaged, Locked, NoSpace, NotNow
 from burnd.index import build
 from burnd.index.apply import Applier
+from burnd.index.change import Change
 from burnd.index.rollup import refine, too_coarse
-from burnd.index.store import AgentRow, Change, CursorChange, FileChange, IndexStore
+from burnd.index.store import IndexStore
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned
-from burnd.ledger.shelving import Shelved
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import novelty
-from burnd.recording.joiner import Held, Joiner
+from burnd.recording.batch import Batch
+from burnd.recording.joiner import Joiner
 from burnd.recording.projects import ProjectKeys
-from burnd.recording.steps import Steps, Told
-from burnd.records import Content, Overhead, Prune, Session, Turn
+from burnd.recording.steps import Steps
+from burnd.records import Prune, Session, Turn
 from burnd.records.codec import Entry, Written, written
 from burnd.records.times import to_iso
 
@@ -49,22 +49,6 @@ DROPPED_AT_ONCE = 500  # sessions: what takes longer than a watchdog waits must 
 
 def wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-@dataclass
-class Batch:
-    """What sources hand over: records, content, and how far each source has been read with them."""
-
-    entries: list[Entry] = field(default_factory=list)
-    content: list[Content] = field(default_factory=list)
-    shelved: list[Shelved] = field(default_factory=list)  # content that is ready for the disk already
-    cursors: list[CursorChange] = field(default_factory=list)
-    sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
-    held: list[Held] = field(default_factory=list)
-    steps: list[Told] = field(default_factory=list)
-    agents: list[AgentRow] = field(default_factory=list)
-    overheads: list[Overhead] = field(default_factory=list)
-    files: list[FileChange] = field(default_factory=list)
 
 
 class Said(NamedTuple):

@@ -8,33 +8,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from burnd.index.store import AgentRow, IndexStore, Known, OpenTurn, select_keyed
+from burnd.index.change import AgentRow, Known, OpenTurn
+from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
+from burnd.recording.batch import Told
 from burnd.recording.joiner import Outcome, linked
 from burnd.records import Copy, Subagent, Turn, Usage
-from burnd.records.codec import Entry, decode, digest
+from burnd.records.codec import decode, digest
 from burnd.records.times import to_ms
 
 Key = tuple[str, str]
-
-
-class Told(NamedTuple):
-    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled."""
-
-    turn: Turn
-    settled: bool
-    path: str
-    beside: tuple[Entry, ...] = ()
-
-    @property
-    def key(self) -> Key:
-        return _key(self.turn)
 
 
 class Steps:

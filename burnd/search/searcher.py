@@ -21,8 +21,9 @@ from burnd import memory
 from burnd.content.recall import Recall
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.index.store import Change, CursorChange
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.index.change import Change, CursorChange
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.search import progress, warm
 from burnd.search.progress import CURRENT, STATES, Current

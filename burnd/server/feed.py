@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from burnd.index.store import Change
+from burnd.index.change import Change
 from burnd.records import Turn
 
 QUEUE = 1000

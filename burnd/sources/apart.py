@@ -177,6 +177,7 @@ def main() -> None:
     keep_little(_PIECE_BYTES)
     collect_seldom()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
+    sys.stdout = sys.stderr  # whatever else is said must not stand between answers
     transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
     transcripts: Transcripts = transcripts_type(index_path, inline_bytes, note=_NOTE)
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):

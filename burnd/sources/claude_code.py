@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.settings.config import Settings
 from burnd.sources.base import Source
 from burnd.sources.claude_transcripts import ClaudeTranscripts

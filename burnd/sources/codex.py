@@ -11,7 +11,7 @@ import anyio.to_thread
 from burnd.index.reading import FileRows
 from burnd.readers.codex import COMPRESSED, CodexReader, place_of
 from burnd.readers.codex_state import SOURCE, Place, load_state
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.settings.config import Settings
 from burnd.sources.base import Source
 from burnd.sources.codex_names import ThreadNames

@@ -12,7 +12,7 @@ from burnd.index.store import IndexStore, select_keyed
 from burnd.readers.codex_state import MAIN
 from burnd.readers.log import NEVER, iso
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Content
 from burnd.sources.safe_open import small_file
 

@@ -6,7 +6,8 @@ import anyio
 import structlog
 
 from burnd.errors import NotNow
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 
 log = structlog.get_logger()
 

@@ -11,12 +11,10 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from burnd.ledger.files import open_private
 from burnd.sources.tail import Line
 
-log = structlog.get_logger()
 DEATHS = 2  # at the very line, after the one that told the piece it is in: the fourth start passes it
 _CONDEMNED_KEPT = 100
 _LENGTH, _LARGEST = 4, 1 << 20
@@ -74,7 +72,6 @@ class Hazard:
         return suspect.deaths if suspect.exact and (suspect.path, suspect.offset) == (path, offset) else 0
 
     def _condemn(self, path: str, offset: int) -> None:
-        log.error("source.line_passed_over", reason="the process died reading it, again and again", offset=offset)
         self._condemned = [*self._condemned, (path, offset)][-_CONDEMNED_KEPT:]
 
     def _left_behind(self) -> Note:

@@ -15,12 +15,14 @@ from typing import cast
 import msgspec
 
 from burnd.index import packs
+from burnd.index.change import CursorChange
 from burnd.index.reading import LINK
-from burnd.index.store import CursorChange, IndexStore
+from burnd.index.store import IndexStore
 from burnd.readers.claude_place import place_of
 from burnd.readers.claude_state import Reading
 from burnd.readers.holding import SOURCE
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.content import LEAF
 from burnd.sources.transcripts import Piece, batch_of

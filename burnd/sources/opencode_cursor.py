@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 
 T = TypeVar("T")
 _MARKER = "marker"

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from burnd.index.store import read_only
+from burnd.index.reading import read_only
 
 LARGEST_ROW = 64 << 20
 _PATIENCE_S = 0.25

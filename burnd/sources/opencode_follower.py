@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 import structlog
 
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.readers.opencode_session import SOURCE, Place
-from burnd.recording.steps import Told
+from burnd.recording.batch import Told
 from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key

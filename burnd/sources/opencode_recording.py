@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from burnd.index.store import CursorChange, FileChange
+from burnd.index.change import CursorChange, FileChange
 from burnd.readers.opencode_session import SOURCE
-from burnd.recording.pipeline import Batch, Pipeline
-from burnd.recording.steps import Told
+from burnd.recording.batch import Batch, Told
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import decode
 from burnd.sources.committing import Committer

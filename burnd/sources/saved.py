@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import msgspec
 
-from burnd.index.store import FileChange
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.index.change import FileChange
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import Found

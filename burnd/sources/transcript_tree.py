@@ -13,7 +13,8 @@ from typing import ClassVar
 import anyio
 import structlog
 
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, State, Status
 from burnd.sources.committing import Committer
@@ -23,6 +24,7 @@ from burnd.sources.queue import Queue, Turn
 from burnd.sources.roots import present
 from burnd.sources.safe_open import Refused
 from burnd.sources.saved import Saved
+from burnd.sources.tail import MAX_LINE
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of
 from burnd.sources.watch import Times, Watcher
 
@@ -34,6 +36,7 @@ QUIET_S = 10.0
 IDLE_S = 600.0
 _LOOK_AGAIN_S = 1.0
 SETTLED_AT_ONCE = 500  # transcripts
+_FATAL = "the process died reading it, again and again"
 
 
 class TranscriptTree:
@@ -313,6 +316,9 @@ class TranscriptTree:
         for piece in pieces:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
+            for offset, size in piece.skipped:
+                if size <= MAX_LINE:
+                    log.error("source.line_passed_over", reason=_FATAL, offset=offset)
         try:
             await self._committer.commit(batch)
         except BaseException:

@@ -10,14 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
+from burnd.index.change import AgentRow, FileChange
 from burnd.index.packs import compressed, decompressed
 from burnd.index.reading import FileRows, RowSource
-from burnd.index.store import AgentRow, FileChange
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
-from burnd.recording.joiner import Held
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch, Held
 from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles

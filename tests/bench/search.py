@@ -27,7 +27,8 @@ from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, Pipeline, open_pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Content
 from burnd.search.documents import strings
 from burnd.search.searcher import Searcher

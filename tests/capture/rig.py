@@ -10,7 +10,8 @@ from burnd.causes.explainer import Explainer
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, Pipeline, open_pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records.codec import encode_content
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.codex import CodexTranscripts

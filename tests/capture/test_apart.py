@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,3 +162,16 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
             apart.answer()
     finally:
         apart.close()
+
+
+def test_the_other_process_brings_little_along() -> None:
+    """It reads, and needs neither an event loop nor a log: what it imports for nothing is memory twice."""
+    kinds = "import burnd.sources.apart, burnd.sources.claude_transcripts, sys; "
+    needless = "{'anyio', 'asyncio', 'aiosqlite', 'structlog', 'tantivy', 'watchdog'}"
+    found = subprocess.run(
+        [sys.executable, "-c", f"{kinds}print({needless} & set(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == "set()"

@@ -13,9 +13,10 @@ from burnd.causes import planning, writing
 from burnd.causes.counting import LENGTH
 from burnd.causes.explainer import FEW, STALLED_S, Explainer
 from burnd.errors import NoSpace
-from burnd.index.store import Change
+from burnd.index.change import Change
 from burnd.queries.hotspots import NOT_COUNTED
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from tests.conftest import Opened
 from tests.dump import causes_dump
 from tests.make import at, turn

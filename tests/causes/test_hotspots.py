@@ -10,7 +10,8 @@ import pytest
 from burnd.attribution.rail import Entry
 from burnd.causes.explainer import Explainer
 from burnd.queries.hotspots import NOT_COUNTED
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns

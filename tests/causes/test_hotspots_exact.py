@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from burnd.causes import counting
 from burnd.causes.explainer import Explainer
-from burnd.index.store import FileChange
+from burnd.index.change import FileChange
 from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries import hotspots, prompts
 from burnd.queries.hotspots import NOT_COUNTED, WAYS
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.make import examples

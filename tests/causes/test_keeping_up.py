@@ -13,10 +13,11 @@ from burnd.causes import counting
 from burnd.causes.cause import COMMAND, FILE, NAMED
 from burnd.causes.explainer import Explainer
 from burnd.causes.rolling import AGE
+from burnd.index.change import FileChange
 from burnd.index.changed import mark_all
-from burnd.index.store import FileChange, IndexStore
+from burnd.index.store import IndexStore
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump

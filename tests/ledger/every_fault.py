@@ -18,10 +18,11 @@ from pathlib import Path
 import structlog
 
 from burnd.errors import BurndError, StorageError, SyncFailed
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, Pipeline, open_pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Session, Turn
 from burnd.records.codec import Entry, encode_content
 from tests.dump import index_dump, ledger_dump

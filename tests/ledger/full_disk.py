@@ -19,11 +19,12 @@ from pathlib import Path
 import structlog
 
 from burnd.errors import NoSpace
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, Pipeline, open_pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS, at, text, turn
 

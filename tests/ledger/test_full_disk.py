@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.index.store import CursorChange
+from burnd.index.change import CursorChange
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from tests.conftest import Opened
 from tests.ledger.full_disk import work
 from tests.make import stamp, text, turn

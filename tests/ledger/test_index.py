@@ -22,7 +22,7 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import candidates, checking, quotes
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
@@ -162,7 +162,7 @@ async def test_a_rebuild_keeps_its_cursors(opened: Opened) -> None:
     await fill(opened)
     pipeline = await opened()
     before = await index_dump(pipeline.index)
-    from burnd.index.store import CursorChange
+    from burnd.index.change import CursorChange
 
     await pipeline.commit(Batch(cursors=[CursorChange("claude", "a.jsonl", b"41")]))
     await pipeline.rebuild_index()

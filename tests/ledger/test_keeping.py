@@ -15,7 +15,7 @@ from burnd.errors import NoSpace
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import BlobRef, Session
 from burnd.records.times import DAY_MS
 from tests.conftest import Opened

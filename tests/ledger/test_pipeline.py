@@ -10,7 +10,7 @@ import pytest
 
 from burnd.errors import NotNow
 from burnd.ledger.fold import Folded
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Session
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump

@@ -15,7 +15,7 @@ from burnd.paths import Home
 from burnd.queries.compare import MOST_COMPARED, median
 from burnd.queries.quota_share import Peak, _points
 from burnd.queries.view import Missing, Refusal
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Quota, Usage
 from burnd.records.times import to_ms
 from tests.conftest import Opened

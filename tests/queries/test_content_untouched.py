@@ -9,7 +9,7 @@ from typing import Any
 
 from burnd.causes.explainer import Explainer
 from burnd.queries.hotspots import WAYS
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from tests.conftest import Opened
 from tests.make import START_MS, at, stamp, text, turn
 from tests.queries.asking import ask_compare, ask_hotspots, ask_summary

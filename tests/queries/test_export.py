@@ -13,7 +13,8 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.export import ExportParams, export
 from burnd.queries.view import Refusal
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Usage
 from burnd.records.codec import Entry
 from tests.conftest import Opened
@@ -198,7 +199,7 @@ async def test_filters(opened: Opened, filters: dict[str, Any], expected: list[s
 
 
 async def test_open_turns_are_marked(opened: Opened) -> None:
-    from burnd.index.store import Change, FileChange, OpenTurn
+    from burnd.index.change import Change, FileChange, OpenTurn
 
     pipeline = await opened()
     await pipeline.commit(Batch(files=[FileChange("claude-code", "/f", b"c")]))

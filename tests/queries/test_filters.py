@@ -11,7 +11,7 @@ import pytest
 
 from burnd.queries.summary import SummaryParams
 from burnd.queries.view import Missing, Refusal
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Session, Subagent
 from tests.conftest import Opened
 from tests.make import at, stamp, turn

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from burnd.paths import Home
 from burnd.queries.flow import FlowParams, flow
 from burnd.queries.view import Missing, Refusal, View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent
 from tests.attribution.strategies import rails
 from tests.conftest import Opened

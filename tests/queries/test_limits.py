@@ -19,7 +19,8 @@ from burnd.queries.limit_windows import LENGTHS, reported, windows
 from burnd.queries.limits import LimitsParams, limits
 from burnd.queries.statusline import StatuslineParams, statusline
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Usage
 from burnd.records.codec import Entry
 from burnd.records.times import to_iso

@@ -9,7 +9,7 @@ from burnd.queries import overhead, wasting
 from burnd.queries.filters import choose
 from burnd.queries.overhead import OverheadParams
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import ToolCall
 from tests.attribution.scenes import Scene, prompt, said
 from tests.conftest import Opened

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from burnd.attribution import in_order
-from burnd.index.store import Change, FileChange, OpenTurn
+from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.fold import Folded
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
 from burnd.queries import rails
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Compaction, Copy, Turn, Usage
 from tests.conftest import Opened
 from tests.make import at, examples, turn

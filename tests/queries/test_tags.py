@@ -12,7 +12,7 @@ from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries.tags import Stamped, stamped
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Session
 from burnd.records.times import to_ms
 from tests.conftest import Opened

@@ -8,7 +8,8 @@ import msgspec
 
 from burnd.ledger.fold import Folded
 from burnd.pricing import PriceTable
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened

@@ -8,7 +8,7 @@ import pytest
 
 from burnd.index.unlogged import excess
 from burnd.pricing import Tokens
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Copy, Overhead, Session, Usage
 from tests.conftest import Opened
 from tests.make import at, turn

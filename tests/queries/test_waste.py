@@ -10,14 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.content.recall import Recall
-from burnd.index.store import Change, FileChange, OpenTurn
+from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
 from burnd.queries import wasting
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import Refusal, View
 from burnd.queries.waste import WasteParams, answer
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Subagent
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails

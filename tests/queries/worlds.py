@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from burnd.index.store import Change, OpenTurn
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.index.change import Change, OpenTurn
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Copy, Event, Overhead, Selector, ServerTools, Session, Subagent, Turn, Usage
 from burnd.records.times import to_iso
 from burnd.records.turn import Quality

@@ -11,7 +11,8 @@ import structlog
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch, open_pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import open_pipeline
 from burnd.records.times import to_iso
 from burnd.search.searcher import Searcher
 from tests.make import text

@@ -14,7 +14,8 @@ import pytest
 from burnd.pricing import PriceTable
 from burnd.queries.search import SearchParams, search
 from burnd.queries.view import View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry
 from burnd.search import searcher as searching

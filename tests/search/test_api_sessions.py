@@ -16,7 +16,8 @@ from burnd.ledger.fold import Folded
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
 from burnd.readers.api_messages import Given
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn, Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened

@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Session
 from burnd.records.times import to_iso
 from burnd.search import engine, progress, searcher

@@ -11,7 +11,8 @@ from burnd.content.recall import Recall
 from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
 from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
 from burnd.queries.view import Missing, Refusal, View
-from burnd.recording.pipeline import Batch, Pipeline
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.records import File, Session
 from burnd.records.content import LEAF
 from tests.conftest import Opened

@@ -11,7 +11,7 @@ import pytest
 
 from burnd.content.matching import Matching, Stopped
 from burnd.paths import Home
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Session
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn

@@ -212,7 +212,7 @@ async def test_text_that_was_not_to_be_kept_stays_away_when_the_mode_changes(ope
 
 
 def batch(*content: Any, turns: Any = ()) -> Any:
-    from burnd.recording.pipeline import Batch
+    from burnd.recording.batch import Batch
 
     return Batch(entries=list(turns), content=list(content))
 

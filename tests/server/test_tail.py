@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.index.store import Change, OpenTurn
+from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
 from burnd.records import Turn
 from burnd.server.feed import QUEUE, Feed, Landed

@@ -10,7 +10,7 @@ import msgspec
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
 from burnd.queries.view import Params, Refusal, View
-from burnd.recording.pipeline import Batch
+from burnd.recording.batch import Batch
 from burnd.records import Selector, Stamp, TimeRange
 from burnd.records.session import ContentMode
 from burnd.records.times import canonical, to_iso, to_ms

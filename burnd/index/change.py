@@ -1,0 +1,91 @@
+"""What is put into the index, and what it remembers of a record: plain rows, for whoever makes or asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from burnd.records import Turn
+from burnd.records.codec import Entry
+
+if TYPE_CHECKING:
+    from burnd.ledger.content import Placed
+    from burnd.ledger.journal import Journal, Logged
+
+
+class Known(NamedTuple):
+    """What the index remembers of a record, enough to tell whether a new one says anything new."""
+
+    id: int
+    rev: int
+    digest: int
+    position: int | None
+    length: int | None
+    open: bool = False
+
+    def entry_in(self, journal: Journal) -> Entry | None:
+        """The record itself, where the ledger has it."""
+        if self.position is None or self.length is None:
+            return None
+        return journal.entry_at(self.position, self.length)
+
+
+class CursorChange(NamedTuple):
+    """How far a source has been read; None forgets it."""
+
+    source: str
+    key: str
+    value: bytes | None
+
+
+class FileChange(NamedTuple):
+    """How far a file has been read, with the reader's state there and the rows it must find again.
+
+    `anew` forgets the rows of earlier readings: the file is read from its start. A cursor of None forgets
+    the file.
+    """
+
+    source: str
+    path: str
+    cursor: bytes | None
+    state: bytes = b""
+    pack: bytes = b""
+    anew: bool = False
+    seen_ms: int = 0
+    root: str = ""
+    open: bool = False
+
+
+class AgentRow(NamedTuple):
+    """Which call started an agent, as one file tells it; a smaller `told_by` is the better word."""
+
+    session_id: str
+    agent_id: str
+    told_by: int
+    tool_use_id: str | None
+    type: str | None
+    parent_agent_id: str | None
+
+
+class OpenTurn(NamedTuple):
+    """A turn that may still grow, and the file it grows in."""
+
+    turn: Turn
+    source: str
+    path: str
+
+
+@dataclass
+class Change:
+    """All that one transaction puts into the index."""
+
+    logged: Sequence[tuple[Logged, int]] = ()
+    placed: Sequence[Placed] = ()
+    cursors: Sequence[CursorChange] = ()
+    files: Sequence[FileChange] = ()
+    agents: Sequence[AgentRow] = ()
+    open: Sequence[OpenTurn] = ()
+    closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
+    ledger_end: int | None = None  # None: the ledger did not grow
+    ledger_anchor: str = ""

@@ -1,0 +1,49 @@
+"""What sources hand over to the one writer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from burnd.index.change import AgentRow, CursorChange, FileChange
+from burnd.ledger.shelving import Shelved
+from burnd.readers.holding import Holding
+from burnd.records import Content, Overhead, Turn
+from burnd.records.codec import Entry
+
+
+class Held(NamedTuple):
+    """A holding and the file that holds it."""
+
+    holding: Holding
+    source: str
+    path: str
+
+
+class Told(NamedTuple):
+    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled."""
+
+    turn: Turn
+    settled: bool
+    path: str
+    beside: tuple[Entry, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.turn.source, self.turn.message_id)
+
+
+@dataclass
+class Batch:
+    """What sources hand over: records, content, and how far each source has been read with them."""
+
+    entries: list[Entry] = field(default_factory=list)
+    content: list[Content] = field(default_factory=list)
+    shelved: list[Shelved] = field(default_factory=list)  # content that is ready for the disk already
+    cursors: list[CursorChange] = field(default_factory=list)
+    sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
+    held: list[Held] = field(default_factory=list)
+    steps: list[Told] = field(default_factory=list)
+    agents: list[AgentRow] = field(default_factory=list)
+    overheads: list[Overhead] = field(default_factory=list)
+    files: list[FileChange] = field(default_factory=list)
