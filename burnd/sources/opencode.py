@@ -67,6 +67,7 @@ class OpenCode:
         self._thread = anyio.CapacityLimiter(1)
         self._recorder = Recorder(pipeline)
         self._settled_before = False
+        self._looked = False  # at every database there is
         self._told_state: tuple[str, str] = ("", "")
         self.rewound = 0
 
@@ -107,6 +108,7 @@ class OpenCode:
             if flushes and one.signature is None:  # a writer came in between: once more, now beside it
                 await self._attend(one, forced=True)
             await self._settle(one, [session_id for session_id, _ in flushes])
+        self._looked = True
         self._tell_state()
         for _, done in flushes:
             done.set()
@@ -132,6 +134,8 @@ class OpenCode:
         """How it goes: a word, a sentence, and what to do about it. The worst of several databases counts."""
         if self._recorder.blocked:
             return "waiting", self._recorder.blocked, "free some space; nothing is lost meanwhile"
+        if not self._looked and not any(one.follower.waiting or one.wrong() for one in self._attended.values()):
+            return "waiting", "starting: looking for what there is", ""
         if not self._attended:
             return "absent", f"no database in {self._folders[0]}", ""
         worst = max(

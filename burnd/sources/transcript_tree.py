@@ -154,6 +154,8 @@ class TranscriptTree:
             path, failure = next(iter(failures.items()))
             others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
             return "degraded", f"{path}: {failure.reason}{others}", "see that it can be read; it is tried again"
+        if not self._scanned and self._watcher.state in ("watching", "polling"):
+            return "waiting", "starting: looking for what there is", ""
         remedy = "raise fs.inotify.max_user_watches" if "inotify watch limit" in self._watcher.detail else ""
         return self._watcher.state, self._watcher.detail, remedy
 

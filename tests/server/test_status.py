@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from contextlib import closing
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.sources.base import Source, Status
 from burnd.sources.running import Kept
 from tests.conftest import Opened
+from tests.readers import opencode_data as opencode
 from tests.readers.transcript import call
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, stamp_often, until
@@ -223,6 +225,29 @@ def test_status_answers_while_old_logs_are_read(home: Home) -> None:
         assert any(one["state"] == "waiting" and one["pending"] > 0 for one in causes)
         until(lambda: wire.call("status")["backfill"] is None)
         until(lambda: wire.call("status")["causes"] == {"state": "ready", "pending": 0})
+
+
+def test_who_is_through_has_recorded_all_there_was(home: Home) -> None:
+    """From the first answer on, a source that watches or polls with nothing pending has nothing left to read."""
+    for n in range(60):
+        write(home, conversation(f"s{n}", *["words"] * 20), f"s{n}")
+    path = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
+    path.parent.mkdir(parents=True)
+    with closing(opencode.Writer(path)) as writer:
+        writer.session("ses")
+        writer.user("u", "ses", "hello")
+        for n in range(50):
+            writer.step(f"a{n}", "ses", "u", opencode.text("words"), tokens=opencode.tokens(input=5, output=1))
+    with running(home) as daemon, daemon.wire() as wire:
+        for source, turns in (("claude-code", 60 * 20), ("opencode", 50)):
+
+            def is_through(source: str = source) -> bool:
+                (told,) = [one for one in wire.call("status")["sources"] if one["name"] == source]
+                return told["state"] in ("watching", "polling", "absent") and not told["pending"]
+
+            until(is_through)
+            totals = wire.call("summary", source=source)["totals"]
+            assert totals["turns"] + totals["openTurns"] >= turns
 
 
 class Failing:
