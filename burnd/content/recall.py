@@ -17,7 +17,8 @@ import msgspec
 import zstandard
 
 from burnd.index.reading import read_only
-from burnd.ledger.blobs import HASHED_AT_ONCE, PACK_OF_BLOB, Found, key_of, sha_of
+from burnd.ledger.binding import in_few_lengths
+from burnd.ledger.blobs import PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
@@ -264,8 +265,7 @@ def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int
     """For each that is there its pack, the size of that, where in it and how long it is, and its hash."""
     names = {key_of(sha): sha for sha in wanted}
     heads = [key[:8] for key in names]
-    for begin in range(0, len(heads), HASHED_AT_ONCE):
-        some = heads[begin : begin + HASHED_AT_ONCE]
+    for some in in_few_lengths(heads):
         for *place, key in db.execute(_PLACES.format(heads=",".join("?" * len(some))), some):
             if key in names:
                 yield (*place, names[key])

@@ -18,6 +18,7 @@ from burnd.index.asking import DEADLINE_S, Asking
 from burnd.index.change import Known
 from burnd.index.reading import read_only
 from burnd.ledger import files
+from burnd.ledger.binding import in_few_lengths
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
@@ -168,7 +169,6 @@ class IndexStore:
 
 
 Fetch = Callable[[str, tuple[Any, ...]], Awaitable[Iterable[Any]]]
-_KEYS_AT_ONCE = 500
 
 
 async def select_keyed(fetch: Fetch, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -197,8 +197,7 @@ def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
 
 
 def _bound(sql: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    for begin in range(0, len(keys), _KEYS_AT_ONCE):
-        some = keys[begin : begin + _KEYS_AT_ONCE]
+    for some in in_few_lengths(keys):
         marks = "(" + ",".join("?" * len(some[0])) + ")"
         values = "VALUES " + ",".join([marks] * len(some))
         yield sql.format(keys=values), tuple(chain.from_iterable(some))

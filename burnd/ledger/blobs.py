@@ -17,6 +17,7 @@ import zstandard
 
 from burnd.errors import BlobsDamaged, Locked, NoSpace, StorageError, SyncFailed
 from burnd.ledger import files
+from burnd.ledger.binding import in_few_lengths
 from burnd.records.content import Loss
 
 PACK_BYTES = 256 << 10
@@ -43,7 +44,6 @@ PACK_OF_BLOB = (
     "(SELECT p.id, p.last FROM pack p WHERE p.id <= blob.id ORDER BY p.id DESC LIMIT 1) near)"
 )
 IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
-HASHED_AT_ONCE = 500
 _PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
 _BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
@@ -144,8 +144,7 @@ class BlobStore:
         names = {key_of(sha): sha for sha in shas}
         heads = [key[:8] for key in names]
         numbers: dict[str, int] = {}
-        for begin in range(0, len(heads), HASHED_AT_ONCE):
-            some = heads[begin : begin + HASHED_AT_ONCE]
+        for some in in_few_lengths(heads):
             found = self._db.execute(_BY_HASH.format(heads=",".join("?" * len(some))), some)
             numbers |= {names[key]: number for key, number in found if key in names}
         return numbers
