@@ -6,6 +6,7 @@ import random
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -234,7 +235,7 @@ def test_an_index_ahead_of_its_ledger(home: Home, known: dict[str, Any]) -> None
 
 @pytest.mark.slow
 def test_prune_while_logs_grow(home: Home) -> None:
-    """F49: the same session is pruned and appended to, over and over: no error, no half file."""
+    """F49: a thousand appends while everything is pruned, over and over: no error, no half file, no turn lost."""
     with started(home) as watched:
         over = threading.Event()
         failures: list[BaseException] = []
@@ -249,13 +250,15 @@ def test_prune_while_logs_grow(home: Home) -> None:
 
         pruning = threading.Thread(target=prune)
         pruning.start()
+        sessions = [f"a{n}" for n in range(84)]
         for n in range(12):
-            watched.append("a", whole(answers("a", n, 1)))
-            watched.flush()
+            for session in sessions:
+                watched.append(session, whole(answers(session, n, 1)))
+        watched.flush()
         over.set()
         pruning.join()
         assert failures == []
-        assert watched.outputs("a") == EVERYTHING
+        assert {watched.outputs(session) for session in sessions} == {EVERYTHING}
         assert watched.daemon.terminate() == 0
     for path in (home.root / "content").glob("*.jsonl"):
         assert path.read_bytes().endswith(b"\n")
@@ -279,21 +282,21 @@ def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) ->
 @pytest.mark.slow
 def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
     """F58: the index in use stays until the new one is whole."""
-    for n in range(4):
+    for n in range(10):
         with started(home) as watched:
             with watched.daemon.wire() as wire:
                 wire.request("rebuild", index=True)
-                threading.Event().wait(0.02 * n)
+                threading.Event().wait(0.01 * n)
             watched.daemon.kill()
     with started(home) as watched:
         watched.flush()
         assert _answers(watched) == known
-    tally.faults(4)
+    tally.faults(10)
 
 
 @pytest.mark.slow
 def test_many_readers_do_not_hold_the_writer(home: Home) -> None:
-    """F59: twenty clients ask while turns come in; the index's log stays small and every turn is there."""
+    """F59: twenty clients ask for a minute while turns come in; the index's log stays small and every turn is there."""
     with started(home) as watched:
         over = threading.Event()
 
@@ -306,15 +309,16 @@ def test_many_readers_do_not_hold_the_writer(home: Home) -> None:
         for reader in readers:
             reader.start()
         try:
-            for n in range(40):
+            for n in range(120):
                 watched.append(f"r{n}", whole(answers(f"r{n}", 0, 12)))
-            until(lambda: watched.call("summary")["totals"]["turns"] == 480, 120)
+                time.sleep(0.5)
+            until(lambda: watched.call("summary")["totals"]["turns"] == 1440, 120)
         finally:
             over.set()
             for reader in readers:
                 reader.join()
         assert sum(path.stat().st_size for path in (home.root / "index").glob("*-wal")) < 64 << 20
-    tally.load(480)
+    tally.load(1440)
 
 
 def _ask_something(wire: Wire) -> None:
