@@ -113,6 +113,7 @@ class Scan:
         self.view = view
         self.chosen = chosen
         self._pairs: list[Row] | None = None  # sessions with the chosen subagents that they had
+        self._every: dict[int, int] | None = None  # session with its group
 
     def plain(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
         """Sums over rows of sessions whose turns are all tagged the same, or over rows of no session."""
@@ -178,12 +179,17 @@ class Scan:
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in."""
-        numbered = groups.whole
-        if groups.rest >= 0:
-            found = self.view.rows("SELECT session FROM endings") if sessions is None else ()
-            every = chain.from_iterable(found) if sessions is None else sessions
-            numbered = dict.fromkeys(every, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
-        return {s: g for s, g in numbered.items() if g >= 0 and (sessions is None or s in sessions)}
+        if sessions is None:
+            if self._every is None:
+                numbered = groups.whole
+                if groups.rest >= 0:
+                    found = chain.from_iterable(self.view.rows("SELECT session FROM endings"))
+                    numbered = dict.fromkeys(found, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
+                self._every = {session: group for session, group in numbered.items() if group >= 0}
+            return self._every
+        mixed = groups.mixed
+        some = {session: groups.whole.get(session, groups.rest) for session in sessions if session not in mixed}
+        return {session: group for session, group in some.items() if group >= 0}
 
     def mixed(
         self,
