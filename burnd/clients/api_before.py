@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Reading, Recall
 from burnd.index.schema import MESSAGES_BY_ID, is_message
@@ -32,6 +34,7 @@ class Before(NamedTuple):
     """A session as it is, as far as the messages to be added have to do with it."""
 
     known: Known
+    given: list[Given]  # those messages, by the ids they are recorded under
     times: dict[str, str]  # of those messages that it has
     next_index: dict[str, int]  # by rail
     led: dict[str, Led]  # by rail
@@ -42,16 +45,26 @@ def before(view: View, recall: Recall, session_id: str, given: Sequence[Given]) 
     known = exactly(view, session_id)
     if known is None:
         raise Missing(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
+    given = _as_recorded(view, known, given)
     ids = [(one.id,) for one in given]
     said = view.keyed(_SAID.format(row=known.row, keys="{keys}"), ids)
     turns = view.keyed(_TURNS.format(row=known.row, keys="{keys}"), ids)
     rails = {one.rail for one in given}
     return Before(
         known,
+        given,
         times={id_: to_iso(ts) for id_, ts in [*said, *turns]},
         next_index={rail: _next_index(view, known, rail) for rail in rails},
         led={rail: _led(view, recall, known, rail) for rail in rails},
     )
+
+
+def _as_recorded(view: View, known: Known, given: Sequence[Given]) -> list[Given]:
+    """The ledger knows a turn by its id alone: one that another session has taken gets this session's put behind it."""
+    ids = [(one.id,) for one in given if one.is_turn]
+    taken = {id_ for (id_,) in view.keyed(_TAKEN.format(row=known.row, keys="{keys}"), ids)}
+    own = {id_: f"{id_}@{known.session_id}" for id_ in taken}
+    return [msgspec.structs.replace(one, id=own.get(one.id, one.id)) for one in given]
 
 
 def _next_index(view: View, known: Known, rail: str) -> int:
@@ -98,10 +111,14 @@ _SAID = f"""
 WITH wanted(id) AS ({{keys}}) SELECT w.id, min(m.ts) FROM wanted w
 CROSS JOIN {MESSAGES_BY_ID} ON m.session = {{row}} AND {is_message("w.id")} GROUP BY 1
 """
+_OF_AN_API = f"WHERE n.name IN ({', '.join(map(repr, API_SOURCES))})"
 _TURNS = f"""
 WITH wanted(id) AS ({{keys}}) SELECT w.id, t.ts FROM wanted w CROSS JOIN names n
-CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.id AND +t.session = {{row}}
-WHERE n.name IN ({", ".join(f"'{source}'" for source in API_SOURCES)})
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.id AND +t.session = {{row}} {_OF_AN_API}
+"""
+_TAKEN = f"""
+WITH wanted(id) AS ({{keys}}) SELECT w.id FROM wanted w CROSS JOIN names n
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.id AND +t.session <> {{row}} {_OF_AN_API}
 """
 _END = """
 SELECT message_id, role, position, length FROM messages

@@ -111,6 +111,7 @@ async def append(pipeline: Pipeline, ask: Ask, recall: Recall, params: AppendPar
     given = [*params.messages, *params.turns]
     _check(given)
     found: Before = await ask(lambda view: before(view, recall, params.id, given))
+    given = found.given
     now = to_iso(pipeline.now())
     reads = [_read(params.id, one, found.times.get(one.id) or now) for one in given]
     source = _source(params, found, given)

@@ -156,7 +156,7 @@ async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None
                 view.db.set_progress_handler(None, 1)
 
         found = await program.ask(counted)
-        assert found.times.keys() == {"a1"}
+        assert found.times.keys() == {found.given[1].id}
     assert steps[300] < 2 * steps[3]
 
 
@@ -184,6 +184,21 @@ async def test_the_same_again_changes_nothing(program: Program) -> None:
     assert await index_dump(program.pipeline.index) == before
     assert await program.facts(session) == facts
     assert facts["messageCount"] == 3
+
+
+async def test_two_sessions_may_use_the_same_ids(program: Program) -> None:
+    """I1: each keeps its own messages and its own bill, whichever is sent again; none is counted twice."""
+    first, second = await program.new(), await program.new()
+    other = ANSWER | {"usage": {"input_tokens": 999, "output_tokens": 3}}
+    for times in range(2):
+        for session, answer in ((first, ANSWER), (second, other)):
+            told = await program.append(session, PROMPT, answer, RESULT)
+            assert (told["appended"], told["known"]) == ((0, 3) if times else (3, 0))
+    bills = {made.session_id: (made.usage.input, made.tool_calls[0].is_error) for made in program.turns()}
+    assert bills == {first: (9, True), second: (999, True)}
+    assert [made.message_id for made in program.turns()] == ["a1", f"a1@{second}"]
+    for session in (first, second):
+        assert (await program.facts(session))["messageCount"] == 3
 
 
 async def test_late_usage_revises_the_turn(program: Program) -> None:
