@@ -36,8 +36,8 @@ _SESSION_SAYS = (
 _TURN_TOUCHES = (
     "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
     "project_key = coalesce(project_key, CASE WHEN project IS NULL OR project = ?2 THEN ?3 END), "
-    "created_at = min(coalesce(created_at, ?4), ?4), "
-    "updated_at = max(coalesce(updated_at, ?4), ?4) WHERE id = ?5"
+    "created_at = min(coalesce(created_at, ?4), coalesce(?4, created_at)), "
+    "updated_at = max(coalesce(updated_at, ?4), coalesce(?4, updated_at)) WHERE id = ?5"
 )
 _SESSION_TAG = (
     "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
@@ -192,7 +192,7 @@ class Applier:
             return _SESSION_SAYS, rows.session_row(entry, self._name)
         if isinstance(entry, Turn):
             names = (self._name(entry.source), self._name(entry.project), self._name(entry.project_key))
-            return _TURN_TOUCHES, (*names, to_ms(entry.ts), self._sessions[entry.session_id])
+            return _TURN_TOUCHES, (*names, to_ms(entry.ts) or None, self._sessions[entry.session_id])
         if isinstance(entry, Copy | Compaction | Event | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source), self._sessions[entry.session_id])
         return None

@@ -75,13 +75,13 @@ def _rail_ends(db: sqlite3.Connection, session: int, rails: set[str]) -> dict[st
 
 
 def _touch_session(db: sqlite3.Connection, session: int, items: list[Placed], new_messages: int) -> None:
-    times = [item.label.ts_ms for item in items]
+    times = [ms for item in items if (ms := item.label.ts_ms)]  # a title that stands before every time has none: 0
     end = max(item.position + item.length for item in items)
     db.execute(
-        "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), ?1), "
-        "updated_at = max(coalesce(updated_at, ?2), ?2), kept_count = kept_count + ?3, "
+        "UPDATE sessions SET created_at = min(coalesce(created_at, ?1), coalesce(?1, created_at)), "
+        "updated_at = max(coalesce(updated_at, ?2), coalesce(?2, updated_at)), kept_count = kept_count + ?3, "
         "content_bytes = max(content_bytes, ?4) WHERE id = ?5",
-        (min(times), max(times), new_messages, end, session),
+        (min(times, default=None), max(times, default=None), new_messages, end, session),
     )
     labels = [item.label for item in items if item.label.title is not None]
     titles = [(label.title, rows.title_rank(label), session) for label in labels if rows.is_title(label)]

@@ -258,3 +258,15 @@ async def test_reading_goes_on_while_content_is_pruned(opened: Opened) -> None:
     await pipeline.forget(["s0"])
     assert await texts("s1") == [str(i) * 3000 for i in (1, 3, 5)]
     recall.close()
+
+
+async def test_a_title_without_a_time_says_nothing_of_when_a_session_was(opened: Opened) -> None:
+    """A name that stands before the first line with a time does not make its session begin in 1970."""
+    pipeline = await opened()
+    name = text("title:custom", "Named", role="system", kind="title", ts="1970-01-01T00:00:00.000Z")
+    await pipeline.commit(Batch(content=[name]))
+    assert (await known(pipeline, "s1"))["createdAt"] is None
+    await pipeline.commit(Batch(entries=[turn("m1", ts=at(5))], content=[text("m1", ts=at(5))]))
+    facts = await known(pipeline, "s1")
+    assert (facts["title"], facts["createdAt"], facts["updatedAt"]) == ("Named", at(5), at(5))
+    assert ids(await listed(pipeline, until="2020-01-01")) == []
