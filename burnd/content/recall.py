@@ -29,7 +29,7 @@ _MOST_AT_ONCE = 4 << 20
 _refs = msgspec.json.Decoder(BlobRef)
 _contents = msgspec.json.Decoder(Content)  # the rows of the index were made from lines whose times are sound
 _PLACES = f"""
-SELECT pack.id, length(pack.data), blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id = {PACK_OF_BLOB}
+SELECT pack.id, blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id = {PACK_OF_BLOB}
 WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _REFERENCE = b'{"blob"'
@@ -177,8 +177,9 @@ class _Blobs:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._packs: OrderedDict[tuple[int, int], bytes] = OrderedDict()  # each as far as it was needed
+        self._packs: OrderedDict[int, bytes] = OrderedDict()  # each as far as it was needed
         self._kept = 0
+        self._version = -1  # of the database that they are from
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
 
@@ -211,33 +212,40 @@ class _Blobs:
             return
         db.execute("BEGIN")
         try:
+            self._see_changes(db)
             yield db
         finally:
             db.execute("COMMIT")
+
+    def _see_changes(self, db: sqlite3.Connection) -> None:
+        """Any change may have been a pack written anew, or another one under the number of one that is gone."""
+        (version,) = db.execute("PRAGMA data_version").fetchone()
+        if version != self._version:
+            self._packs.clear()
+            self._kept, self._version = 0, version
 
     def _get(self, db: sqlite3.Connection | None, wanted: Mapping[str, int | None]) -> dict[str, Found]:
         found = dict.fromkeys(wanted, Found(b"", "missing"))
         if db is None:
             return found
-        for (pack, size), blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0, 1)):
-            cuts = [(sha, start, length, _cut(length, wanted[sha])) for _, _, start, length, sha in blobs]
-            data = self._pack(db, pack, size, max(start + cut for _, start, _, cut in cuts))
+        for pack, blobs in groupby(sorted(_places(db, wanted)), key=itemgetter(0)):
+            cuts = [(sha, start, length, _cut(length, wanted[sha])) for _, start, length, sha in blobs]
+            data = self._pack(db, pack, max(start + cut for _, start, _, cut in cuts))
             for sha, start, length, cut in cuts:
                 piece = data[start : start + cut]
                 is_sound = len(piece) == cut and (cut < length or sha_of(piece) == sha)
                 found[sha] = Found(piece) if is_sound else Found(b"", "damaged")
         return found
 
-    def _pack(self, db: sqlite3.Connection, pack: int, size: int, end: int) -> bytes:
+    def _pack(self, db: sqlite3.Connection, pack: int, end: int) -> bytes:
         """A pack, at least as far as `end`."""
-        # A pack that lost blobs or was put together is written anew under its own number: its size tells the two apart.
-        data = self._packs.pop((pack, size), b"")
+        data = self._packs.pop(pack, b"")
         if len(data) < end:
             self._kept -= len(data)
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
             data = self._unpacked(row[0], end) if row else b""
             self._kept += len(data)
-        self._packs[pack, size] = data
+        self._packs[pack] = data
         while self._kept > _KEPT_BYTES and len(self._packs) > 1:
             self._kept -= len(self._packs.popitem(last=False)[1])
         return data
@@ -255,14 +263,14 @@ class _Blobs:
 
     def _forget(self) -> None:
         self._packs.clear()
-        self._kept = 0
+        self._kept, self._version = 0, -1
         if self._db is not None:
             self._db.close()
             self._db = None
 
 
-def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, int, str]]:
-    """For each that is there its pack, the size of that, where in it and how long it is, and its hash."""
+def _places(db: sqlite3.Connection, wanted: Iterable[str]) -> Iterator[tuple[int, int, int, str]]:
+    """For each that is there its pack, where in it and how long it is, and its hash."""
     names = {key_of(sha): sha for sha in wanted}
     heads = [key[:8] for key in names]
     for some in in_few_lengths(heads):

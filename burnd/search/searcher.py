@@ -48,7 +48,7 @@ PATIENCE_S: Final = 5.0
 # tantivy maps whole files while it merges them, in the end a tenth of all logs: beyond so many bytes, programs and
 # libraries included, their pages are given back. A backlog needs the memory for itself; later, more of what was
 # searched in stays at hand.
-MAPPED_READING, MAPPED = 40 << 20, 64 << 20
+MAPPED_READING, MAPPED = 40 << 20, 48 << 20
 LIGHT_S: Final = 0.2
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 

@@ -174,6 +174,15 @@ def test_a_released_blob_leaves_nothing_behind(tmp_path: Path) -> None:
     assert len(on_disk) < size / 2
 
 
+def test_what_takes_the_place_of_what_is_gone_is_read_as_it_is(store: ContentStore) -> None:
+    """A pack may get the number and the very size of one that is gone: a reader that saw the other is not misled."""
+    recall = Recall(store.sidecars.folder)
+    for n in range(10, 20):
+        store.append_content([text("m", f"answer word{n}x {BIG}")], NOW)
+        assert recalled(recall, store, "s1") == [f"answer word{n}x {BIG}"]
+        store.drop(["s1"])
+
+
 def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
     """The content folder appears with the first record."""
     assert store.append_content([], NOW) == []
