@@ -21,6 +21,7 @@ MOST_MESSAGES: Final = 200
 PAGE_BYTES: Final = 1 << 20
 BLOCK_BYTES: Final = 64 << 10
 _LEAST_BLOCK: Final = 256
+_ESCAPED: Final = 6  # bytes that one may have in JSON
 _FARTHEST: Final = 1 << 40  # beyond every session's last message
 _MOST_BLOCKS: Final = 400  # of one message
 MAIN: Final = "main"
@@ -134,27 +135,28 @@ CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx
 
 
 class _Page:
-    """Messages until there are enough bytes; of a message that is larger than that, what fits."""
+    """Messages as long as they fit; of a first one that is larger than a page, what fits."""
 
     def __init__(self, recall: Recall, session_id: str, block_bytes: int) -> None:
         self._recall = recall
         self._session_id = session_id
         self._block_bytes = block_bytes
         self._left = PAGE_BYTES
+        self._is_full = False
         self._calls: dict[str, str] = {}
 
     def filled(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
         page: list[dict[str, Any]] = []
         with self._recall.opened(self._session_id) as reading:
             for _, group in groupby(lines, key=lambda line: line.msg_idx):
-                if self._left <= 0 and page:
+                message = self._message(reading, list(group))
+                if self._is_full and page:
                     break
-                page.append(self._message(reading, list(group)))
+                page.append(message)
         return page
 
     def _message(self, reading: Reading, own: Sequence[Line]) -> dict[str, Any]:
-        at_most = self._block_bytes + 4  # so that what is cut can be seen to be
-        records = (reading.record(line.position, line.length, at_most) for line in own[:_MOST_BLOCKS])
+        records = (reading.record(line.position, line.length, self._enough()) for line in own[:_MOST_BLOCKS])
         message: dict[str, Any] = {
             "msgIdx": own[0].msg_idx,
             "messageId": own[0].message_id,
@@ -165,6 +167,13 @@ class _Page:
         if len(own) > _MOST_BLOCKS:
             message["blocksLeftOut"] = len(own) - _MOST_BLOCKS
         return message
+
+    def _enough(self) -> int:
+        """How much to read of a large block, so that what is cut can be seen to be."""
+        return (self._room() + 4) * _ESCAPED
+
+    def _room(self) -> int:
+        return max(min(self._block_bytes, self._left), 0)
 
     def _block(self, record: Content) -> dict[str, Any]:
         block: dict[str, Any] = {"kind": record.kind}
@@ -205,8 +214,10 @@ class _Page:
 
     def _cut(self, text: str, block: dict[str, Any]) -> str:
         data = clean(text).encode()
-        room = max(min(self._block_bytes, self._left), 0)
-        self._left -= min(len(data), room)
+        wanted = min(len(data), self._block_bytes)
+        room = self._room()
+        self._is_full = self._is_full or wanted > room
+        self._left -= min(wanted, room)
         if len(data) <= room:
             return text
         block["truncated"] = True

@@ -203,6 +203,36 @@ async def test_a_page_is_bounded_whatever_is_asked(opened: Opened) -> None:
         assert (await read(pipeline, "s1", offset=beyond))["messages"] == []
 
 
+@pytest.mark.parametrize(
+    "said", ['"\n' * 4000, "\x01" * 3000, "plain " * 1000, [{"type": "text", "text": "\t" * 9000}]]
+)
+async def test_a_long_result_says_that_it_was_cut(opened: Opened, said: Any) -> None:
+    """However much its quotation marks and line ends take in JSON: as much as was asked for, and that there is more."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[tool_result("r1", said)]))
+    block = (await read(pipeline, "s1", block_bytes=2000))["messages"][0]["blocks"][0]
+    assert (len(block["toolResult"]["content"]), block.get("truncated")) == (2000, True)
+
+
+async def test_what_is_as_long_as_asked_is_not_cut(opened: Opened) -> None:
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[tool_result("r1", '"\n' * 1000)]))
+    block = (await read(pipeline, "s1", block_bytes=2000))["messages"][0]["blocks"][0]
+    assert (block["toolResult"]["content"], "truncated" in block) == ('"\n' * 1000, False)
+
+
+async def test_a_page_ends_before_a_message_that_does_not_fit(opened: Opened) -> None:
+    """A message that is whole when asked for alone is whole on every page."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text(f"m{i:03}", f"{i:06}" * 10_000, ts=at(i)) for i in range(60)]))
+    found, offset = [], 3
+    while offset is not None:
+        page = await read(pipeline, "s1", offset=offset, limit=200)
+        found += [(message["msgIdx"], len(message["blocks"][0]["text"])) for message in page["messages"]]
+        offset = page.get("next")
+    assert found == [(i, 60_000) for i in range(3, 60)]
+
+
 async def test_rails_are_read_one_by_one(opened: Opened) -> None:
     """The main conversation unless another is named; one that is not there is said to be missing."""
     pipeline = await opened()
