@@ -164,10 +164,15 @@ def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
     if not _is_utf8(line):
         line = line.decode("utf-8", "replace").encode()
         what.append("utf8")
-    mended = _ESCAPE.sub(_without_lone_surrogate, line)
+    mended = without_lone_surrogates(line)
     if mended != line:
         what.append("surrogate")
     return mended, tuple(what)
+
+
+def without_lone_surrogates(data: bytes) -> bytes:
+    """JSON in which half of an escaped surrogate pair is the replacement character."""
+    return _ESCAPE.sub(_without_lone_surrogate, data)
 
 
 def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from burnd import protocol
+from burnd.readers.safe_json import without_lone_surrogates
 
 _MOST_SHOWN = 300
 NO_ID = msgspec.Raw(b"null")
@@ -56,7 +57,7 @@ def parse(line: bytes) -> Request:
     """The request in a line. Raises BadRequest."""
     try:
         line.decode("utf-8")
-        envelope = _envelopes.decode(line)
+        envelope = _envelope(line)
     except UnicodeDecodeError:
         raise BadRequest(protocol.NOT_JSON, "the request is not UTF-8") from None
     except RecursionError:
@@ -69,6 +70,17 @@ def parse(line: bytes) -> Request:
     if envelope.jsonrpc != "2.0":
         raise BadRequest(protocol.NOT_A_REQUEST, 'jsonrpc must be "2.0"', id_=id_ or NO_ID)
     return Request(envelope.method, envelope.params, id_)
+
+
+def _envelope(line: bytes) -> _Envelope:
+    """Half of a character, as somebody types it or cuts a text, is no reason to understand nothing."""
+    try:
+        return _envelopes.decode(line)
+    except msgspec.DecodeError:
+        mended = without_lone_surrogates(line)
+        if mended == line:
+            raise
+    return _envelopes.decode(mended)
 
 
 def _not_a_request(line: bytes, reason: str) -> BadRequest:

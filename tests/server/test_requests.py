@@ -49,7 +49,8 @@ def test_an_id_is_given_back_as_it_was_written(live: Daemon, raw_id: str) -> Non
         (b"nonsense", protocol.NOT_JSON, NULL),
         (b"\xff\xfe{}", protocol.NOT_JSON, NULL),
         (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', protocol.NOT_JSON, NULL),
-        (b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}', protocol.NOT_JSON, NULL),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}', protocol.NO_SUCH_METHOD, 1),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\\ud800', protocol.NOT_JSON, NULL),
         (b"[" * 100_000, protocol.NOT_A_REQUEST, NULL),
         (b'{"params":' + b"[" * 100_000 + b"]" * 100_000 + b"}", protocol.NOT_JSON, NULL),
         (b'{"a":' * 50_000, protocol.NOT_A_REQUEST, NULL),
@@ -97,6 +98,15 @@ def test_what_is_no_request_gets_one_error(live: Daemon, line: bytes, code: int,
     assert error["data"]["version"] == protocol.VERSION
     assert error["message"]
     assert "Traceback" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize("query", ["\\ud83d", "\\udcf0\\udc9f word", "\\\\ud83d \\ud83d\\ude00\\ude00"])
+def test_half_a_character_is_no_mistake(live: Daemon, query: str) -> None:
+    """What is typed while a character is not whole yet is looked for as the rest of it."""
+    params = f'{{"query":"{query}"}}'.encode()
+    answer = said(live, b'{"jsonrpc":"2.0","id":7,"method":"sessions.search","params":' + params + b"}")
+    halves = json.loads(f'"{query}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert (answer["id"], answer["result"]["query"]) == (7, halves)
 
 
 def test_a_notification_gets_no_answer(live: Daemon) -> None:
