@@ -42,18 +42,17 @@ def session(typed: str) -> str | None:
     from burnctl.errors import BurnctlError
     from burnctl.render.numbers import ago
     from burnctl.render.text import clean, cut
-    from burnctl.render.turns import short_ids
+    from burnctl.render.turns import enough_of_id
 
     try:
         with Client(timeout=_ANSWER_S) as client:
             listed = client.sessions_list(limit=_LOOKED_AT)["sessions"]
     except BurnctlError:
         return None
-    ids = short_ids(one["sessionId"] for one in listed)
     fronts = {one["sessionId"][: len(typed)]: one for one in reversed(listed)}  # of those alike, the newest
     near = get_close_matches(typed, list(fronts), 1, _ALIKE)
     if not near:
         return None
     found = fronts[near[0]]
     about = [cut(clean(found["title"] or ""), 40), ago(found["updatedAt"], time.time() * 1000)]
-    return f"{ids[found['sessionId']]} ({', '.join(filter(None, about))})"
+    return f"{enough_of_id(found)} ({', '.join(filter(None, about))})"

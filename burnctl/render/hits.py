@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnctl.render.numbers import ago
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, pad, width_of
-from burnctl.render.turns import last_name, short_ids
+from burnctl.render.turns import enough_of_id, last_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ _ON, _OFF = "\ue000", "\ue001"  # private characters: clean text has none of the
 
 def found(answer: Mapping[str, Any], screen: Screen, now: float, otherwise: str = "Nothing was found.") -> str:
     """All hits, those of one session together, or what is said otherwise; and what else there is to say."""
-    ids = short_ids(hit["sessionId"] for hit in answer["hits"])
-    parts = [_session(hits, clean(ids[hits[0]["sessionId"]]), screen, now) for hits in _by_session(answer["hits"])]
+    parts = [_session(hits, clean(enough_of_id(hits[0])), screen, now) for hits in _by_session(answer["hits"])]
     if not parts:
         parts = [otherwise]
     for word, meant in (answer.get("corrected") or {}).items():

@@ -6,7 +6,7 @@ from burnctl.render.numbers import ago, money
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
-from burnctl.render.turns import last_name, short_ids
+from burnctl.render.turns import enough_of_id, last_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ def listed(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     sessions = answer["sessions"]
     if not sessions:
         return ""
-    ids = short_ids(session["sessionId"] for session in sessions)
-    rows = [[ids[session["sessionId"]], *_row(session, now)] for session in sessions]
+    rows = [[enough_of_id(session), *_row(session, now)] for session in sessions]
     said = [n for n in range(len(_COLUMNS)) if any(row[n] for row in rows)]
     text = table([_COLUMNS[n] for n in said], [[row[n] for n in said] for row in rows], screen)
     if answer.get("next"):

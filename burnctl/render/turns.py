@@ -7,7 +7,7 @@ from burnctl.render.text import clean, cut, pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -92,23 +92,16 @@ def last_name(path: object) -> str:
 
 
 def short_id(session_id: object) -> str:
-    """As much of the front of an id as tells sessions apart; what burnctl prints may be typed back in."""
+    """As much of the front of an id as mostly tells sessions apart."""
     text = str(session_id or "")
     if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
         return text[:13]  # such an id begins with the time, of which eight digits are a minute
     return text[:12] if text.startswith("ses_") else text[:8]
 
 
-def short_ids(session_ids: Iterable[object]) -> dict[str, str]:
-    """Each id as short as it may be printed beside the others: none is the beginning of two."""
-    every = {str(session_id) for session_id in session_ids}
-    shown = {}
-    for text in every:
-        length = len(short_id(text))
-        while length < len(text) and any(other.startswith(text[:length]) for other in every - {text}):
-            length += 1
-        shown[text] = text[:length]
-    return shown
+def enough_of_id(session: Mapping[str, Any]) -> str:
+    """As much of the front of a session's id as may be typed back in: burnd says how much no other session shares."""
+    return max(short_id(session["sessionId"]), str(session["shortId"]), key=len)
 
 
 def short_model(model: object) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from os.path import commonprefix
 from typing import Any, Final, NamedTuple
 
 from burnd import protocol
@@ -89,6 +90,8 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
     order = "ORDER BY coalesce(s.updated_at, 0) DESC, s.session_id DESC LIMIT ?"
     rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE {where} {order}", [*values, limit + 1])
     page = [_briefly(shown(row[1:])) for row in rows[:limit]]
+    enough = short_ids(view, [session["sessionId"] for session in page])
+    page = [session | {"shortId": enough[session["sessionId"]]} for session in page]
     if params.costs:
         spent = _spent(view, [row[0] for row in rows[:limit]])
         for session, row in zip(page, rows, strict=False):
@@ -143,6 +146,17 @@ def known_of(view: View, session_ids: Iterable[str]) -> dict[str, Known]:
     keys = [(session_id,) for session_id in session_ids]
     rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
     return {row[1]: Known(row[0], row[1], row[1:]) for row in rows}
+
+
+def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
+    """As much of the beginning of each id as no other session shares: its neighbours in the alphabet share most."""
+    found = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
+    return {own: own[: 1 + max(_alike(own, before), _alike(own, after))] for own, before, after in found}
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two ids begin alike."""
+    return len(commonprefix([one, other]))  # noqa: RUF071 - they are no paths
 
 
 def of_project(view: View, project: str) -> set[int]:
@@ -240,6 +254,11 @@ s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count), s.
 CASE WHEN s.kept_count > 0 THEN 'yes' WHEN s.pruned_up_to IS NOT NULL THEN 'pruned' ELSE 'no' END
 FROM sessions s LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+"""
+_NEIGHBOURS = """
+WITH wanted(own) AS ({keys})
+SELECT own, coalesce((SELECT max(session_id) FROM sessions WHERE session_id < own), ''),
+       coalesce((SELECT min(session_id) FROM sessions WHERE session_id > own), '') FROM wanted
 """
 _IS_A_SESSION = f"""
 (s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd.content.recall import Recall, Spot
 from burnd.queries.messages import Line, Span, lines_of
-from burnd.queries.sessions import Known
+from burnd.queries.sessions import Known, short_ids
 from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.codec import clean
@@ -53,9 +53,11 @@ class Windows:
     def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._before, self._after = before, after
+        self._short_ids: dict[str, str] = {}
 
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         spans = [self._span(hit) for hit in hits]
+        self._short_ids = short_ids(self._view, {hit.known.session_id for hit in hits})
         shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
         windows = [
             list(_messages(hit, span.rail, lines, shown))
@@ -82,6 +84,7 @@ class Windows:
         facts = hit.known.facts
         drawn: dict[str, Any] = {
             "sessionId": hit.known.session_id,
+            "shortId": self._short_ids[hit.known.session_id],
             "railId": span.rail or None,
             "msgIdx": hit.msg_idx,
             "score": hit.score,

@@ -39,6 +39,7 @@ WIDTHS = (40, 80, 160)
 def session(number: int, **more: Any) -> dict[str, Any]:
     facts = {
         "sessionId": f"{number:08x}-6b7a-4c3d-8e5f-001122334455",
+        "shortId": f"{number:08x}",
         "source": "claude-code",
         "parentSessionId": None,
         "project": f"/home/dev/project-{number}",
@@ -110,6 +111,7 @@ PAGE = {
 SNIPPET = f"{EVIL}before\nthe cron refactor went well, " + "and so on " * 30
 HIT = {
     "sessionId": session(1)["sessionId"],
+    "shortId": "0",
     "railId": "main",
     "msgIdx": 7,
     "score": 3.2,
@@ -211,11 +213,11 @@ def test_a_hit_is_called_by_its_title(width: int) -> None:
 
 def test_ids_that_look_alike_are_told_apart() -> None:
     """What is printed of an id may be typed back in, also when sessions began in the same moment."""
-    names = ("ses_0fec72b97014LrRJ", "ses_0fec72b98113BcDE", "ses_1c8f13e0ed62R1NT")
-    text = listed({"sessions": [session(1, sessionId=name) for name in names]}, Screen(160), NOW)
+    ids = {"ses_0fec72b97014LrRJ": "ses_0fec72b97", "ses_0fec72b98113BcDE": "ses_0fec72b98", "ses_1c8f13e0ed62R1": "s"}
+    text = listed({"sessions": [session(1, sessionId=id_, shortId=ids[id_]) for id_ in ids]}, Screen(160), NOW)
     shown = [line.split()[0] for line in text.splitlines()[1:]]
     assert shown == ["ses_0fec72b97", "ses_0fec72b98", "ses_1c8f13e0"]
-    hits = [HIT | {"sessionId": name} for name in names]
+    hits = [HIT | {"sessionId": id_, "shortId": enough} for id_, enough in ids.items()]
     assert "burnctl show ses_0fec72b98 --from" in found({"hits": hits}, Screen(160), NOW)
 
 

@@ -136,6 +136,20 @@ async def test_a_session_is_found_by_its_beginning(opened: Opened) -> None:
         await known(pipeline, "")
 
 
+async def test_what_is_enough_of_an_id_is_told(opened: Opened) -> None:
+    """By all sessions there are, not those that are listed: so what is printed can be typed back in."""
+    pipeline = await opened()
+    names = ["c0de0000-1", "c0de0000-2", "c0de", "c0de0000-21", "d", "\u00e9\u00e8", "\u00e9"]
+    await pipeline.commit(Batch(content=[text("m1", "words", session_id=name) for name in names]))
+    told = {row["sessionId"]: row["shortId"] for row in (await listed(pipeline))["sessions"]}
+    assert {row["shortId"] for row in (await listed(pipeline, limit=1))["sessions"]} < set(told.values())
+    assert told == {name: name for name in names}
+    await pipeline.commit(Batch(content=[text("m1", "words", session_id="d-and-more-of-it")]))
+    for row in (await listed(pipeline))["sessions"]:
+        assert (await known(pipeline, row["shortId"]))["sessionId"] == row["sessionId"]
+    assert (await listed(pipeline))["sessions"][0]["shortId"] in {"d-", *names}
+
+
 @pytest.mark.parametrize("token", ["", "x", "1", ".s", "1e9.s", "99999999999999999999.s"])
 async def test_a_strange_token_is_refused(opened: Opened, token: str) -> None:
     pipeline = await opened()
@@ -225,11 +239,11 @@ async def test_a_page_ends_before_a_message_that_does_not_fit(opened: Opened) ->
     """A message that is whole when asked for alone is whole on every page."""
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text(f"m{i:03}", f"{i:06}" * 10_000, ts=at(i)) for i in range(60)]))
-    found, offset = [], 3
-    while offset is not None:
-        page = await read(pipeline, "s1", offset=offset, limit=200)
+    page: dict[str, Any] = {"next": 3}
+    found: list[tuple[int, int]] = []
+    while "next" in page:
+        page = await read(pipeline, "s1", offset=page["next"], limit=200)
         found += [(message["msgIdx"], len(message["blocks"][0]["text"])) for message in page["messages"]]
-        offset = page.get("next")
     assert found == [(i, 60_000) for i in range(3, 60)]
 
 
