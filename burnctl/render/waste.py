@@ -53,7 +53,7 @@ def _what(finding: Mapping[str, Any]) -> str:
     entered = number(evidence["entered"])
     up_to = "up to " if times > 1 else ""
     said = {
-        "reread": f"{files} was read {_times(times)} again, unchanged",
+        "reread": f"{files} was read {_times(times)} again, {_unchanged(evidence['reason'])}",
         "rode-far": f"{thing}: {entered} tokens rode along in {counted(evidence['rides'], 'turn')}",
         "oversized": f"{thing} brought in {entered} tokens at once",
         "retry-loop": f"{thing} failed {_times(times)} in the same way",
@@ -66,6 +66,10 @@ def _what(finding: Mapping[str, Any]) -> str:
         "delegation": f"{thing}: {_agents(finding)}",
     }
     return said.get(finding["kind"]) or str(finding["kind"])
+
+
+def _unchanged(reason: str | None) -> str:
+    return "as large as before" if reason == "same-size" else "unchanged"
 
 
 def _agents(finding: Mapping[str, Any]) -> str:

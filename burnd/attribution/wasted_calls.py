@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -14,6 +15,11 @@ from burnd.records import ToolCall, Turn
 
 _RETRIES: Final = 3
 _FAILURES_IN_A_ROW: Final = 5
+SAME_SIZE: Final = "same-size"
+_SAME_SIZE_ADVICE: Final = (
+    "What was read was as large as before, and the first of it was still in the context: ask for what is new, or for "
+    "the lines needed."
+)
 
 
 class Made(NamedTuple):
@@ -44,9 +50,17 @@ class Calls:
             for call in turn.tool_calls
         ]
         self.lineage = Lineage(turns)
+        self._sizes: Counter[str | None] = Counter()
+        for turn in turns:
+            for block in turn.entered:
+                self._sizes[block.call_id] += block.bytes
 
     def cause(self, made: Made) -> Cause | None:
         return self._causes.get((made.turn.message_id, made.call.id))
+
+    def size(self, made: Made) -> int | None:
+        """How many bytes came back."""
+        return self._sizes.get(made.call.id)
 
     def of_files(self) -> dict[str, list[Made]]:
         """Reads and edits by the file they were about, in order."""
@@ -69,6 +83,7 @@ def rereads(calls: Calls) -> Iterator[Finding]:
     """The same file, read in the same way with the same result, while the first one was still in the context."""
     for target, events in calls.of_files().items():
         again: list[Made] = []
+        is_told = True
         known: dict[tuple[str, str | None], Made] = {}
         for made in events:
             if made.edits:
@@ -76,21 +91,27 @@ def rereads(calls: Calls) -> Iterator[Finding]:
                 continue
             key = (made.call.name, made.call.args_hash)
             before = known.get(key)
-            if before is not None and _is_same(before, made, calls.lineage):
+            if before is not None and _is_same(before, made, calls):
                 again.append(made)
+                is_told = is_told and made.call.result_hash is not None
             elif not made.call.is_error:
                 known[key] = made
         if again:
-            yield _found(calls, "reread", again, again, files=(target,))
+            yield _found(calls, "reread", again, again, files=(target,), reason=None if is_told else SAME_SIZE)
 
 
-def _is_same(before: Made, made: Made, lineage: Lineage) -> bool:
+def _is_same(before: Made, made: Made, calls: Calls) -> bool:
+    if made.call.args_hash is None or made.call.is_error or before.row != made.row:
+        return False
+    return _is_unchanged(before, made, calls) and calls.lineage.is_above(before.turn.message_id, made.turn.message_id)
+
+
+def _is_unchanged(before: Made, made: Made, calls: Calls) -> bool:
+    """Without hashes, which not every mode keeps, as far as sizes tell: where these are not known, it is not."""
     one, other = before.call.result_hash, made.call.result_hash
-    unchanged = one == other or one is None or other is None
-    told = made.call.args_hash is not None and not made.call.is_error
-    return (
-        told and unchanged and before.row == made.row and lineage.is_above(before.turn.message_id, made.turn.message_id)
-    )
+    if one is not None and other is not None:
+        return one == other
+    return calls.size(made) is not None and calls.size(made) == calls.size(before)
 
 
 def _retry_loops(made: Sequence[Made]) -> Iterator[list[Made]]:
@@ -156,7 +177,12 @@ def _tells_state(made: Made) -> bool:
 
 
 def _found(
-    calls: Calls, kind: FindingKind, shown: Sequence[Made], paid: Iterable[Made], files: tuple[str, ...] = ()
+    calls: Calls,
+    kind: FindingKind,
+    shown: Sequence[Made],
+    paid: Iterable[Made],
+    files: tuple[str, ...] = (),
+    reason: str | None = None,
 ) -> Finding:
     causes = [cause for made in paid if (cause := calls.cause(made)) is not None]
     same_tool = {made.call.name for made in shown}
@@ -168,7 +194,9 @@ def _found(
         files=files,
         tool=shown[0].call.name if len(same_tool) == 1 else None,
         target=shown[0].call.target if len(same_target) == 1 else None,
+        reason=reason,
         count=len(shown),
         entered=sum(cause.entered for cause in causes),
     )
-    return finding(kind, (calls.explained.session_id,), evidence, [cause.spent for cause in causes])
+    advice = _SAME_SIZE_ADVICE if reason == SAME_SIZE else None
+    return finding(kind, (calls.explained.session_id,), evidence, [cause.spent for cause in causes], advice)

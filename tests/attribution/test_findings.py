@@ -69,11 +69,25 @@ def test_other_lines_and_other_results_are_no_repetition() -> None:
     assert scene.found("reread") == []
 
 
-def test_without_result_hashes_an_unedited_file_counts_as_unchanged() -> None:
+def test_without_result_hashes_sizes_tell_what_is_unchanged() -> None:
+    """Where no hashes are kept a file that grew has changed, and of one as large as before no more is claimed."""
     scene = Calls()
     scene.call("Read", "/p/a.py")
     scene.call("Read", "/p/a.py")
-    assert len(scene.found("reread")) == 1
+    (found,) = scene.found("reread")
+    assert (found.evidence.reason, found.evidence.turns) == ("same-size", (1,))
+    assert "not changed" not in found.advice
+    grown = Calls()
+    grown.call("Read", "/p/a.py", tokens=500)
+    grown.call("Read", "/p/a.py", tokens=700)
+    assert grown.found("reread") == []
+
+
+def test_a_result_that_never_came_back_is_not_the_same() -> None:
+    scene = Calls()
+    scene.call("Read", "/p/a.py")
+    scene.call("Read", "/p/a.py")
+    assert [one for one in findings.in_rail(scene.explained(), scene.turns) if one.kind == "reread"] == []
 
 
 def test_a_file_that_a_compaction_took_away_may_be_read_again() -> None:
