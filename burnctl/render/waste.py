@@ -51,12 +51,13 @@ def _what(finding: Mapping[str, Any]) -> str:
     thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])
-    up_to = "up to " if times > 1 else ""
+    rides = counted(evidence["rides"], "turn")
+    up_to, calls = ("up to ", f"{times:,} calls of ") if times > 1 else ("", "")
     said = {
         "reread": f"{files} was read {_times(times)} again, {_unchanged(evidence['reason'])}",
-        "rode-far": f"{thing}: {entered} tokens rode along in {counted(evidence['rides'], 'turn')}",
-        "oversized": f"{thing} brought in {entered} tokens at once",
-        "retry-loop": f"{thing} failed {_times(times)} in the same way",
+        "rode-far": f"{thing}: {calls}{up_to}{entered} tokens rode along in {up_to}{rides}",
+        "oversized": f"{thing} brought in {up_to}{entered} tokens at once{', ' + _times(times) if times > 1 else ''}",
+        "retry-loop": f"{thing} failed {_times(times)}",
         "failure-run": f"{times:,} calls in a row failed",
         "edit-revert": f"{files} was edited and the edits taken back, {_times(times)}",
         "cache-miss": f"the cache was missed {_times(times)}: {MISSES.get(evidence['reason'] or '', 'not known why')}",
@@ -94,8 +95,13 @@ def _where(finding: Mapping[str, Any]) -> str:
     more = finding["sessionCount"] - 1
     also = f"; also in {', '.join(others[:_SHOWN_SESSIONS])}" if others else ""
     also += f" and {more - _SHOWN_SESSIONS:,} more" if more > _SHOWN_SESSIONS else ""
-    project = f" · {last_name(finding['project'])}" if finding["project"] else ""
-    return f"{finding['kind']}, {finding['severity']}{project} · {first}{also}"
+    return " · ".join(filter(None, (f"{finding['kind']}, {finding['severity']}", _project(finding), f"{first}{also}")))
+
+
+def _project(finding: Mapping[str, Any]) -> str:
+    if finding["projectCount"] > 1:
+        return f"{finding['projectCount']:,} projects"
+    return last_name(finding["project"]) if finding["project"] else ""
 
 
 def _turns(turns: Sequence[int]) -> str:
@@ -111,12 +117,16 @@ def _error(finding: Mapping[str, Any]) -> str:
 
 def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
     turns = answer["totals"]["turns"]
+    cheaper = answer["cheaperFindings"]
+    below = f"{counted(cheaper, 'finding')} below --min-cost"
     if not answer["findings"]:
-        yield f"Nothing to be found in {counted(turns, 'turn')}."
+        yield f"{f'Only {below}' if cheaper else 'Nothing to be found'} in {counted(turns, 'turn')}."
         return
     if answer["moreFindings"]:
         more = answer["moreFindings"]
         yield f"{more:,} more {'finding is' if more == 1 else 'findings are'} not shown; see --limit and --min-cost."
+    if cheaper:
+        yield f"{below} {'is' if cheaper == 1 else 'are'} not shown."
     cost = answer["totals"]["costUsd"]
     paid = f" for {money(cost)} at API prices" if cost is not None else ", none with a price"
     yield (

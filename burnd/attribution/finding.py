@@ -1,7 +1,7 @@
-"""What a finding of waste is: its kind, how bad, where to look, what it cost in tokens, what to do about it.
+"""What a finding of waste is: its kind, where to look, what it cost in tokens, what to do about it.
 
 Findings of different kinds may be about the same tokens, so they are not to be added up. Nothing here knows a price:
-tokens are by rate, and a finding's severity goes by what they would cost relative to plain input.
+tokens are by rate, and the heaviest findings are those whose tokens would cost most relative to plain input.
 """
 
 from __future__ import annotations
@@ -25,15 +25,12 @@ FindingKind = Literal[
     "compaction-churn",
     "delegation",
 ]
-Severity = Literal["high", "medium", "low"]
 
 MOST_OF_A_KIND: Final = 20
 MOST_EVIDENCE: Final = 20
 
 # Twentieths of an input token: what providers ask for a token of each class, roughly, whatever the model.
 _WEIGHTS: Final = Spent(input=20, output=100, reasoning=100, cache_read=2, cache_create_5m=25, cache_create_1h=40)
-_HIGH: Final = 300_000
-_MEDIUM: Final = 30_000
 
 _ADVICE: Final[dict[FindingKind, str]] = {
     "reread": "The file had not changed and was still in the context: ask for what is new, or for the lines needed.",
@@ -71,7 +68,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of waste in one place. `tokens` are those it made to be spent, so that its dollars come from causes."""
 
     kind: FindingKind
-    severity: Severity
     sessions: tuple[str, ...]
     evidence: Evidence
     tokens: Mapping[Rate, Spent]
@@ -98,7 +94,6 @@ def finding(
     )
     return Finding(
         kind=kind,
-        severity=severity(tokens),
         sessions=tuple(sessions)[:MOST_EVIDENCE],
         evidence=cut,
         tokens=tokens,
@@ -109,11 +104,6 @@ def finding(
 def weight(tokens: Mapping[Rate, Spent]) -> int:
     """How much this is in tokens of plain input."""
     return sum(sum(map(int.__mul__, spent, _WEIGHTS)) for spent in tokens.values()) // _WEIGHTS.input
-
-
-def severity(tokens: Mapping[Rate, Spent]) -> Severity:
-    heavy = weight(tokens)
-    return "high" if heavy >= _HIGH else "medium" if heavy >= _MEDIUM else "low"
 
 
 def bounded(found: Iterable[Finding]) -> tuple[Finding, ...]:

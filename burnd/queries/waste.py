@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from burnd import protocol
 from burnd.attribution import Cause, Explained, add_up
-from burnd.attribution.finding import MOST_EVIDENCE, Evidence, Finding, FindingKind, severity
+from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
 from burnd.queries import wasting
 from burnd.queries.costing import Cost, Costing
@@ -25,6 +25,9 @@ USUAL_FINDINGS, MOST_FINDINGS = 50, 500
 _ALIKE: Final[frozenset[FindingKind]] = frozenset(
     ("reread", "rode-far", "oversized", "retry-loop", "edit-revert", "cache-miss", "delegation")
 )
+_HIGH, _MEDIUM = 1.0, 0.1  # dollars
+_USUAL_PRICE: Final = 3 / 1e6  # dollars for a token of plain input
+_HEAVY: Final[frozenset[FindingKind]] = frozenset(("rode-far", "oversized"))  # each of them about one call
 _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run"))
 
 
@@ -75,6 +78,7 @@ def answer(
         "families": len(every),
         "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
         "moreFindings": max(0, len(dear) - params.limit),
+        "cheaperFindings": len(lots) - len(dear),
     }
 
 
@@ -127,15 +131,16 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
     first = lot.findings[0]
     sessions = list(dict.fromkeys(session for finding in lot.findings for session in finding.sessions))
     where = about[first.sessions[0]]
-    tokens = add_up([finding.tokens for finding in lot.findings])
+    projects = {about[finding.sessions[0]].project for finding in lot.findings}
     row: dict[str, Any] = {
         "kind": first.kind,
-        "severity": severity(tokens),
-        "project": where.project,
+        "severity": _severity(lot),
+        "project": where.project if len(projects) == 1 else None,
+        "projectCount": len(projects - {None}),
         "sessions": sessions[:MOST_EVIDENCE],
         "sessionCount": len(sessions),
         "times": _times(lot.findings),
-        "evidence": _evidence(first, where),
+        "evidence": _evidence(lot.findings, where),
         "tokens": sum(lot.cost.tokens[:-1]),
         **lot.cost.answer(),
         "advice": first.advice,
@@ -145,6 +150,14 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
     return row
 
 
+def _severity(lot: Lot) -> Literal["high", "medium", "low"]:
+    """By what it cost; without a price, by what its tokens would at that of plain input."""
+    usd = lot.cost.usd
+    if usd is None:
+        usd = weight(add_up([finding.tokens for finding in lot.findings])) * _USUAL_PRICE
+    return "high" if usd >= _HIGH else "medium" if usd >= _MEDIUM else "low"
+
+
 def _times(findings: Sequence[Finding]) -> int:
     """How often it happened; of an agent the evidence counts its turns."""
     if findings[0].kind == "delegation":
@@ -152,23 +165,32 @@ def _times(findings: Sequence[Finding]) -> int:
     return sum(finding.evidence.count for finding in findings)
 
 
-def _evidence(finding: Finding, where: About) -> dict[str, Any]:
-    """Of the heaviest of them: the first session that is named."""
-    evidence: Evidence = finding.evidence
-    said: dict[str, Any] = {"sessionId": finding.sessions[0], "railId": evidence.rail_id or None}
-    said |= {
-        "turns": list(evidence.turns),
-        "calls": list(evidence.calls),
-        "files": [within(file, where.folder) for file in evidence.files],
-        "tool": evidence.tool,
-        "target": within(evidence.target, where.folder) if evidence.target is not None else None,
-        "reason": evidence.reason,
-        "count": evidence.count,
-        "entered": evidence.entered,
-        "rides": evidence.rides,
-        "usual": evidence.usual,
+def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
+    """Of all that are in one place with the heaviest, in its session and on its rail; sizes are the largest of all."""
+    first = findings[0].evidence
+    here = sorted((one for one in findings if _place(one) == _place(findings[0])), key=lambda one: one.evidence.turns)
+    told = [one.evidence for one in here]
+    sized = [one.evidence for one in findings] if findings[0].kind in _HEAVY else told
+    rails = {evidence.rail_id for evidence in told}
+    return {
+        "sessionId": findings[0].sessions[0],
+        "railId": first.rail_id or None if len(rails) == 1 else None,
+        "turns": sorted({turn for evidence in told for turn in evidence.turns})[:MOST_EVIDENCE],
+        "calls": list(dict.fromkeys(call for evidence in told for call in evidence.calls))[:MOST_EVIDENCE],
+        "files": [within(file, where.folder) for file in first.files],
+        "tool": first.tool,
+        "target": within(first.target, where.folder) if first.target is not None else None,
+        "reason": first.reason,
+        "count": sum(evidence.count for evidence in told),
+        "entered": (max if sized is not told else sum)(evidence.entered for evidence in sized),
+        "rides": max(evidence.rides for evidence in sized),
+        "usual": first.usual,
     }
-    return said
+
+
+def _place(finding: Finding) -> tuple[str, str]:
+    """An agent's finding is about the turn that started it, whichever its own rail."""
+    return finding.sessions[0], "" if finding.kind == "delegation" else finding.evidence.rail_id
 
 
 def _error(finding: Finding, where: About, quotes: Quotes) -> str | None:

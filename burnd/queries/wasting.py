@@ -16,7 +16,7 @@ import msgspec
 
 from burnd.attribution import Explained, Rate, Spent, explain
 from burnd.attribution.causes import Selected
-from burnd.attribution.finding import Evidence, Finding, FindingKind, Severity
+from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
 from burnd.queries.filters import Chosen
 from burnd.queries.rails import RailEntries, load
@@ -43,7 +43,6 @@ class Waste(msgspec.Struct, frozen=True, array_like=True):
     """One finding as it is kept."""
 
     kind: FindingKind
-    severity: Severity
     sessions: tuple[str, ...]
     evidence: Evidence
     spent: Paid
@@ -53,7 +52,6 @@ class Waste(msgspec.Struct, frozen=True, array_like=True):
     def finding(self) -> Finding:
         return Finding(
             kind=self.kind,
-            severity=self.severity,
             sessions=self.sessions,
             evidence=self.evidence,
             tokens=dict(self.spent),
@@ -176,7 +174,7 @@ def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -
 
 def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
     wasted = tuple(
-        Waste(one.kind, one.severity, one.sessions, one.evidence, list(one.tokens.items()), one.advice)
+        Waste(one.kind, one.sessions, one.evidence, list(one.tokens.items()), one.advice)
         for one in in_session(rails)
         if one.tokens
     )

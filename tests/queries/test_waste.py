@@ -19,7 +19,7 @@ from burnd.queries.view import Refusal, View
 from burnd.queries.waste import WasteParams, answer
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Session, Subagent
+from burnd.records import Session, Subagent, Usage
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
@@ -210,6 +210,45 @@ async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> N
     found = kinds(await Looked(pipeline)())["prefix-bloat"]
     assert (found["sessions"], found["evidence"]["target"], found["project"]) == (["s3"], "/code/a", "/code/a")
     assert found["evidence"]["usual"] < found["evidence"]["entered"]
+
+
+async def test_a_lot_tells_of_all_that_it_costs(opened: Opened) -> None:
+    """Large results of the same command in one session are one finding, which names the turns and calls of all."""
+    pipeline = await opened()
+    scene, context = Scene(), 20_000
+    before: tuple[Any, ...] = (prompt(),)
+    for n, tokens in enumerate((8_000, 16_000)):
+        ran = call("Bash", "npm test", f"b{n}", args_hash=f"{n}")
+        scene.turn(context, 60, entered=before, made=(said("call", 100, f"b{n}"),), tool_calls=(ran,))
+        context += 60 + tokens
+        before = (result(4 * tokens, f"b{n}"),)
+    for _ in range(14):
+        scene.turn(context, 60, entered=before, made=(said(),))
+        context += 160
+        before = (prompt(),)
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    found = kinds(await Looked(pipeline)())["rode-far"]
+    evidence = found["evidence"]
+    assert (found["times"], evidence["turns"], evidence["calls"]) == (2, [0, 1], ["b0", "b1"])
+    assert (evidence["count"], evidence["entered"]) == (2, 16_060)
+
+
+async def test_severity_goes_by_dollars_and_projects_are_not_mixed_up(opened: Opened) -> None:
+    """No finding is more severe than a dearer one; one that spans projects is none of theirs."""
+    pipeline = await opened()
+    for n in range(2):
+        scene = Scene()
+        scene.turn(0, usage=Usage(cache_create_5m=20_000))
+        scene.turn(20_000, read=0, pause=600, model=("claude-opus-4-1", "claude-haiku-4-5")[n])
+        turns = [msgspec.structs.replace(one, project=f"/code/{n}") for one in elsewhere(scene, f"s{n}")]
+        await pipeline.commit(Batch(entries=[*turns, *elsewhere(wasteful(), f"w{n}")]))
+    told = await Looked(pipeline)()
+    ranks = [("high", "medium", "low").index(one["severity"]) for one in told["findings"]]
+    assert ranks == sorted(ranks)
+    miss = kinds(told)["cache-miss"]
+    assert (miss["sessionCount"], miss["project"], miss["projectCount"]) == (2, None, 2)
+    cheap = await Looked(pipeline)(minCost=1000)
+    assert (cheap["findings"], cheap["cheaperFindings"]) == ([], len(told["findings"]))
 
 
 async def test_the_error_is_quoted_where_it_is_kept(opened: Opened) -> None:
