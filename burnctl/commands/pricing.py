@@ -123,7 +123,8 @@ def _name(answer: dict[str, Any]) -> str:
 
 def _from(found: dict[str, Any]) -> str:
     day = f" of {found['asOf']}" if found["asOf"] else ""
-    return f"by your own list{day}" if found["list"] == "yours" else f"by the list shipped with burnd{day}"
+    lists = {"yours": "your own list", "fetched": "the fetched list", "shipped": "the list shipped with burnd"}
+    return f"by {lists[found['list']]}{day}"
 
 
 def _sizes(thresholds: list[int]) -> list[str]:

@@ -6,9 +6,9 @@ Knows nothing of files but their name, which it puts into its errors.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from burnd.pricing.cost import Card, TierCard
 
@@ -20,6 +20,15 @@ _FINEST = Decimal("1e-7")
 _HIGHEST = Decimal(1_000_000)
 _OPTIONAL = ("reasoning", "cache_read", "cache_write")
 _DAYS = ("retired_after", "fetched")
+# What models.dev, or the fetching of it, says beside every price; an entry with none of these was written by hand.
+_PUBLISHED = ("fetched", "last_updated", "release_date")
+
+
+class UserLists(NamedTuple):
+    """What stands in a user's file: what they wrote themselves, and what was fetched."""
+
+    own: Listing
+    fetched: Listing
 
 
 class PriceFileError(ValueError):
@@ -40,18 +49,39 @@ def read_listing(text: str | bytes, file: str) -> Listing:
     A model without `cost` is not priced by this list and is left out. Keys that begin with `_` or `$`
     are remarks.
     """
-    providers = _decode(text, file)
     listing: Listing = {}
-    for provider, entry in _members(providers, file, "the top level").items():
+    for provider, model, _, card in _priced(text, file):
+        listing.setdefault(provider, {})[model] = card
+    return listing
+
+
+def read_user_lists(text: str | bytes, file: str) -> UserLists:
+    """The same of a user's file, with what a person wrote apart from what was fetched."""
+    lists = UserLists({}, {})
+    for provider, model, entry, card in _priced(text, file):
+        chosen = lists.own if is_own(entry) else lists.fetched
+        chosen.setdefault(provider, {})[model] = card
+    return lists
+
+
+def is_own(entry: Mapping[str, Any]) -> bool:
+    """Whether a person wrote this entry; such a price is never replaced."""
+    return not any(key in entry for key in _PUBLISHED)
+
+
+def _priced(text: str | bytes, file: str) -> Iterator[tuple[str, str, Mapping[str, Any], Card]]:
+    """Provider, model, entry and card of every model that has a price."""
+    for provider, listed in _members(_decode(text, file), file, "the top level").items():
         if provider.startswith(("_", "$")):
             continue
-        models = _members(entry, file, provider).get("models")
+        models = _members(listed, file, provider).get("models")
         if models is None:
             raise PriceFileError(file, 'has no "models"', model=provider)
-        cards = _cards(file, provider, _members(models, file, provider, "models"))
-        if cards:
-            listing[provider.lower()] = cards
-    return listing
+        for model, entry in _members(models, file, provider, "models").items():
+            reader = _CostReader(file, f"{provider}/{model}")
+            fields = _members(entry, file, reader.model)
+            if fields.get("cost") is not None:
+                yield provider.lower(), model, fields, reader.card(fields["cost"], fields)
 
 
 def _decode(text: str | bytes, file: str) -> Any:
@@ -68,16 +98,6 @@ def _members(value: Any, file: str, name: str, key: str | None = None) -> Mappin
     if not isinstance(value, dict):
         raise PriceFileError(file, "must be an object", model=name, key=key)
     return value
-
-
-def _cards(file: str, provider: str, models: Mapping[str, Any]) -> dict[str, Card]:
-    cards: dict[str, Card] = {}
-    for model, entry in models.items():
-        reader = _CostReader(file, f"{provider}/{model}")
-        fields = _members(entry, file, reader.model)
-        if fields.get("cost") is not None:
-            cards[model] = reader.card(fields["cost"], fields)
-    return cards
 
 
 class _CostReader:

@@ -1,4 +1,4 @@
-"""The price list in use: the shipped snapshot under the user's own file, and the finding of models in it."""
+"""The price list in use: the user's own prices over fetched ones over the shipped snapshot, and the finding in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from burnd.pricing.cost import Card, Price, price_of
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
-from burnd.pricing.pricefile import Listing, PriceFileError, read_listing
+from burnd.pricing.pricefile import Listing, PriceFileError, UserLists, read_user_lists
 
 SNAPSHOT = os.path.join(os.path.dirname(__file__), "prices.json")
 
@@ -22,19 +22,20 @@ _LONGEST_NAME = 512  # an ARN has some 200 characters; more is no name, and not 
 class Origin(NamedTuple):
     """Which list a price is from, and the day it was taken, where that is known."""
 
-    listing: Literal["shipped", "yours"]
+    listing: Literal["yours", "fetched", "shipped"]
     as_of: str | None
 
 
 class PriceTable:
-    """Finds what a model costs, first in the user's own listing, then in the snapshot."""
+    """Finds what a model costs: first in what the user wrote, then in what was fetched, then in the snapshot."""
 
-    def __init__(self, snapshot: Listing, user: Listing | None = None, as_of: str = "") -> None:
+    def __init__(self, snapshot: Listing, user: UserLists | None = None, as_of: str = "") -> None:
         self.as_of = as_of
         self._snapshot = snapshot
-        self._user = user or {}
-        self._known = frozenset(self._snapshot) | frozenset(self._user)
-        self._shelves: dict[str, tuple[_Shelf, _Shelf]] = {}
+        self._user = user or UserLists({}, {})
+        self._listings = (*self._user, snapshot)
+        self._known = frozenset(provider for listing in self._listings for provider in listing)
+        self._shelves: dict[str, tuple[_Shelf, ...]] = {}
         self._found: dict[tuple[str, str | None], Price | None] = {}
 
     @classmethod
@@ -48,8 +49,8 @@ class PriceTable:
         user = None if user_file is None else _read_user_file(user_file)
         return cls(snapshot["providers"], user, snapshot["asOf"])
 
-    def under(self, user: Listing) -> PriceTable:
-        """The same snapshot under another list of the user's."""
+    def under(self, user: UserLists) -> PriceTable:
+        """The same snapshot under other lists of the user's."""
         return PriceTable(self._snapshot, user, self.as_of)
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
@@ -63,9 +64,11 @@ class PriceTable:
 
     def origin(self, price: Price) -> Origin:
         """Where a price that was found comes from."""
-        own, _ = self._shelves_of(price.provider)
+        own, fetched, _ = self._shelves_of(price.provider)
         if own.lists(price):
-            return Origin("yours", self._user[price.provider][price.model].get("fetched"))
+            return Origin("yours", None)
+        if fetched.lists(price):
+            return Origin("fetched", self._user.fetched[price.provider][price.model].get("fetched"))
         return Origin("shipped", self.as_of or None)
 
     def places(self, model: str, provider: str | None = None) -> list[str]:
@@ -82,9 +85,10 @@ class PriceTable:
         return [place for place, price in found if price is not None and price.provider == place]
 
     def near(self, model: str, most: int = 5) -> list[str]:
-        """Names in your list or a maker's that are spelled much like this one: none of them is the model."""
+        """Names in your lists or a maker's that are spelled much like this one: none of them is the model."""
         makers = (place for places in MAKERS.values() for place in places)
-        listed = [*self._user.values(), *(self._snapshot.get(place, {}) for place in makers)]
+        of_users = (models for listing in self._user for models in listing.values())
+        listed = [*of_users, *(self._snapshot.get(place, {}) for place in makers)]
         names = {name.lower(): name for models in listed for name in models}
         bare = model.strip().lower()[:_LONGEST_NAME].rsplit("/", 1)[-1]
         names.pop(bare, None)
@@ -96,8 +100,7 @@ class PriceTable:
         Tokens summed by (model, largest of these below the turn's gross input) can be priced under any
         list with these thresholds: the tier of such a sum is `price.tier_of(threshold + 1)`.
         """
-        listings = (*self._snapshot.values(), *self._user.values())
-        cards = (card for models in listings for card in models.values())
+        cards = (card for listing in self._listings for models in listing.values() for card in models.values())
         return tuple(sorted({tier["over"] for card in cards for tier in card.get("tiers", ())}))
 
     def _search(self, model: str, provider: str | None) -> Price | None:
@@ -119,17 +122,22 @@ class PriceTable:
         return prices[0] if len(prices) == 1 else None
 
     def _look_in(self, provider: str, model: str, name: Name) -> Price | None:
-        own, shipped = self._shelves_of(provider)
-        mine, theirs = own.match(model, name), shipped.match(model, name)
-        if mine and (not theirs or not shipped.tells_apart(theirs, mine)):
-            return own.price(mine.model)
-        return shipped.price(theirs.model) if theirs else None
+        """From the shipped list upwards: each list is over those beneath, but for models that these tell apart."""
+        found: Price | None = None
+        beneath: list[tuple[_Shelf, _Match]] = []
+        for shelf in reversed(self._shelves_of(provider)):
+            match = shelf.match(model, name)
+            if match is None:
+                continue
+            if not any(other.tells_apart(exact, match) for other, exact in beneath):
+                found = shelf.price(match.model)
+            beneath.append((shelf, match))
+        return found
 
-    def _shelves_of(self, provider: str) -> tuple[_Shelf, _Shelf]:
+    def _shelves_of(self, provider: str) -> tuple[_Shelf, ...]:
         if provider not in self._shelves:
-            self._shelves[provider] = (
-                _Shelf(provider, self._user.get(provider, {}), self._known),
-                _Shelf(provider, self._snapshot.get(provider, {}), self._known),
+            self._shelves[provider] = tuple(
+                _Shelf(provider, listing.get(provider, {}), self._known) for listing in self._listings
             )
         return self._shelves[provider]
 
@@ -175,9 +183,10 @@ class _Shelf:
         A user's price for `gpt-4o` must not re-price `gpt-4o-2024-05-13`, which always cost something
         else; but their price for `claude-sonnet-4-5` is meant for its dated name as well.
         """
-        if exact.rank > 0 or looser.rank == 0 or looser.model not in self._cards:
+        listed_id = self._by_id.get(looser.model.lower())
+        if exact.rank > 0 or looser.rank == 0 or listed_id is None:
             return False
-        return self.price(exact.model).standard != self.price(looser.model).standard
+        return self.price(exact.model).standard != self.price(listed_id).standard
 
     def lists(self, price: Price) -> bool:
         return price.model in self._cards and self.price(price.model) == price
@@ -197,7 +206,7 @@ def _places(name: Name, given: str | None) -> Iterator[str]:
     yield from MAKERS.get(name.maker, ())
 
 
-def _read_user_file(path: str) -> Listing | None:
+def _read_user_file(path: str) -> UserLists | None:
     try:
         with open(path, "rb") as file:
             text = file.read()
@@ -205,4 +214,4 @@ def _read_user_file(path: str) -> Listing | None:
         return None
     except OSError as error:
         raise PriceFileError(path, f"cannot be read: {error.strerror}") from error
-    return read_listing(text, path)
+    return read_user_lists(text, path)

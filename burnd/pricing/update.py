@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,21 +17,20 @@ from burnd.errors import BurndError
 from burnd.ledger.files import prepare_home, replace_file
 from burnd.paths import find_home
 from burnd.pricing.cost import Price, usd_per_million
-from burnd.pricing.pricefile import PriceFileError, read_listing
+from burnd.pricing.pricefile import PriceFileError, is_own, read_listing, read_user_lists
 from burnd.pricing.table import PriceTable
 
 ADDRESS = "https://models.dev/api.json"
 _PATIENCE_S = 30.0
 _MOST_BYTES = 64 << 20
 _MOST_TOLD = 20
-# What models.dev says of every model; an entry without either was written by hand.
-_PUBLISHED = ("fetched", "last_updated", "release_date")
+_Key = tuple[str, str]
 
 
 class Models(NamedTuple):
     """The priced entries of a list by (provider, model), as they stand in it, and why others were left out."""
 
-    entries: dict[tuple[str, str], dict[str, Any]]
+    entries: dict[_Key, dict[str, Any]]
     left_out: list[str]
 
     @classmethod
@@ -67,25 +66,29 @@ class Models(NamedTuple):
 
 def merged(new: Models, old: Models, day: str) -> Models:
     """The new list; of the old one what was written by hand, as it is, and what is listed no more, as retired."""
-    entries = {key: _published(entry, day) for key, entry in new.entries.items()}
+    own = {key: entry for key, entry in old.entries.items() if is_own(entry)}
+    own_names, new_names = _names(own), _names(new.entries)
+    entries = {key: _published(entry, day) for key, entry in new.entries.items() if _lower(key) not in own_names}
     for key, entry in old.entries.items():
-        if is_own(entry):
-            entries[key] = entry
-        elif key not in entries:
+        if key not in own and _lower(key) not in own_names | new_names:
             last_seen = entry.get("retired_after") or entry.get("fetched") or day
             entries[key] = {**entry, "retired_after": last_seen}
-    return Models(entries, [])
+    return Models(entries | own, [])
+
+
+def _names(entries: Iterable[_Key]) -> set[_Key]:
+    """As they are compared: how a list writes a name in capitals tells no models apart."""
+    return {_lower(key) for key in entries}
+
+
+def _lower(key: _Key) -> _Key:
+    return key[0].lower(), key[1].lower()
 
 
 def _published(entry: Mapping[str, Any], day: str) -> dict[str, Any]:
     """What matters of an entry; a whole list has some twenty times as much beside it."""
     retired = {"retired_after": entry["retired_after"]} if entry.get("retired_after") else {}
     return {"cost": entry["cost"], "fetched": day, **retired}
-
-
-def is_own(entry: Mapping[str, Any]) -> bool:
-    """Whether a person wrote this entry; such a price is never replaced."""
-    return not any(key in entry for key in _PUBLISHED)
 
 
 def rendered(models: Models) -> bytes:
@@ -138,7 +141,8 @@ def changes(before: PriceTable, new: Models, old: Models, after: PriceTable) -> 
     ]
     known = [(f"{p}/{m}", one, other) for p, m, one, other in found if _is_listed(one, p, m) and other is not None]
     own = [f"{provider}/{model}" for (provider, model), entry in old.entries.items() if is_own(entry)]
-    gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and (p, m) not in new.entries]
+    listed = _names(new.entries)
+    gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in listed]
     return Changes(
         new=[f"{p}/{m}" for p, m, one, _ in found if not _is_listed(one, p, m)],
         changed=[
@@ -197,7 +201,7 @@ def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
     before = PriceTable.load(str(user_file))
     old = Models.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else Models({}, [])
     data = rendered(merged(new, old, day))
-    after = before.under(read_listing(data, name))
+    after = before.under(read_user_lists(data, name))
     prepare_home(user_file.parent)
     replace_file(user_file, data)
     left_out = _first("left out, since the list has no usable price:", new.left_out)

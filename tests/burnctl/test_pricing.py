@@ -8,7 +8,7 @@ from typing import Any
 
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.pricing.pricefile import read_listing
+from burnd.pricing.pricefile import read_user_lists
 from burnd.queries.pricing import PricingParams, show
 from burnd.queries.view import View
 from tests.burnctl.fake import Talk, fake
@@ -19,7 +19,7 @@ SHIPPED = PriceTable.load()
 
 
 def answer(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
-    prices = SHIPPED.under(read_listing(OWN, "own"))
+    prices = SHIPPED.under(read_user_lists(OWN, "own"))
     return show(View(None, prices, 0), PricingParams(**params))  # type: ignore[arg-type]
 
 
@@ -49,8 +49,8 @@ def test_tiers_and_retirement(home: Home) -> None:
     assert "not sold any more; its last price, seen on 2026-06-09" in shown(home, "claude-3-opus-20240229")
 
 
-def test_your_own_list(home: Home) -> None:
-    assert "by your own list of 2026-11-01." in shown(home, "claude-opus-5").replace("\n", " ")
+def test_a_fetched_list(home: Home) -> None:
+    assert "by the fetched list of 2026-11-01." in shown(home, "claude-opus-5").replace("\n", " ")
 
 
 def test_unpriced_is_said_clearly(home: Home) -> None:
@@ -70,7 +70,7 @@ def test_a_provider_is_passed_on(home: Home) -> None:
 
 
 def test_json_is_what_the_socket_said(home: Home) -> None:
-    assert json.loads(shown(home, "claude-opus-5", "--json"))["found"]["list"] == "yours"
+    assert json.loads(shown(home, "claude-opus-5", "--json"))["found"]["list"] == "fetched"
 
 
 def test_a_name_cannot_steer_the_terminal(home: Home) -> None:

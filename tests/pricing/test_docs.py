@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from burnd.pricing import PriceTable
-from burnd.pricing.pricefile import read_listing
+from burnd.pricing.pricefile import read_user_lists
 
 TEXT = (Path(__file__).parents[2] / "docs" / "pricing.md").read_text()
 TABLE = PriceTable.load()
@@ -37,7 +37,7 @@ def test_examples_are_unpriced_as_documented(row: list[str]) -> None:
 def test_the_example_file_is_accepted() -> None:
     example = re.search(r"```json\n(.*?)```", TEXT, re.DOTALL)
     assert example is not None
-    prices = PriceTable({}, read_listing(example[1], "models.dev.json"))
+    prices = PriceTable({}, read_user_lists(example[1], "models.dev.json"))
     assert prices.find("claude-opus-5-5") is not None
 
 

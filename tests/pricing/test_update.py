@@ -86,6 +86,49 @@ def test_prices_of_your_own_stay(home: Path) -> None:
     assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("1", "8")
 
 
+def written(home: Path, **providers: Any) -> None:
+    """A file of somebody's own: of each provider the models with what their input costs."""
+    home.mkdir(mode=0o700)
+    own = {
+        provider: {"models": {model: {"cost": {"input": usd, "output": 1}} for model, usd in models.items()}}
+        for provider, models in providers.items()
+    }
+    (home / "models.dev.json").write_text(json.dumps(own))
+
+
+PUBLISHED = listed(
+    claude_sonnet_4_5={"input": 3, "output": 15},
+    claude_sonnet_4_5_20250929={"input": 3, "output": 15},
+    claude_opus_5={"input": 5, "output": 25},
+)
+
+
+def test_a_price_of_your_own_holds_for_every_spelling_whatever_is_fetched(home: Path) -> None:
+    """A fetched list has dated names of their own: they cost what a person said of the plain name, as before."""
+    written(home, anthropic={"claude-sonnet-4-5": 50})
+    taken(home, PUBLISHED)
+    for spelling in ("claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4.5"):
+        assert price(home, spelling) == "50", spelling
+
+
+def test_a_dated_model_that_always_cost_something_else_is_left_alone(home: Path) -> None:
+    """A price for `gpt-4o` is none for its first version, which the fetched list has at its own price."""
+    written(home, openai={"gpt-4o": 50})
+    first = {"cost": {"input": 6, "output": 15}, "last_updated": "2026-01-01"}
+    taken(home, json.dumps({"openai": {"models": {"gpt-4o-2024-05-13": first}}}).encode())
+    assert (price(home, "gpt-4o-2024-08-06"), price(home, "gpt-4o-2024-05-13")) == ("50", "6")
+
+
+@pytest.mark.parametrize(("provider", "model"), [("Anthropic", "claude-opus-5"), ("anthropic", "Claude-Opus-5")])
+def test_a_price_of_your_own_stays_however_its_name_is_written(home: Path, provider: str, model: str) -> None:
+    """Capitals tell no models apart: the fetched price takes no other name's place, and stands nowhere beside it."""
+    written(home, **{provider: {model: 50}})
+    said = taken(home, PUBLISHED)
+    assert price(home, "claude-opus-5") == "50"
+    assert said[-1] == f"  {provider}/{model}"
+    assert (home / "models.dev.json").read_text().lower().count('"claude-opus-5"') == 1
+
+
 def test_a_whole_list_put_there_by_hand_is_renewed(home: Path) -> None:
     """A published list is known by what is published beside each price: it is nobody's own."""
     home.mkdir(mode=0o700)

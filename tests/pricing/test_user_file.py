@@ -81,6 +81,13 @@ def test_a_users_price_leaves_a_dated_model_of_another_price_alone(tmp_path: Pat
     assert input_price(prices, "gpt-4o-2024-05-13") == 5
 
 
+def test_groups_of_one_provider_are_one(tmp_path: Path) -> None:
+    """However the provider is written, none of its models is lost."""
+    own = partial("anthropic", "claude-opus-5", input=50, output=1) | partial("ANTHROPIC", "house", input=7, output=1)
+    prices = table(tmp_path, own)
+    assert (input_price(prices, "claude-opus-5"), input_price(prices, "house")) == (50, 7)
+
+
 def test_a_provider_of_ones_own(tmp_path: Path) -> None:
     own = partial("my-gateway", "fast-model", input=1, output=2) | partial("ollama", "qwen3:8b", input=0, output=0)
     prices = table(tmp_path, own)

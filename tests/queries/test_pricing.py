@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from burnd.pricing import PriceTable
-from burnd.pricing.pricefile import read_listing
+from burnd.pricing.pricefile import read_user_lists
 from burnd.queries.pricing import PricingParams, show
 from burnd.queries.view import Refusal, View
 
@@ -96,9 +96,10 @@ def test_who_sells_what_its_maker_does_not() -> None:
 
 
 def test_your_own_list_is_named_as_such() -> None:
-    prices = SHIPPED.under(read_listing(OWN, "own"))
+    prices = SHIPPED.under(read_user_lists(OWN, "own"))
     assert shown("claude-sonnet-4-5", prices=prices)["found"]["list"] == "yours"
-    assert shown("claude-opus-5", prices=prices)["found"]["asOf"] == "2026-11-01"
+    fetched = shown("claude-opus-5", prices=prices)["found"]
+    assert (fetched["list"], fetched["asOf"]) == ("fetched", "2026-11-01")
     assert shown("claude-haiku-4-5", prices=prices)["found"]["list"] == "shipped"
     free = shown("our-model", "house", prices)
     assert (free["priced"], free["tiers"][0]["input"]) == (True, 0)

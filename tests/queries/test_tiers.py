@@ -8,6 +8,7 @@ import msgspec
 
 from burnd.ledger.fold import Folded
 from burnd.pricing import PriceTable
+from burnd.pricing.pricefile import UserLists
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
@@ -19,15 +20,18 @@ from tests.queries.asking import PRICES, ask_compare, ask_summary
 from tests.queries.naive import Naive
 
 OWN = PRICES.under(
-    {
-        "anthropic": {
-            "claude-sonnet-4-5": {
-                "input": "3",
-                "output": "15",
-                "tiers": [{"over": 50_000, "input": "6", "output": "22.5"}, {"over": 123_456, "input": "7"}],
+    UserLists(
+        own={
+            "anthropic": {
+                "claude-sonnet-4-5": {
+                    "input": "3",
+                    "output": "15",
+                    "tiers": [{"over": 50_000, "input": "6", "output": "22.5"}, {"over": 123_456, "input": "7"}],
+                }
             }
-        }
-    }
+        },
+        fetched={},
+    )
 )
 
 
