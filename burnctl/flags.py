@@ -85,10 +85,21 @@ def filters_of(options: argparse.Namespace, *, days: bool = False) -> dict[str, 
     given = {name: getattr(options, name) for name in (*names, "activity")}
     given = {name: value for name, value in given.items() if value is not None}
     if options.tag:
-        given["tags"] = dict(options.tag)
+        given["tags"] = _tags(options.tag)
     if days or "since" in given or "until" in given:
         given["tz"] = time_zone()
     return given
+
+
+def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Every one of them must fit, and no turn has two values of one tag."""
+    tags = dict(pairs)
+    for key, value in pairs:
+        if tags[key] != value:
+            from burnctl.errors import Usage
+
+            raise Usage(f"--tag {key}={value} and --tag {key}={tags[key]} cannot both fit", "ask for one at a time")
+    return tags
 
 
 def count(text: str) -> int:

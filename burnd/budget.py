@@ -38,10 +38,15 @@ class Standing(NamedTuple):
         return self.spent.units >= self.limit * UNITS_PER_USD
 
     @property
+    def is_known(self) -> bool:
+        """Not when turns were made and none of them has a price: nobody can say what they cost."""
+        return self.spent.has_price or not self.spent.unpriced
+
+    @property
     def projected(self) -> Decimal | None:
         """What the whole period comes to at the pace it had so far."""
         elapsed, whole = self.now - self.period.begin, self.period.end - self.period.begin
-        if elapsed * _TOO_EARLY < whole:
+        if elapsed * _TOO_EARLY < whole or not self.is_known:
             return None
         return usd(self.spent.units * whole // elapsed)
 
@@ -52,8 +57,8 @@ class Standing(NamedTuple):
             "from": to_iso(self.period.begin),
             "to": to_iso(self.period.end),
             "limitUsd": float(self.limit),
-            "spentUsd": float(usd(self.spent.units)),
-            "leftUsd": float(max(self.limit - usd(self.spent.units), Decimal(0))),
+            "spentUsd": float(usd(self.spent.units)) if self.is_known else None,
+            "leftUsd": float(max(self.limit - usd(self.spent.units), Decimal(0))) if self.is_known else None,
             "projectedUsd": None if self.projected is None else float(self.projected),
             "unpricedTurns": self.spent.unpriced,
             "crossed": self.crossed,

@@ -69,4 +69,6 @@ def _say_whether_crossed(answer: dict[str, Any]) -> None:
     if not answer["budgets"]:
         print("no budget is set; see [budget] in: burnctl config path")
     elif not answer["crossed"]:
-        print("no budget is crossed")
+        unpriced = max(budget["unpricedTurns"] for budget in answer["budgets"])
+        turns = "1 turn" if unpriced == 1 else f"{unpriced:,} turns"
+        print("no budget is crossed" + (f", as far as prices are known: {turns} without a price" if unpriced else ""))

@@ -127,18 +127,27 @@ def _parts(
 ) -> list[str]:
     from burnctl.render.numbers import money
 
-    session = _number(_object(known, "session").get("costUsd"))
-    if session is None:
-        session = _number(_object(told, "cost").get("total_cost_usd"))
-    today = _number(_object(known, "today").get("costUsd"))
-    parts = [] if session is None else [f"{money(session)} session"]
-    parts += [] if today is None else [f"{money(today)} today"]
+    session = _spent(_object(known, "session"), "session")
+    said = _number(_object(told, "cost").get("total_cost_usd"))
+    parts = session or ([] if said is None else [f"{money(said)} session"])
+    parts += _spent(_object(known, "today"), "today")
     parts += _windows(limits, _object(known, "window"), colored=colored)
     context = _context(_object(told, "context_window"))
     parts += [] if context is None else [_painted(f"ctx {context:.0f} %", context, colored=colored)]
     crossed = known.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
     return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
+
+
+def _spent(found: dict[str, Any], what: str) -> list[str]:
+    """What it cost, and how many turns nobody knows the cost of."""
+    from burnctl.render.numbers import money
+
+    cost, unpriced = _number(found.get("costUsd")), _number(found.get("unpricedTurns"))
+    without = f"{unpriced:.0f} unpriced" if unpriced else ""
+    if cost is None:
+        return [f"{what}: {without}"] if without else []
+    return [f"{money(cost)} {what}" + (f" + {without}" if without else "")]
 
 
 def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import NOTHING, money, number, percent
+from burnctl.render.numbers import NOTHING, counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -21,9 +21,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
         return ""
     parts = [_table(answer, cells, screen)]
     if "whatIf" in answer:
-        what_if = answer["whatIf"]
-        told = f"All of it as {what_if['model']}: {money(what_if['costUsd'])} instead of {money(what_if['actualUsd'])}"
-        parts.append("\n".join(wrapped(clean(f"{told} ({what_if['note']})."), screen.width)))
+        parts.append("\n".join(wrapped(clean(_what_if(answer["whatIf"])), screen.width)))
     notes = [line for note in _notes(answer, cells) for line in wrapped(clean(note), screen.width)]
     last = "One-shot: prompts with edits that needed no second try. Costs are at API prices."
     notes.append(screen.paint(last, "dim"))
@@ -75,6 +73,17 @@ def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: boo
         percent(cell["cacheHitRate"]),
         *([percent(cell["quotaShare"])] if with_quota else []),
     ]
+
+
+def _what_if(told: dict[str, Any]) -> str:
+    parts = []
+    if told["actualUsd"] is not None:
+        what = "What has a price" if told["unpricedTurns"] else "All of it"
+        parts.append(f"{what} as {told['model']}: {money(told['costUsd'])} instead of {money(told['actualUsd'])}")
+    if told["unpricedTurns"]:
+        turns = counted(told["unpricedTurns"], "turn")
+        parts.append(f"{turns} without a price as {told['model']}: {money(told['unpricedCostUsd'])}")
+    return f"{'; '.join(parts)} ({told['note']})."
 
 
 def _name(model: str | None) -> str:

@@ -57,8 +57,12 @@ def _current(title: str, window: dict[str, Any] | None, now: float, screen: Scre
 def _used(window: dict[str, Any]) -> str:
     parts = [_turns(window["turns"]), f"{number(sum(window['usage'].values()))} tokens", money(window["costUsd"])]
     if window["unpricedTurns"]:
-        parts.append(f"({window['unpricedTurns']} without a price)")
+        parts.append(f"({unpriced(window['unpricedTurns'])})")
     return ", ".join(parts[:3]) + "".join(f" {part}" for part in parts[3:])
+
+
+def unpriced(turns: int) -> str:
+    return f"{number(turns)} without a price"
 
 
 def _turns(count: int) -> str:
@@ -89,14 +93,16 @@ def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:
 def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
     lines = [screen.paint("Budgets", "bold")]
     for budget in budgets:
-        used = 100 * budget["spentUsd"] / budget["limitUsd"]
+        used = 100 * (budget["spentUsd"] or 0) / budget["limitUsd"]
         told = f"{money(budget['spentUsd'])} of {money(budget['limitUsd'])}"
         if budget["crossed"]:
             told = screen.paint(f"{told}, crossed", "red")
-        else:
+        elif budget["leftUsd"] is not None:
             told += f", {money(budget['leftUsd'])} left"
         if budget["projectedUsd"] is not None:
             told += f", leads to {money(budget['projectedUsd'])}"
+        if budget["unpricedTurns"]:
+            told += f" ({unpriced(budget['unpricedTurns'])})"
         lines.append(f"  {budget['period']:<8} {_bar(used, screen)} {told}")
     return "\n".join(lines)
 

@@ -48,14 +48,18 @@ class Cell:
     def __init__(self) -> None:
         self.tally = Tally()
         self.retries: Counter[int] = Counter()  # prompts with edits by how many retries they took
-        self.what_if = 0
+        self.what_if = self.what_if_unpriced = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Row, target: Price | None) -> None:
         """Takes in turns of one kind; with a target also what they would cost as that."""
         self.tally.add(kind, tier, counts)
         if target is not None:
             rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
-            self.what_if += cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
+            units = cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
+            if kind.price is None:
+                self.what_if_unpriced += units
+            else:
+                self.what_if += units
 
     def answer(self, place: Place, least: int, share: float | None) -> dict[str, Any]:
         tally, prompts, one_shot = self.tally, self.retries.total(), self.retries[0]
@@ -227,15 +231,21 @@ def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
 
 
 def _add_what_if(answer: dict[str, Any], model: str, shown_cells: Sequence[Cell], cells: Collection[Cell]) -> None:
+    """Set beside what the very same turns cost; of turns without a price there is nothing to set it beside."""
     for shown, cell in zip(answer["cells"], shown_cells, strict=True):
-        has_turns = cell.tally.turns > 0
-        units = float(usd(cell.what_if))
-        shown["whatIfCostUsd"] = units if has_turns else None
-        shown["whatIfCostPerTurn"] = units / cell.tally.turns if has_turns else None
+        turns, units = (
+            (cell.tally.priced, cell.what_if) if cell.tally.priced else (cell.tally.turns, cell.what_if_unpriced)
+        )
+        shown["whatIfCostUsd"] = float(usd(units)) if turns else None
+        shown["whatIfCostPerTurn"] = float(usd(units)) / turns if turns else None
+    whole = Tally.over([cell.tally for cell in cells])
+    unpriced = sum(cell.what_if_unpriced for cell in cells)
     answer["whatIf"] = {
         "model": model,
-        "costUsd": float(usd(sum(cell.what_if for cell in cells))),
-        "actualUsd": float(usd(sum(cell.tally.units for cell in cells))),
+        "costUsd": float(usd(sum(cell.what_if for cell in cells))) if whole.has_price else None,
+        "actualUsd": whole.cost_usd,
+        "unpricedTurns": whole.unpriced,
+        "unpricedCostUsd": float(usd(unpriced)) if whole.unpriced else None,
         "note": _ARITHMETIC,
     }
 

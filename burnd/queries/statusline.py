@@ -10,6 +10,7 @@ from burnd import protocol
 from burnd.budget import period_of, standings
 from burnd.queries.limits import running_window
 from burnd.queries.spent import Spending
+from burnd.queries.tally import Tally
 from burnd.queries.view import Params, View
 
 
@@ -28,11 +29,15 @@ def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decim
     window = running_window(view, params.source, "5h")
     return {
         "version": protocol.VERSION,
-        "session": None if own is None or not own.turns else {"turns": own.turns, "costUsd": own.cost_usd},
-        "today": {"costUsd": spending.within(today.begin, today.end).cost_usd},
+        "session": None if own is None or not own.turns else {"turns": own.turns, **_spent(own)},
+        "today": _spent(spending.within(today.begin, today.end)),
         "window": None if window is None else {key: window[key] for key in _SHOWN},
         "crossed": [found.period.name for found in standings(view, budgets or {}) if found.crossed],
     }
 
 
-_SHOWN = ("from", "to", "basis", "turns", "costUsd", "secondsLeft", "quota")
+def _spent(tally: Tally) -> dict[str, Any]:
+    return {"costUsd": tally.cost_usd, "unpricedTurns": tally.unpriced}
+
+
+_SHOWN = ("from", "to", "basis", "turns", "unpricedTurns", "costUsd", "secondsLeft", "quota")

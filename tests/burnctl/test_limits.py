@@ -152,6 +152,16 @@ def test_what_has_no_price_is_said(screen: Screen) -> None:
     ]
 
 
+def test_a_budget_says_what_has_no_price(screen: Screen) -> None:
+    """Turns that nobody knows the price of are no $0.00, and are said beside what is known."""
+    nothing = budget("daily", 20, 0) | {"spentUsd": None, "leftUsd": None, "unpricedTurns": 12}
+    some = budget("monthly", 20, 3) | {"unpricedTurns": 12}
+    lines = shown(answer([nothing, some]), screen)
+    assert "- of $20.00 (12 without a price)" in lines
+    assert "$3.00 of $20.00, $17.00 left (12 without a price)" in lines
+    assert "$0.00" not in lines
+
+
 def test_times_are_short_where_they_are_near(screen: Screen) -> None:
     now = 1_794_832_200_000.0  # Monday, 2026-11-16 12:30
     assert moment("2026-11-16T15:00:00Z", now) == "15:00"
@@ -168,6 +178,11 @@ def test_times_are_short_where_they_are_near(screen: Screen) -> None:
             "the daily budget is crossed: $31.20 of $20.00\n",
         ),
         ([budget("daily", 20, 3)], 0, "no budget is crossed\n"),
+        (
+            [budget("daily", 20, 3) | {"spentUsd": None, "leftUsd": None, "unpricedTurns": 4000}],
+            0,
+            "no budget is crossed, as far as prices are known: 4,000 turns without a price\n",
+        ),
         ([], 0, "no budget is set; see [budget] in: burnctl config path\n"),
     ],
 )

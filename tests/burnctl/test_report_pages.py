@@ -171,8 +171,28 @@ def test_no_stamp_is_not_a_stamp_called_none() -> None:
 
 def test_what_if_is_labelled_where_it_is_shown() -> None:
     what_if = {"model": f"other{EVIL}", "costUsd": 1.0, "actualUsd": 2.0, "note": "arithmetic, not a prediction"}
+    what_if |= {"unpricedTurns": 0, "unpricedCostUsd": None}
     said = compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5, whatIfCostUsd=4.5), whatIf=what_if)
     shown = compare.shown(said, Screen(80))
     assert "what if" in shown
     assert "All of it as other: $1.00 instead of $2.00 (arithmetic, not a prediction)." in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize(
+    ("actual", "said"),
+    [
+        (
+            2.0,
+            "What has a price as other: $1.00 instead of $2.00; 3 turns without a price as other: $9.00 (arithmetic).",
+        ),
+        (None, "3 turns without a price as other: $9.00 (arithmetic)."),
+    ],
+)
+def test_what_if_tells_apart_what_has_no_price(actual: float | None, said: str) -> None:
+    """Nothing that has no price stands beside a sum of money, nor as one of $0.00."""
+    what_if = {"model": "other", "costUsd": actual and 1.0, "actualUsd": actual, "note": "arithmetic"}
+    what_if |= {"unpricedTurns": 3, "unpricedCostUsd": 9.0}
+    shown = compare.shown(compared(cell("a", "coding", 9, whatIfCostPerTurn=0.5), whatIf=what_if), Screen(200))
+    assert said in shown
+    assert "$0.00" not in shown

@@ -107,6 +107,29 @@ def test_without_limits_nothing_is_passed_on(home: Home) -> None:
         assert {method for method, _ in server.asked} == {"statusline"}
 
 
+@pytest.mark.parametrize(
+    ("session", "today", "said"),
+    [
+        (
+            {"costUsd": 1.234, "unpricedTurns": 2},
+            {"costUsd": None, "unpricedTurns": 5},
+            "$1.23 session + 2 unpriced · today: 5 unpriced",
+        ),
+        (
+            {"costUsd": None, "unpricedTurns": 2},
+            {"costUsd": 9.0, "unpricedTurns": 0},
+            "session: 2 unpriced · $9.00 today",
+        ),
+        (None, {"costUsd": None, "unpricedTurns": 0}, "$0.42 session"),
+    ],
+)
+def test_turns_without_a_price_are_said(session: Any, today: Any, said: str) -> None:
+    """What nobody knows the price of is counted, never passed over as nothing spent."""
+    known = {"session": session, "today": today, "window": None, "crossed": []}
+    told = {"cost": TOLD["cost"]}
+    assert " · ".join(statusline._parts(told, {}, known, colored=False)) == said
+
+
 def test_a_recorded_quota_stands_in(home: Home) -> None:
     """Before the first answer of a session the limits are not told; burnd remembers the last."""
     quota = {"usedPercent": 61.0, "resetsAt": clock(SOON, "%Y-%m-%dT%H:%M:%SZ")}

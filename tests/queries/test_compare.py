@@ -137,6 +137,27 @@ async def test_what_if_says_that_it_is_arithmetic(opened: Opened) -> None:
     assert "arithmetic" in answer["whatIf"]["note"]
 
 
+async def test_what_if_sets_only_equal_things_side_by_side(opened: Opened) -> None:
+    """Turns without a price are in neither of the two sums: what they would cost is told apart."""
+    mixed = [*some(2, usage=Usage(input=1_000_000)), *some(1, "u", model="house-model", usage=Usage(input=3_000_000))]
+    answer = await compared(opened, *mixed, by="source", whatIf="claude-opus-4-5")
+    (cell,) = answer["cells"]
+    assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (6.0, 10.0, 5.0)
+    told = answer["whatIf"]
+    assert (told["costUsd"], told["actualUsd"], told["unpricedTurns"], told["unpricedCostUsd"]) == (10.0, 6.0, 1, 15.0)
+
+
+async def test_what_if_over_nothing_with_a_price(opened: Opened) -> None:
+    """What has no price did not cost $0: there is nothing to set the arithmetic beside."""
+    answer = await compared(
+        opened, *some(2, model="house-model", usage=Usage(input=1_000_000)), whatIf="claude-opus-4-5"
+    )
+    (cell,) = answer["cells"]
+    assert (cell["costUsd"], cell["whatIfCostUsd"], cell["whatIfCostPerTurn"]) == (None, 10.0, 5.0)
+    told = answer["whatIf"]
+    assert (told["costUsd"], told["actualUsd"], told["unpricedTurns"], told["unpricedCostUsd"]) == (None, None, 2, 10.0)
+
+
 async def test_of_very_many_values_the_dearest_are_compared(opened: Opened) -> None:
     """A tag may have a value for each session: what is left out is counted, and in the sums over all."""
     made = [turn(f"m{n}", session_id=f"s{n}", usage=Usage(output=n + 1)) for n in range(MOST_COMPARED + 3)]

@@ -247,6 +247,20 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_utc")
+async def test_what_has_no_price_is_no_nothing_spent(opened: Opened) -> None:
+    """A day of turns without a price is unknown, not $0.00; a status line and a budget count them."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[spends("m1", 10, model="house-model")]))
+    (daily,) = (await asked(pipeline, 12, {"daily": Decimal("0.01")}))["budgets"]
+    assert (daily["spentUsd"], daily["leftUsd"], daily["projectedUsd"], daily["crossed"]) == (None, None, None, False)
+    assert daily["unpricedTurns"] == 1
+    line = await look(pipeline, lambda view: statusline(view, StatuslineParams(session="s1")), at(12))
+    assert line["today"] == {"costUsd": None, "unpricedTurns": 1}
+    assert line["session"] == {"turns": 1, "costUsd": None, "unpricedTurns": 1}
+    assert line["window"]["unpricedTurns"] == 1
+
+
+@pytest.mark.usefixtures("_utc")
 async def test_budgets_are_told_with_what_is_left(opened: Opened) -> None:
     """Spent, left and projected, for every budget that is set, over all sources."""
     pipeline = await opened()
