@@ -85,7 +85,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
-    if record.role == "system" and record.kind == "text":
+    if record.role == "system" and record.kind in ("text", "system_prompt"):
         return True
     # A title is looked at in every list, so it stays at hand however little may be inline.
     return len(data) >= (_INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes)

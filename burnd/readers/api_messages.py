@@ -173,7 +173,7 @@ def _opened(given: Given) -> list[Piece]:
 
 
 def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Content | None:
-    kind, role = _kind_of(piece), _ROLES[given.role]
+    kind, role = _kind_of(given.role, piece), _ROLES[given.role]
     if kind is None:
         return None
     use = result = text = None
@@ -199,7 +199,7 @@ def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Con
     )
 
 
-def _kind_of(piece: Piece) -> Kind | None:
+def _kind_of(role: str, piece: Piece) -> Kind | None:
     """None for a block that nothing is kept of."""
     if piece.type in CALLS:
         return "tool_use"
@@ -207,7 +207,9 @@ def _kind_of(piece: Piece) -> Kind | None:
         return "tool_result"
     if piece.thinking:
         return "thinking"
-    return "text" if piece.text else None
+    if not piece.text:
+        return None
+    return "system_prompt" if role == "system" else "text"
 
 
 def _block(role: str, piece: Piece) -> Block | None:

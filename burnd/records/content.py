@@ -10,7 +10,7 @@ from burnd.records.base import VERSION, Count, Record, always
 from burnd.records.times import to_ms
 
 Role = Literal["user", "assistant", "tool_result", "system"]
-Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary"]
+Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary", "system_prompt"]
 Loss = Literal["missing", "damaged"]
 
 

@@ -121,15 +121,21 @@ def title_place(session_id: str) -> Place:
 
 def field_of(record: Content) -> str | None:
     """Which field a record's words go into; None for what is not searched."""
-    if record.role == "system" and isinstance(record.text, str) and _is_system_prompt(record.text):
+    if record.role == "system" and _is_system_prompt(record):
         return None
     if record.tool_use is not None:
         return TOOL
     return USER if record.role == "user" and record.kind == "text" else REST
 
 
-def _is_system_prompt(text: str) -> bool:
-    if text.startswith(_WHO) or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD]):
+def _is_system_prompt(record: Content) -> bool:
+    """A program says which message is one; what a harness writes down is told by how it begins."""
+    text = record.text if isinstance(record.text, str) else ""
+    if (
+        record.kind == "system_prompt"
+        or text.startswith(_WHO)
+        or (len(text) > _SYSTEM_PROMPT and _WHO in text[:_ITS_HEAD])
+    ):
         return True
     return text.startswith("[{") and '"input_schema"' in text
 

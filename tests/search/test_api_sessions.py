@@ -13,6 +13,8 @@ from burnd.clients.api_before import Before, before
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.content.recall import Recall
 from burnd.ledger.fold import Folded
+from burnd.queries.messages import MessagesParams
+from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
 from burnd.readers.api_messages import Given
@@ -23,7 +25,7 @@ from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import START_MS, at, text, turn
-from tests.search.library import PRICES
+from tests.search.library import PRICES, library
 
 USAGE = {"input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 4}
 PROMPT = {"id": "p1", "role": "user", "content": "please refactor the cron job"}
@@ -361,3 +363,21 @@ async def test_the_ledger_alone_gives_it_all_back(program: Program, opened: Open
     await program.pipeline.rebuild_index()
     assert await index_dump(program.pipeline.index) == before
     assert to_iso(START_MS) < (await program.facts(session))["updatedAt"]
+
+
+async def test_a_system_prompt_is_kept_and_not_searched(opened: Opened) -> None:
+    """Whatever it says: a program tells which of its messages is one."""
+    async with library(opened) as lib:
+        program = Program(lib.pipeline)
+        session = await program.new()
+        prompt = {"id": "s1", "role": "system", "content": "secretsystemword, be brief"}
+        await program.append(session, prompt, {"id": "s2", "role": "system", "content": [TEXT]}, PROMPT)
+        await lib.calm()
+        assert await lib.found("secretsystemword") == []
+        assert await lib.found("cron") == [(session, 2)]
+        asked = MessagesParams(id=session)
+        page = await program.ask(lambda view: page_of(view, program.recall, asked))
+        assert [message["blocks"][0]["text"][:16] for message in page["messages"][:2]] == ["secretsystemword"] * 2
+
+
+TEXT = {"type": "text", "text": "secretsystemword in a block"}
