@@ -13,8 +13,8 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from burnctl.client import Client
-from burnctl.errors import BurnctlError
-from burnd import __version__
+from burnctl.errors import BurnctlError, Failed
+from burnd import __version__, protocol
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
@@ -175,8 +175,10 @@ def _newest_here(client: Client) -> str:
     here = os.getcwd()
     try:
         found = client.sessions_list(project=here, limit=_LOOKED_AT)["sessions"]
-    except BurnctlError:
-        found = []
+    except Failed as error:
+        if error.code != protocol.NOT_FOUND:
+            raise
+        found = []  # nothing was ever written here
     if not found:
         raise ToolError("it cannot be told which session is yours; say session")
     newest = min(found, key=lambda session: (session["project"] != here, session["parentSessionId"] is not None))

@@ -93,8 +93,13 @@ def _heading(page: dict[str, Any], screen: Any) -> list[str]:
 def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Any) -> list[str]:
     if page.get("next") is None:
         return _where_it_ends(page)
-    more = page["total"] - page["next"]
-    return ["", screen.paint(f"{more:,} more: burnctl show {options.session} --from {page['next']}", "dim")]
+    import shlex
+
+    from burnctl.render.text import clean
+
+    same = ([f"--rail {shlex.quote(options.rail)}"] if options.rail else []) + (["--raw"] if options.raw else [])
+    again = clean(" ".join(["burnctl show", shlex.quote(options.session), *same, f"--from {page['next']}"]))
+    return ["", screen.paint(f"{page['total'] - page['next']:,} more: {again}", "dim")]
 
 
 def _where_it_ends(page: dict[str, Any]) -> list[str]:

@@ -77,10 +77,13 @@ def _paged(text: str) -> bool:
     import subprocess
 
     chosen = os.environ.get("PAGER")
-    command = shlex.split(chosen) if chosen is not None else ["less", "-FRX"]
+    try:
+        command = shlex.split(chosen) if chosen is not None else ["less", "-FRX"]
+    except ValueError:  # a quotation mark without its other half
+        return False
     if not command or command[0] == "cat" or os.environ.get("TERM") == "dumb":
         return False
-    # less must pass colours on and give the terminal back when all fits, whatever the person's own LESS says.
+    # less should pass colours on and give the terminal back when all fits, unless the person's own LESS says otherwise.
     try:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, env={"LESS": "FRX", "LESSCHARSET": "utf-8"} | os.environ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from burnd import protocol
 from burnd.readers.safe_json import without_lone_surrogates
 
 _MOST_SHOWN = 300
+_NO_CHOICE = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
 NO_ID = msgspec.Raw(b"null")
 NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
@@ -117,7 +119,19 @@ def decoded(raw: msgspec.Raw, params: type[Any]) -> Any:
     except RecursionError:
         raise Fault(protocol.BAD_PARAMS, "params is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
-        raise Fault(protocol.BAD_PARAMS, _short(error)) from None
+        raise Fault(protocol.BAD_PARAMS, _short(error), _choices(str(error), params)) from None
+
+
+def _choices(reason: str, params: type[Any]) -> str:
+    """What a parameter that takes only certain words may be."""
+    named = _NO_CHOICE.search(reason)
+    about = msgspec.inspect.type_info(params)
+    if named is None or not isinstance(about, msgspec.inspect.StructType):
+        return ""
+    types = [field.type for field in about.fields if field.encode_name == named[1]]
+    each = [one for type_ in types for one in getattr(type_, "types", (type_,))]
+    words = [str(word) for one in each if isinstance(one, msgspec.inspect.LiteralType) for word in one.values]
+    return f"{named[1]} is one of: {', '.join(words)}" if words else ""
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:

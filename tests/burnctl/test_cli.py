@@ -230,6 +230,8 @@ def test_long_output_goes_through_the_pager(home: Home) -> None:
     assert "PAGED" not in run(home, "config", "show", PAGER=pager).stdout
     assert "content.store" in seen(home, "config", "show", lines=5, environ={"PAGER": "/nowhere/pager"}).text
     assert "content.store" in seen(home, "config", "show", lines=5, environ={"PAGER": "cat"}).text
+    unbalanced = seen(home, "config", "show", lines=5, environ={"PAGER": '"less'})
+    assert (unbalanced.code, "content.store" in unbalanced.text) == (0, True)
 
 
 @pytest.mark.parametrize(

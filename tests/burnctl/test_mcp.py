@@ -70,7 +70,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
     async def ask() -> Alone:
         async with agent(home) as client:
-            return Alone((await client.list_tools()).tools, [await _ask_for(client, tool) for tool in TOOLS], home)
+            complaints = [await _ask_for(client, tool) for tool in TOOLS] + [await complaint(client, "session_cost")]
+            return Alone((await client.list_tools()).tools, complaints, home)
 
     return anyio.run(ask)
 

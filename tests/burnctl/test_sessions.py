@@ -396,6 +396,14 @@ def test_show_reads_page_after_page(home: Home) -> None:
     assert "burnctl show 00000001 --from 4" in part or "--from 3" in part
 
 
+def test_where_it_goes_on_is_the_same_conversation(home: Home) -> None:
+    """The command that shows the rest is of the same subagent, and as full."""
+    with fake(home.root / "burnd.sock") as server:
+        answers(server)
+        part = run(home, "show", "00000001", "--rail", "a1 b2", "--raw", "--limit", "2").stdout
+    assert part.endswith("3 more: burnctl show 00000001 --rail 'a1 b2' --raw --from 2\n")
+
+
 def test_show_says_what_is_not_retained(home: Home) -> None:
     """A pruned session's turns are listed all the same."""
     pruned = PAGE | {"retained": False, "why": "content not retained: it was pruned", "messages": [MESSAGES[3]]}

@@ -109,6 +109,13 @@ def test_half_a_character_is_no_mistake(live: Daemon, query: str) -> None:
     assert (answer["id"], answer["result"]["query"]) == (7, halves)
 
 
+def test_a_word_that_is_none_of_those_taken_is_told_which_are(live: Daemon) -> None:
+    with live.wire() as wire:
+        error = wire.error("sessions.search", query="x", role="bot")
+        assert error["data"]["hint"] == "role is one of: assistant, system, tool_result, user"
+        assert "file" in wire.error("hotspots", by="bot")["data"]["hint"]
+
+
 def test_a_notification_gets_no_answer(live: Daemon) -> None:
     """Not even when it fails: only the request after it is answered."""
     with live.wire() as wire:
