@@ -59,7 +59,7 @@ def _what(finding: Mapping[str, Any]) -> str:
         "oversized": f"{thing} brought in {up_to}{entered} tokens at once{', ' + _times(times) if times > 1 else ''}",
         "retry-loop": f"{thing} failed {_times(times)}",
         "failure-run": f"{times:,} calls in a row failed",
-        "edit-revert": f"{files} was edited and the edits taken back, {_times(times)}",
+        "edit-revert": f"{counted(times, 'edit')} of {files} came to nothing",
         "cache-miss": f"the cache was missed {_times(times)}: {MISSES.get(evidence['reason'] or '', 'not known why')}",
         "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with {up_to}{entered} tokens "
         f"where {number(evidence['usual'])} are usual",

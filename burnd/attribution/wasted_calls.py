@@ -149,27 +149,51 @@ def _failure_runs(calls: Calls, looping: set[str]) -> Iterator[Finding]:
 
 
 def _edit_reverts(calls: Calls) -> Iterator[Finding]:
-    """Edits between two equal states of a file, as far as hashes tell.
-
-    An edit that is made again after another one, and a read that shows what an earlier one showed, both say that
-    what was done in between is undone.
-    """
+    """Edits that came to nothing, as far as hashes tell."""
     for target, events in calls.of_files().items():
-        undone: list[Made] = []
-        seen: dict[tuple[bool, str | None, str | None], int] = {}
-        settled = 0
-        for n, made in enumerate(events):
-            if not _tells_state(made):
-                continue
-            state = (made.edits, made.call.args_hash, None if made.edits else made.call.result_hash)
-            first = seen.get(state, n)
-            between = [one for one in events[max(first + 1, settled) : n] if one.edits]
-            if between:
-                undone += between
-                settled = n
-            seen[state] = n
+        undone = [events[n] for n in sorted(_taken_back(events) | _between_equal_states(events))]
         if undone:
             yield _found(calls, "edit-revert", undone, undone, files=(target,))
+
+
+def _taken_back(events: Sequence[Made]) -> set[int]:
+    """Edits that a later one reverses, and these."""
+    found: set[int] = set()
+    standing: dict[str, list[int]] = {}
+    for n, made in enumerate(events):
+        change = made.call.edit_hash
+        if not made.edits:
+            continue
+        if change is None:  # what a file that was written anew has of the edits before is not known
+            standing.clear()
+        elif reversed_ := standing.get(_reverse(change)):
+            found |= {reversed_.pop(), n}
+        else:
+            standing.setdefault(change, []).append(n)
+    return found
+
+
+def _reverse(change: str) -> str:
+    return ("-" if change[0] == "+" else "+") + change[1:]
+
+
+def _between_equal_states(events: Sequence[Made]) -> set[int]:
+    """An edit that is made again after another one, and a read that shows what an earlier one showed, both say that
+    what was done in between is undone."""
+    found: set[int] = set()
+    seen: dict[tuple[bool, str | None, str | None], int] = {}
+    settled = 0
+    for n, made in enumerate(events):
+        if not _tells_state(made):
+            continue
+        state = (made.edits, made.call.args_hash, None if made.edits else made.call.result_hash)
+        first = seen.get(state, n)
+        between = {at for at in range(max(first + 1, settled), n) if events[at].edits}
+        if between:
+            found |= between
+            settled = n
+        seen[state] = n
+    return found
 
 
 def _tells_state(made: Made) -> bool:

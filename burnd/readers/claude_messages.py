@@ -237,6 +237,7 @@ def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> T
         name=call.name,
         target=call.target,
         args_hash=call.args_hash,
+        edit_hash=call.edit_hash,
         result_hash=result.hash if memory.keep_hashes else None,
         is_error=has_failed(call.name, piece.is_error, result),
     )

@@ -10,6 +10,7 @@ import msgspec
 
 from burnd.readers import claude_lines
 from burnd.readers.claude_lines import Piece
+from burnd.readers.edits import edit_hash
 from burnd.readers.safe_json import Unpacked, unpack
 from burnd.readers.targets import first_word, host_of, text_target, verb_of
 from burnd.readers.weights import HASH_DIGITS, args_hash, decoded_size, short_hash
@@ -30,6 +31,7 @@ _NAMED_BY: Final = {
     "Agent": "subagent_type",
 }
 _FILE_TOOLS: Final = frozenset(name for name, key in _NAMED_BY.items() if key in ("file_path", "notebook_path"))
+_REPLACING: Final = frozenset({"Edit", "MultiEdit"})
 _SKILLS: Final = frozenset({"Skill", "SlashCommand"})
 _FAILED_EXIT: Final = re.compile(r"(?:Error: )?Exit code -?[1-9]")
 
@@ -65,6 +67,7 @@ def arguments_of(piece: Piece) -> Arguments:
         name=name,
         target=target,
         args_hash=args_hash(raw, value) if raw else None,
+        edit_hash=edit_hash(target, given) if name in _REPLACING else None,
     )
     prompt = given.get("prompt") if name in DELEGATES else None
     return Arguments(

@@ -10,6 +10,7 @@ import msgspec
 
 from burnd.classify.tools import kind
 from burnd.readers.codex_lines import Item, Piece, plain
+from burnd.readers.edits import patch_hash
 from burnd.readers.targets import host_of, patched_files, text_target, verb_of
 from burnd.readers.weights import args_hash, decoded_size, inline_data, short_hash, size
 from burnd.records import Block, ToolCall
@@ -70,14 +71,17 @@ def call_of(item: Item, name_of_line: str) -> Call:
     given = {"input": given} if isinstance(given, str) else given
     fields: dict[str, Any] = given if isinstance(given, dict) else {}
     command = _command_of(fields) if name != PROGRAM else _command_in(fields.get("input"))
-    files = patched_files(_plain_program(fields.get("input")) if name in (PATCH, PROGRAM) else command)
+    patch = _plain_program(fields.get("input")) if name in (PATCH, PROGRAM) else command
+    files = patched_files(patch)
     if files and (name == PROGRAM or (command is not None and PATCH in command[:_HEAD])):
         name = PATCH  # some models ask a shell, or a program of theirs, to patch files
+    target = _target_of(name, fields, command, files)
     call = ToolCall(
         id=item.call_id or item.id or name_of_line,
         name=name,
-        target=_target_of(name, fields, command, files),
+        target=target,
         args_hash=args_hash(raw, given) if raw else None,
+        edit_hash=patch_hash(target, patch) if name == PATCH else None,
         # What runs at the provider is answered within the response.
         is_error=None if item.type in _ANSWERED_LATER or item.call_id else False,
     )

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd.classify.tools import kind
+from burnd.readers.edits import edit_hash, patch_hash
 from burnd.readers.opencode_rows import Attachment, Opened, PartData, ToolMetadata, ToolState
 from burnd.readers.safe_json import Unpacked, unpack
 from burnd.readers.targets import first_word, host_of, patched_files, text_target, verb_of
@@ -28,6 +29,7 @@ _NAMED_BY: Final = {
     INVALID: "tool",
 }
 _FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
+_REPLACING: Final = frozenset({"edit", "multiedit"})
 _PATCHES: Final = frozenset({"patch", "apply_patch"})
 _ANSWERED: Final = {"completed", "error"}
 
@@ -60,11 +62,13 @@ def call_of(part: PartData) -> Call:
     given: dict[str, Any] = value if isinstance(value, dict) else {}
     files = _files_of(name, given)
     answer = _answer_of(state)
+    target = _target_of(name, given, files)
     call = ToolCall(
         id=call_id,
         name=name,
-        target=_target_of(name, given, files),
+        target=target,
         args_hash=args_hash(state.input, value) if state.input else None,
+        edit_hash=_edit_hash(name, target, given),
         result_hash=short_hash(answer.encode()) if answer is not None else None,
         is_error=_has_failed(name, state) if answer is not None else None,
     )
@@ -123,8 +127,18 @@ def _target_of(name: str, given: dict[str, Any], files: tuple[str, ...]) -> str 
     return text_target(given.get(key)) if key else None
 
 
+def _edit_hash(name: str, target: str | None, given: dict[str, Any]) -> str | None:
+    if name in _PATCHES:
+        return patch_hash(target, _patch_in(given))
+    return edit_hash(target, given) if name in _REPLACING else None
+
+
+def _patch_in(given: dict[str, Any]) -> Any:
+    return given.get("patchText") or given.get("patch")
+
+
 def _files_of(name: str, given: dict[str, Any]) -> tuple[str, ...]:
     if name in _PATCHES:
-        return patched_files(given.get("patchText") or given.get("patch"))
+        return patched_files(_patch_in(given))
     path = text_target(given.get("filePath")) if name in _FILE_TOOLS else None
     return (path,) if path is not None else ()

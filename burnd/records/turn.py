@@ -46,12 +46,16 @@ class ServerTools(Record, frozen=True, kw_only=True):
 
 
 class ToolCall(Record, frozen=True, kw_only=True):
-    """A call the model made. `target` names what it worked on and never holds content."""
+    """A call the model made. `target` names what it worked on and never holds content.
+
+    `edit_hash` stands for what an edit changed, after a sign: with the other sign it is that of the edit's reverse.
+    """
 
     id: str
     name: str
     target: str | None = None
     args_hash: str | None = None
+    edit_hash: str | None = None
     result_hash: str | None = None
     is_error: bool | None = None
 

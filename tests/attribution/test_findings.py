@@ -182,6 +182,28 @@ def test_a_file_that_is_as_it_was_before_its_edits() -> None:
     assert found.evidence.turns == (1, 2)
 
 
+def test_an_edit_and_the_one_that_takes_it_back() -> None:
+    """Both came to nothing, whatever was done between them; each edit is taken back once."""
+    scene = Calls()
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "c to d", edit_hash="+2")
+    scene.call("Bash", "make", "make")
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
+    scene.call("Edit", "/p/a.py", "b to a, all", edit_hash="-1")
+    (found,) = scene.found("edit-revert")
+    assert (found.evidence.turns, found.evidence.count) == ((0, 3), 2)
+
+
+def test_what_did_not_happen_or_was_written_over_is_not_taken_back() -> None:
+    scene = Calls()
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1", is_error=True)
+    scene.call("Write", "/p/a.py", "all of it")
+    scene.call("Edit", "/p/a.py", "b to a once more", edit_hash="-1")
+    scene.call("Edit", "/p/b.py", "a to b", edit_hash="+1")
+    assert scene.found("edit-revert") == []
+
+
 def test_edits_that_lead_somewhere() -> None:
     scene = Calls()
     for args in ("a to b", "b to c", "c to d"):

@@ -36,6 +36,7 @@ def page(*findings: dict[str, Any], **more: Any) -> str:
         (finding("oversized", 3), "Bash make brought in up to 12.0k tokens at once, 3 times"),
         (finding("reread", 2, files=["a.py"]), "a.py was read twice again, unchanged"),
         (finding("reread", 2, files=["a.py"], reason="same-size"), "a.py was read twice again, as large as before"),
+        (finding("edit-revert", 2, files=["a.py"]), "2 edits of a.py came to nothing"),
         (finding("retry-loop", 4), "Bash make failed 4 times ("),
     ],
 )

@@ -1,0 +1,46 @@
+"""The hash of what an edit changes: an edit and the one that takes it back share it, with opposite signs."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from burnd.readers.weights import short_hash
+
+_OLD: Final = ("old_string", "oldString")
+_NEW: Final = ("new_string", "newString")
+Change = tuple[str, str]  # what was there, and what is there now
+
+
+def edit_hash(target: str | None, given: dict[str, Any]) -> str | None:
+    """Of arguments that name what to replace by what, once or several times."""
+    several = given.get("edits")
+    found = [_replaced(edit) for edit in (several if isinstance(several, list) else [given])]
+    changes = [change for change in found if change is not None]
+    return _signed(target, changes) if len(changes) == len(found) else None
+
+
+def patch_hash(target: str | None, patch: Any) -> str | None:
+    """Of a patch in the form of `apply_patch`."""
+    if not isinstance(patch, str):
+        return None
+    lines = patch.splitlines()
+    before = [" " + line[1:] if line.startswith("-") else line for line in lines if not line.startswith("+")]
+    after = [" " + line[1:] if line.startswith("+") else line for line in lines if not line.startswith("-")]
+    return _signed(target, [("\n".join(before), "\n".join(after))])
+
+
+def _replaced(edit: Any) -> Change | None:
+    if not isinstance(edit, dict):
+        return None
+    old, new = (next((edit[key] for key in keys if key in edit), None) for keys in (_OLD, _NEW))
+    return (old, new) if isinstance(old, str) and isinstance(new, str) else None
+
+
+def _signed(target: str | None, changes: list[Change]) -> str | None:
+    back = [(new, old) for old, new in reversed(changes)]
+    if target is None or changes == back:
+        return None
+    sign, one = ("+", changes) if changes < back else ("-", back)
+    return sign + short_hash(msgspec.json.encode([target, one]))
