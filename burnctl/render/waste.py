@@ -48,6 +48,8 @@ def _finding(finding: Mapping[str, Any], whole: float | None, screen: Screen) ->
 def _what(finding: Mapping[str, Any]) -> str:
     """One sentence of what happened."""
     evidence, times = finding["evidence"], finding["times"]
+    if evidence["others"]:
+        return f"{evidence['others']:,} more of the kind {finding['kind']}, too small to be told one by one"
     thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])

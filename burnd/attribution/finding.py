@@ -49,7 +49,10 @@ _ADVICE: Final[dict[FindingKind, str]] = {
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where to look: turn indexes, files, and whatever numbers a kind of finding has to show for itself."""
+    """Where to look: turn indexes, files, and whatever numbers a kind of finding has to show for itself.
+
+    `others` is set where this stands for so many findings that are not told one by one.
+    """
 
     rail_id: str = ""
     turns: tuple[int, ...] = ()
@@ -62,6 +65,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     entered: int = 0
     rides: int = 0
     usual: int = 0
+    others: int = 0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,14 +111,24 @@ def weight(tokens: Mapping[Rate, Spent]) -> int:
 
 
 def bounded(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The heaviest of each kind, heaviest first, always in the same order."""
-    kept: dict[FindingKind, int] = {}
-    chosen = []
+    """The heaviest of each kind, heaviest first, always in the same order; behind them what is left of each kind."""
+    by_kind: dict[FindingKind, list[Finding]] = {}
     for one in sorted(found, key=_order):
-        kept[one.kind] = kept.get(one.kind, 0) + 1
-        if kept[one.kind] <= MOST_OF_A_KIND:
-            chosen.append(one)
-    return tuple(chosen)
+        by_kind.setdefault(one.kind, []).append(one)
+    chosen = [one for some in by_kind.values() for one in some[:MOST_OF_A_KIND]]
+    left = [_together(some[MOST_OF_A_KIND:]) for some in by_kind.values() if len(some) > MOST_OF_A_KIND]
+    return (*sorted(chosen, key=_order), *left)
+
+
+def _together(found: Sequence[Finding]) -> Finding:
+    """Findings of a kind as one that counts them."""
+    sessions = dict.fromkeys(session for one in found for session in one.sessions)
+    evidence = Evidence(
+        others=len(found),
+        count=sum(one.evidence.count for one in found),
+        entered=sum(one.evidence.entered for one in found),
+    )
+    return finding(found[0].kind, sessions, evidence, [one.tokens for one in found])
 
 
 def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...], str, str]:

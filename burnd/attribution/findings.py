@@ -13,14 +13,18 @@ from burnd.records import Turn
 
 def in_rail(explained: Explained, turns: Sequence[Turn]) -> tuple[Finding, ...]:
     """What one rail tells. `turns` are its own, in order."""
-    calls = Calls(explained, turns)
-    return bounded([*wasted_calls(calls), *wasted_context(calls)])
+    return bounded(_in_rail(explained, turns))
 
 
 def in_session(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> tuple[Finding, ...]:
     """What a session's rails tell together, its child sessions' among them."""
-    single = [finding for explained, turns in rails for finding in in_rail(explained, turns)]
+    single = [finding for explained, turns in rails for finding in _in_rail(explained, turns)]
     return bounded([*single, *delegations(rails)])
+
+
+def _in_rail(explained: Explained, turns: Sequence[Turn]) -> list[Finding]:
+    calls = Calls(explained, turns)
+    return [*wasted_calls(calls), *wasted_context(calls)]
 
 
 def in_project(main_rails: Sequence[Explained]) -> tuple[Finding, ...]:

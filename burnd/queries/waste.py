@@ -111,7 +111,8 @@ def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Cost
     """Alike findings of a project together; the dearest first."""
     together: dict[Any, list[Finding]] = {}
     for n, finding in enumerate(findings):
-        alike = _likeness(finding, about[finding.sessions[0]].project) if finding.kind in _ALIKE else n
+        is_alone = finding.kind not in _ALIKE and not finding.evidence.others
+        alike = n if is_alone else _likeness(finding, about[finding.sessions[0]].project)
         together.setdefault(alike, []).append(finding)
     lots = []
     for one in together.values():
@@ -122,6 +123,8 @@ def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Cost
 
 def _likeness(finding: Finding, project: str | None) -> tuple[Any, ...]:
     evidence = finding.evidence
+    if evidence.others:
+        return finding.kind, project, "others"
     # Where a cache was missed says nothing: why it was is what is alike.
     where = () if finding.kind == "cache-miss" else (project, evidence.tool, evidence.target, evidence.files[:1])
     return finding.kind, evidence.reason, *where
@@ -161,7 +164,7 @@ def _severity(lot: Lot) -> Literal["high", "medium", "low"]:
 def _times(findings: Sequence[Finding]) -> int:
     """How often it happened; of an agent the evidence counts its turns."""
     if findings[0].kind == "delegation":
-        return len(findings)
+        return sum(finding.evidence.others or 1 for finding in findings)
     return sum(finding.evidence.count for finding in findings)
 
 
@@ -185,6 +188,7 @@ def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
         "entered": (max if sized is not told else sum)(evidence.entered for evidence in sized),
         "rides": max(evidence.rides for evidence in sized),
         "usual": first.usual,
+        "others": sum(finding.evidence.others for finding in findings),
     }
 
 

@@ -11,6 +11,7 @@ from burnd.attribution import findings
 from burnd.attribution.causes import explain
 from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
 from burnd.attribution.rail import Entry
+from burnd.attribution.rates import add_up
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
 from tests.attribution.scenes import Scene, call, only, prompt, result, said
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -277,18 +278,22 @@ def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
 
 
 def test_findings_are_bounded() -> None:
-    """A session of nothing but waste has the heaviest findings of each kind, and no endless evidence."""
+    """A session of nothing but waste has the heaviest findings of each kind, and all the others as one; and no endless
+    evidence."""
     scene = Calls()
     for n in range(60):
         for _ in range(3):
             scene.call("Bash", "make", f"make {n}", is_error=True, tokens=100 + n)
-    found = scene.found("retry-loop")
+    *found, left = scene.found("retry-loop")
     assert len(found) == MOST_OF_A_KIND
+    assert (left.evidence.others, left.evidence.count) == (40, 120)
+    again = [cause.spent for cause in scene.explained().causes if cause.kind == "call" and cause.turn_index % 3]
+    assert add_up([one.tokens for one in (*found, left)]) == add_up(again)
     assert [one.weight for one in found] == sorted((one.weight for one in found), reverse=True)
-    again = Calls()
+    reading = Calls()
     for _ in range(50):
-        again.call("Read", "/p/a.py", result_hash="same")
-    (reread,) = again.found("reread")
+        reading.call("Read", "/p/a.py", result_hash="same")
+    (reread,) = reading.found("reread")
     assert (reread.evidence.count, len(reread.evidence.turns)) == (49, MOST_EVIDENCE)
 
 

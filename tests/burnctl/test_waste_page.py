@@ -11,7 +11,7 @@ from burnctl.render.screen import Screen
 
 EVIDENCE: dict[str, Any] = {
     "sessionId": "5e550001", "railId": "main", "turns": [3], "calls": ["c1"], "files": [], "tool": "Bash",
-    "target": "make", "reason": None, "count": 1, "entered": 12_000, "rides": 20, "usual": 0,
+    "target": "make", "reason": None, "count": 1, "entered": 12_000, "rides": 20, "usual": 0, "others": 0,
 }  # fmt: skip
 
 
@@ -37,6 +37,7 @@ def page(*findings: dict[str, Any], **more: Any) -> str:
         (finding("reread", 2, files=["a.py"]), "a.py was read twice again, unchanged"),
         (finding("reread", 2, files=["a.py"], reason="same-size"), "a.py was read twice again, as large as before"),
         (finding("edit-revert", 2, files=["a.py"]), "2 edits of a.py came to nothing"),
+        (finding("reread", 14, others=10), "10 more of the kind reread, too small to be told one by one ("),
         (finding("retry-loop", 4), "Bash make failed 4 times ("),
     ],
 )
