@@ -9,14 +9,17 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Reading, Recall
+from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
+from burnd.ledger.fold import identity
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Missing, View
 from burnd.readers.api_messages import Given
 from burnd.readers.api_usage import API_SOURCES
 from burnd.readers.claude_tools import result_of
 from burnd.readers.weights import size
-from burnd.records import Block, Content
+from burnd.records import Block, Content, Event
+from burnd.records.session import MESSAGE
 from burnd.records.times import to_iso
 
 _LOOKED_BACK = 200  # records before a turn that are looked at for what led to it
@@ -36,6 +39,7 @@ class Before(NamedTuple):
     known: Known
     given: list[Given]  # those messages, by the ids they are recorded under
     times: dict[str, str]  # of those messages that it has
+    told: set[str]  # those of them that were no turns
     next_index: dict[str, int]  # by rail
     led: dict[str, Led]  # by rail
 
@@ -48,12 +52,14 @@ def before(view: View, recall: Recall, session_id: str, given: Sequence[Given]) 
     given = _as_recorded(view, known, given)
     ids = [(one.id,) for one in given]
     said = view.keyed(_SAID.format(row=known.row, keys="{keys}"), ids)
+    told = view.keyed(_TOLD, [(one.id, fact_key(identity(message(known.session_id, one, "")))) for one in given])
     turns = view.keyed(_TURNS.format(row=known.row, keys="{keys}"), ids)
     rails = {one.rail for one in given}
     return Before(
         known,
         given,
-        times={id_: to_iso(ts) for id_, ts in [*said, *turns]},
+        times={id_: to_iso(ts) for id_, ts in [*said, *turns, *told]},
+        told={id_ for id_, _ in told},
         next_index={rail: _next_index(view, known, rail) for rail in rails},
         led={rail: _led(view, recall, known, rail) for rail in rails},
     )
@@ -65,6 +71,11 @@ def _as_recorded(view: View, known: Known, given: Sequence[Given]) -> list[Given
     taken = {id_ for (id_,) in view.keyed(_TAKEN.format(row=known.row, keys="{keys}"), ids)}
     own = {id_: f"{id_}@{known.session_id}" for id_ in taken}
     return [msgspec.structs.replace(one, id=own.get(one.id, one.id)) for one in given]
+
+
+def message(session_id: str, given: Given, ts: str) -> Event:
+    """That there was this message: what it is known by where its content is not kept, or not any more."""
+    return Event(source="", session_id=session_id, rail_id=given.rail, id=f"@{given.id}", ts=ts, name=MESSAGE)
 
 
 def _next_index(view: View, known: Known, rail: str) -> int:
@@ -100,7 +111,7 @@ def _weighed(record: Content) -> Block | None:
     if record.tool_result is not None:
         result = record.tool_result
         return result_of(result.tool_use_id, result.content).blocks[0]
-    if isinstance(record.text, str):
+    if isinstance(record.text, str) and record.text:
         kind = {"user": "prompt", "tool_result": "result"}.get(record.role, "reminder")
         return Block(kind=kind, bytes=size(record.text))
     return None
@@ -110,6 +121,10 @@ def _weighed(record: Content) -> Block | None:
 _SAID = f"""
 WITH wanted(id) AS ({{keys}}) SELECT w.id, min(m.ts) FROM wanted w
 CROSS JOIN {MESSAGES_BY_ID} ON m.session = {{row}} AND {is_message("w.id")} GROUP BY 1
+"""
+_TOLD = """
+WITH wanted(id, key) AS ({keys}) SELECT w.id, f.ts FROM wanted w
+CROSS JOIN facts f ON f.kind = 'event' AND f.key = w.key
 """
 _OF_AN_API = f"WHERE n.name IN ({', '.join(map(repr, API_SOURCES))})"
 _TURNS = f"""

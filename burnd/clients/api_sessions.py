@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import anyio.to_thread
 import msgspec
 
-from burnd.clients.api_before import Before, Led, before
+from burnd.clients.api_before import Before, Led, before, message
 from burnd.content.recall import Recall
 from burnd.index.store import select_keyed
 from burnd.queries.sessions import exactly
@@ -20,7 +20,7 @@ from burnd.readers.api_messages import (
     Read,
     Setting,
     answered,
-    answered_before,
+    as_first_said,
     read,
     turns,
 )
@@ -29,7 +29,7 @@ from burnd.readers.claude_usage import Bill
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import remote_of
-from burnd.records import Session, Turn
+from burnd.records import Content, Event, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.times import canonical, to_iso
 
@@ -107,21 +107,22 @@ async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:
 
 
 async def append(pipeline: Pipeline, ask: Ask, recall: Recall, params: AppendParams) -> dict[str, Any]:
-    """Adds messages, each once: one that is there already and says the same adds nothing."""
+    """Adds messages, each once: of one that is there already only the bill may change."""
     given = [*params.messages, *params.turns]
     _check(given)
     found: Before = await ask(lambda view: before(view, recall, params.id, given))
-    given = found.given
     now = to_iso(pipeline.now())
-    reads = [_read(params.id, one, found.times.get(one.id) or now) for one in given]
-    source = _source(params, found, given)
-    entries: list[Entry] = [*await _turns(pipeline, found, reads, source)] if source is not None else []
-    fresh = {one.id for one in given} - found.times.keys()
+    reads = [_read(one, found, now) for one in found.given]
+    source = _source(params, found)
+    old = await _recorded(pipeline, found, reads, source) if source is not None else {}
+    entries: list[Entry] = [*_messages(found, reads), *(_turns(found, old, reads, source) if source else ())]
+    ids = {one.id for one in found.given}
+    fresh = ids - found.times.keys()
     if fresh:
-        count = found.known.facts["messageCount"] + _counted(pipeline, params.id, given, fresh)
+        count = found.known.facts["messageCount"] + len(fresh)
         entries.append(Session(session_id=params.id, source=source or "", updated_at=now, message_count=count))
-    await pipeline.commit(Batch(content=[record for one in reads for record in one.content], entries=entries))
-    return {"sessionId": params.id, "appended": len(fresh), "known": len({one.id for one in given}) - len(fresh)}
+    await pipeline.commit(Batch(content=_content(found, old, reads), entries=entries))
+    return {"sessionId": params.id, "appended": len(fresh), "known": len(ids) - len(fresh)}
 
 
 def _check(given: Sequence[Given]) -> None:
@@ -140,18 +141,19 @@ def _check_words(title: str | None, summary: str | None) -> None:
             raise Refusal(f"a {name} has at most {most:,} characters")
 
 
-def _read(session_id: str, given: Given, otherwise: str) -> Read:
+def _read(given: Given, found: Before, now: str) -> Read:
+    """A message with the time it has already, or is said to have."""
     try:
-        ts = canonical(given.ts) if given.ts is not None else otherwise
+        ts = found.times.get(given.id) or (canonical(given.ts) if given.ts is not None else now)
     except (ValueError, OverflowError):
         raise Refusal(f"message {given.id!r}: ts is not an ISO 8601 time", _NOTHING_DONE) from None
     try:
-        return read(session_id, given, ts)
+        return read(found.known.session_id, given, ts)
     except NotContent as error:
         raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
 
 
-def _source(params: AppendParams, found: Before, given: Iterable[Given]) -> ApiSource | None:
+def _source(params: AppendParams, found: Before) -> ApiSource | None:
     """Whose API it is: as said now, as said before, or as the usage objects tell."""
     known = next((source for source in API_SOURCES if source == found.known.facts["source"]), None)
     if known is None and found.known.facts["source"]:
@@ -159,35 +161,43 @@ def _source(params: AppendParams, found: Before, given: Iterable[Given]) -> ApiS
         raise Refusal(f"this session is {whose}'s, which is recorded by itself", "sessions.new makes one of your own")
     if params.source is not None and known not in (None, params.source):
         raise Refusal(f"this session is of source {known}", "one session has one source")
-    told = (source_of(one.usage) for one in given if one.usage is not None)
+    told = (source_of(one.usage) for one in found.given if one.usage is not None)
     source = params.source or known or next(filter(None, told), None)
-    if source is None and any(one.is_turn for one in given):
+    if source is None and any(one.is_turn for one in found.given):
         raise Refusal("it cannot be told whose usage this is", f"say source: one of {', '.join(API_SOURCES)}")
     return source
 
 
-def _counted(pipeline: Pipeline, session_id: str, given: Sequence[Given], fresh: set[str]) -> int:
-    """How many messages are new. Where no content is kept only turns leave something to know them again by."""
-    if pipeline.keeping.mode_of(session_id) == "full":
-        return len(fresh)
-    return len({one.id for one in given if one.is_turn} & fresh)
+def _content(found: Before, old: Mapping[str, Turn], reads: Iterable[Read]) -> list[Content]:
+    """What the messages say: the first of each id stays, so that nothing that was found can come to say otherwise."""
+    said = found.told | {message_id for message_id, turn in old.items() if turn.made}
+    first: dict[str, Read] = {}
+    for one in reads:
+        if one.given.id not in said and (one.blocks or one.given.id not in found.times):
+            first.setdefault(one.given.id, one)
+    return [record for one in first.values() for record in one.content]
 
 
-async def _turns(pipeline: Pipeline, found: Before, reads: Sequence[Read], source: ApiSource) -> list[Turn]:
+def _messages(found: Before, reads: Iterable[Read]) -> list[Event]:
+    """Those that are no turns, to be known again whether or not their content is kept."""
+    others = (one for one in reads if not one.given.is_turn and one.given.id not in found.told)
+    return [message(found.known.session_id, one.given, one.ts) for one in others]
+
+
+def _turns(found: Before, old: dict[str, Turn], reads: Sequence[Read], source: ApiSource) -> list[Turn]:
     """The turns among the messages, and those of before whose calls are answered now."""
     came = [result for one in reads for result in one.came]
-    before = await _recorded(pipeline, found, reads, source)
-    made: dict[str, Turn] = {}
+    made = dict(old)
     for one in reads:
-        rail, old = one.given.rail, before.get(one.given.id)
+        rail, before = one.given.rail, made.get(one.given.id)
         if one.given.is_turn:
-            setting = _setting(found, one.given, source) if old is None else _as_before(old)
-            again = one if old is None else one._replace(calls=answered_before(one.calls, old))
+            setting = _setting(found, one.given, source) if before is None else _as_before(before)
+            again = as_first_said(one, before)
             made |= {own.message_id: own for own in turns(again, _bill(source, one.given), setting)}
             found.led[rail] = found.led[rail]._replace(entered=())
         elif one.given.id not in found.times:
             found.led[rail] = _after(found.led[rail], one)
-    return [answered(one, came) for one in (before | made).values()]
+    return [answered(one, came) for one in made.values()]
 
 
 def _after(led: Led, one: Read) -> Led:

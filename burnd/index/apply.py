@@ -194,7 +194,7 @@ class Applier:
             names = (self._name(entry.source), self._name(entry.project), self._name(entry.project_key))
             return _TURN_TOUCHES, (*names, to_ms(entry.ts) or None, self._sessions[entry.session_id])
         if isinstance(entry, Copy | Compaction | Event | Overhead):
-            return _OTHER_TOUCHES, (self._name(entry.source), self._sessions[entry.session_id])
+            return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None
 
     def _write_facts(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
@@ -274,7 +274,7 @@ def _names_in(item: Logged) -> Iterable[str | None]:
     if isinstance(entry, Session):
         return (entry.source or None, entry.project, entry.project_key)
     if isinstance(entry, Event):
-        return (entry.source, entry.name)
+        return (entry.source or None, entry.name)
     if isinstance(entry, Overhead):
         return (entry.source, *entry.models)
     return (entry.source,) if isinstance(entry, Copy | Compaction | Quota) else ()

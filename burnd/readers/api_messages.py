@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.classify.keywords import prompt_words
-from burnd.readers.claude_content import CALLS
+from burnd.readers.claude_content import CALLS, file_of
 from burnd.readers.claude_lines import Piece
 from burnd.readers.claude_tools import arguments_of, result_of
 from burnd.readers.claude_usage import Bill
@@ -20,6 +20,7 @@ from burnd.records.content import Kind, Role
 
 MAIN: Final = "main"
 _NULL: Final = msgspec.Raw(b"null")
+_SILENCE: Final = Piece(type="text", text="")
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "tool": "tool_result", "system": "system"}
 _pieces: msgspec.json.Decoder[str | list[Piece]] = msgspec.json.Decoder(str | list[Piece])
 
@@ -31,7 +32,7 @@ class NotContent(ValueError):
 class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
     """One message as it is handed over. An answer with a `model` is a turn, with what its `usage` says.
 
-    `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result.
+    `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result, image, document.
     """
 
     id: str
@@ -73,8 +74,9 @@ class Read(NamedTuple):
 def read(session_id: str, given: Given, ts: str) -> Read:
     """A message taken apart. Raises NotContent."""
     pieces = _opened(given)
-    records = [_record(session_id, given, ts, b, piece) for b, piece in enumerate(pieces)]
-    content = [record for record in records if record is not None]
+    # A message in which nothing is said is one all the same: it can be read, and what comes next follows on it.
+    kept = [(b, piece) for b, piece in enumerate(pieces) if _kind_of(given.role, piece) is not None] or [(0, _SILENCE)]
+    content = [_record(session_id, given, ts, b, piece) for b, piece in kept]
     blocks = tuple(block for piece in pieces if (block := _block(given.role, piece)) is not None)
     asked = [arguments_of(piece) for piece in pieces if piece.type in CALLS]
     answered = [(piece, result_of(piece.tool_use_id, piece.content)) for piece in pieces if piece.type == "tool_result"]
@@ -147,15 +149,11 @@ def answered(turn: Turn, came: Sequence[Came]) -> Turn:
     return turn if calls == turn.tool_calls else msgspec.structs.replace(turn, tool_calls=calls)
 
 
-def answered_before(calls: Sequence[ToolCall], old: Turn) -> tuple[ToolCall, ...]:
-    """The calls of a turn that is said again, with what is known of them from before."""
-    known = {call.id: call for call in old.tool_calls}
-    return tuple(
-        msgspec.structs.replace(call, result_hash=known[call.id].result_hash, is_error=known[call.id].is_error)
-        if call.id in known
-        else call
-        for call in calls
-    )
+def as_first_said(read: Read, old: Turn | None) -> Read:
+    """An answer that is said again says what it said first: only its bill may be another."""
+    if old is None or not old.made:
+        return read
+    return read._replace(blocks=old.made, calls=old.tool_calls, files=old.files_touched)
 
 
 def _opened(given: Given) -> list[Piece]:
@@ -172,16 +170,16 @@ def _opened(given: Given) -> list[Piece]:
     return content
 
 
-def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Content | None:
-    kind, role = _kind_of(given.role, piece), _ROLES[given.role]
-    if kind is None:
-        return None
-    use = result = text = None
+def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Content:
+    kind, role = _kind_of(given.role, piece) or "text", _ROLES[given.role]
+    use = result = text = file = None
     if kind == "tool_use":
         use = ToolUse(id=piece.id or "", name=piece.name or "", input=piece.input or _NULL)
     elif kind == "tool_result":
         role, call_id = "tool_result", piece.tool_use_id or ""
         result = ToolResult(tool_use_id=call_id, content=piece.content or _NULL, is_error=piece.is_error)
+    elif kind == "file":
+        file = file_of(piece.source, piece.title)
     else:
         text = piece.thinking or piece.text
     return Content(
@@ -196,6 +194,7 @@ def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Con
         text=text,
         tool_use=use,
         tool_result=result,
+        file=file,
     )
 
 
@@ -207,9 +206,9 @@ def _kind_of(role: str, piece: Piece) -> Kind | None:
         return "tool_result"
     if piece.thinking:
         return "thinking"
-    if not piece.text:
-        return None
-    return "system_prompt" if role == "system" else "text"
+    if piece.text:
+        return "system_prompt" if role == "system" else "text"
+    return "file" if piece.source is not None and piece.source.data else None
 
 
 def _block(role: str, piece: Piece) -> Block | None:

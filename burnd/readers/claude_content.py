@@ -75,7 +75,7 @@ class Page:
             self.add_result(piece)
         elif piece.text:
             self.add(role, kind, text=piece.text)
-        elif (file := _file(piece.source, piece.title)) is not None:
+        elif (file := file_of(piece.source, piece.title)) is not None:
             self.add(role, "file", file=file)
 
     def add_result(self, piece: Piece) -> None:
@@ -155,13 +155,14 @@ def _taken_out(blocks: list[Any]) -> Iterator[File]:
         if isinstance(source, dict) and isinstance(source.get("data"), str):
             media = source.get("media_type")
             found = Source(data=source["data"], media_type=media if isinstance(media, str) else None)
-            file = _file(found, None)
+            file = file_of(found, None)
             if file is not None:
                 del source["data"]
                 yield file
 
 
-def _file(source: Source | None, name: str | None) -> File | None:
+def file_of(source: Source | None, name: str | None) -> File | None:
+    """An image or a document whose bytes are at hand."""
     if source is None or not source.data:
         return None
     try:

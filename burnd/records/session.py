@@ -48,8 +48,14 @@ class Compaction(Record, frozen=True, kw_only=True):
     after_tokens: Count | None = None
 
 
+MESSAGE = "message"
+
+
 class Event(Record, frozen=True, kw_only=True):
-    """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal."""
+    """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal.
+
+    A `message` of a program's own session that was no turn is one, too, without a source: it is known by it ever after.
+    """
 
     v: int = always(VERSION)
     source: str

@@ -203,6 +203,79 @@ async def test_two_sessions_may_use_the_same_ids(program: Program) -> None:
         assert (await program.facts(session))["messageCount"] == 3
 
 
+async def test_what_was_said_first_stays(program: Program) -> None:
+    """A message that is sent again with other words adds nothing: no text is mixed, no turn says other calls."""
+    session = await program.new()
+    blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    await program.append(session, PROMPT | {"content": blocks}, ANSWER)
+    before = await index_dump(program.pipeline.index)
+    end = program.pipeline.journal.end
+    prompt = PROMPT | {"content": [{"type": "text", "text": "uno"}], "ts": at(-50)}
+    assert (await program.append(session, prompt, ANSWER | {"content": "no"}))["appended"] == 0
+    assert await index_dump(program.pipeline.index) == before
+    assert program.pipeline.journal.end == end
+    kept = [record.text for record in program.pipeline.content.read_content(session) if record.message_id == "p1"]
+    assert kept == ["one", "two"]
+
+
+async def test_an_answer_may_say_its_usage_first_and_its_words_later(program: Program) -> None:
+    """Where only the usage was known, what was said is added once it is; told anew without it, it stays."""
+    session = await program.new()
+    bare = {name: ANSWER[name] for name in ("id", "model", "usage")}
+    for messages in ([bare], [ANSWER], [bare]):
+        await program.append(session, *messages)
+    (made,) = program.turns()
+    assert [block.kind for block in made.made] == ["thinking", "text", "call"]
+    assert [record.text for record in program.pipeline.content.read_content(session)] == ["hm", "sure", None]
+    assert (await program.facts(session))["messageCount"] == 1
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGVsbG8="}}
+
+
+@pytest.mark.parametrize("content", [None, "", [], [IMAGE], [{"type": "redacted_thinking", "data": "x"}]])
+async def test_a_message_without_words_is_one_message(program: Program, content: Any) -> None:
+    """It is counted once however often it is sent, and it can be read."""
+    session = await program.new()
+    for times in range(3):
+        told = await program.append(session, {"id": "e1", "role": "user", "content": content})
+        assert told["appended"] == (0 if times else 1)
+    assert (await program.facts(session))["messageCount"] == 1
+    (record,) = program.pipeline.content.read_content(session)
+    if content == [IMAGE]:
+        assert record.file is not None
+        assert (record.kind, record.file.data) == ("file", b"hello")
+    else:
+        assert (record.kind, record.text) == ("text", "")
+
+
+async def test_what_was_forgotten_is_not_taken_in_again(program: Program) -> None:
+    """Sent again after its content was deleted, a message is known, is not counted again, and its words stay away."""
+    session = await program.new()
+    await program.append(session, PROMPT, ANSWER, RESULT)
+    await program.pipeline.forget([session])
+    for _ in range(2):
+        told = await program.append(session, PROMPT, ANSWER, RESULT)
+        assert (told["appended"], told["known"]) == (0, 3)
+    assert (await program.facts(session))["messageCount"] == 3
+    assert list(program.pipeline.content.read_content(session)) == []
+    await program.append(session, PROMPT | {"id": "p2"})
+    assert (await program.facts(session))["messageCount"] == 4
+    assert [record.message_id for record in program.pipeline.content.read_content(session)] == ["p2"]
+
+
+async def test_answers_of_which_only_the_usage_is_known_stand_among_the_others(program: Program) -> None:
+    """They are messages that can be read, in their place; what led to one does not lead to the next."""
+    session = await program.new()
+    bare = {name: ANSWER[name] for name in ("model", "usage")}
+    await program.append(session, PROMPT, turns=[bare | {"id": "t1"}])
+    await program.append(session, turns=[bare | {"id": "t2"}])
+    assert [[block.kind for block in made.entered] for made in program.turns()] == [["prompt"], []]
+    kept = [record.message_id for record in program.pipeline.content.read_content(session)]
+    assert kept == ["p1", "t1", "t2"]
+    assert (await program.facts(session))["messageCount"] == 3
+
+
 async def test_late_usage_revises_the_turn(program: Program) -> None:
     """An answer that is said again with other usage is the same turn, with what was said last."""
     session = await program.new()
@@ -344,13 +417,14 @@ async def test_without_content_the_usage_is_recorded(opened: Opened, mode: str) 
     """In these modes nothing of what was said is kept, and everything else is the same, also the second time."""
     program = Program(await opened(mode))
     session = await program.new()
-    for _ in range(2):
-        await program.append(session, PROMPT, ANSWER, RESULT)
+    for times in range(2):
+        told = await program.append(session, PROMPT, ANSWER, RESULT)
+        assert told["appended"] == (0 if times else 3)
     (made,) = program.turns()
     assert made.usage.input == 9
     assert made.tool_calls[0].is_error
     assert (made.tool_calls[0].result_hash is None) == (mode == "off")
-    assert (await program.facts(session))["messageCount"] == 1
+    assert (await program.facts(session))["messageCount"] == 3
     assert b"refactor the cron" not in program.pipeline.home.ledger.read_bytes()
     program.recall.close()
 

@@ -314,3 +314,12 @@ async def test_a_title_without_a_time_says_nothing_of_when_a_session_was(opened:
     facts = await known(pipeline, "s1")
     assert (facts["title"], facts["createdAt"], facts["updatedAt"]) == ("Named", at(5), at(5))
     assert ids(await listed(pipeline, until="2020-01-01")) == []
+
+
+@pytest.mark.parametrize("mode", ["hash-only", "off"])
+async def test_without_content_the_answers_are_the_messages(opened: Opened, mode: str) -> None:
+    """Where nothing is kept of what was said, a session has as many messages as can be listed: its turns."""
+    pipeline = await opened(mode)
+    await pipeline.commit(Batch(entries=[turn("m1"), turn("m2", turn_index=1)], content=[text("m1"), text("m2")]))
+    assert (await known(pipeline, "s1"))["messageCount"] == 2
+    assert (await read(pipeline, "s1"))["total"] == 2
