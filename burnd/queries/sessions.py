@@ -250,7 +250,9 @@ def _place(token: str) -> list[Any]:
 _COLUMNS = """
 s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_by,
 coalesce(nullif(s.title, ''), s.harness_title), coalesce(nullif(s.summary, ''), s.harness_summary),
-s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count), s.content_mode,
+s.created_at, s.updated_at,
+coalesce(nullif(max(s.said_count, s.pruned_count + s.kept_count), 0),
+         (SELECT count(*) FROM turns t WHERE t.session = s.id)), s.content_mode,
 CASE WHEN s.kept_count > 0 THEN 'yes' WHEN s.pruned_up_to IS NOT NULL THEN 'pruned' ELSE 'no' END
 FROM sessions s LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
