@@ -127,12 +127,17 @@ class Windows:
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
         for record in sorted(records, key=_by_telling) if len(records) > 1 else records:
-            text = told(record)[:_LOOKED_THROUGH]
+            text = self._named(record)[:_LOOKED_THROUGH]
             spots = self._spotter.spots(text)
             different = len({folded(text[begin:end]) for begin, end in spots}) if len(records) > 1 else 0
             if different > most:
                 best, most = (record, passage(text, spots)), different
         return best
+
+    def _named(self, record: Content) -> str:
+        """What a record says; where it is a tool's name that was looked for, behind that."""
+        text, name = told(record), record.tool_use.name if record.tool_use is not None else ""
+        return f"{clean(name)}\n{text}" if name and self._spotter.spots(name) else text
 
 
 def _messages(

@@ -10,12 +10,14 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from burnd.search.folding import folded, plain
-from burnd.search.words import EMOJI, UNSPACED
+from burnd.search.words import EMOJI, LONGEST_WORD, UNSPACED, camel_parts
 
 SNIPPET_BYTES: Final = 1024
 _MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
 _CUT: Final = "\u2026"
 _PIECE: Final = re.compile(f"[{UNSPACED}]+|[{EMOJI}]|(?:(?![{UNSPACED}])[^\\W_])+")
+_LAST_WORD: Final = re.compile(r"[A-Za-z0-9]*\Z")
+_FIRST_WORD: Final = re.compile(r"[A-Za-z0-9]*")
 _EDGELESS: Final = re.compile(f"[{UNSPACED}{EMOJI}]")
 Spot = tuple[int, int]
 
@@ -106,7 +108,16 @@ def _is_edge(text: str, place: int) -> bool:
         return True
     if before.isupper() and after.isupper() and text[place + 1 : place + 2].islower():
         return True
+    if before.isalpha() and after.isdigit() and _is_camel(text, place):
+        return True
     return bool(re.match(f"[{UNSPACED}]", before) or re.match(f"[{UNSPACED}]", after))
+
+
+def _is_camel(text: str, place: int) -> bool:
+    """Whether the word around this place is one that is found by its parts."""
+    begun = _LAST_WORD.search(text[max(place - LONGEST_WORD, 0) : place])
+    rest = _FIRST_WORD.match(text, place, place + LONGEST_WORD)
+    return bool(begun and rest and camel_parts(begun[0] + rest[0]))
 
 
 def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Passage:

@@ -38,6 +38,7 @@ _CAMEL_PART: Final = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 # One byte of ASCII as what it can be: a small letter or digit, a capital, or anything else. Looking for a pair in such
 # a row is many times faster than a regular expression.
 _SMALL: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_DIGITS: Final = b"0123456789"
 _CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CLASSES: Final = bytes(ord("a" if byte in _SMALL else "A" if byte in _CAPITALS else ".") for byte in range(256))
 _APART: Final = bytes(byte if byte in _SMALL + _CAPITALS else ord(" ") for byte in range(256)).lower()
@@ -97,7 +98,7 @@ def spaced(text: str) -> str:
 
 
 def camel_parts(text: str) -> str:
-    """`getUserName HTTPServer` is `get User Name HTTP Server`; words of one part are left out."""
+    """`getUserName HTTPServer2` is `get User Name HTTP Server2 Server`; words of one part are left out."""
     return _camel_parts(text.encode("utf-8", "replace")).decode()
 
 
@@ -120,7 +121,8 @@ def _collect(data: bytes, row: bytes, boundary: bytes, words: set[bytes]) -> Non
 
 
 def _split(word: bytes) -> bytes:
-    parts = b" ".join(_CAMEL_PART.findall(word)) if len(word) <= LONGEST_WORD else b""
+    found = _CAMEL_PART.findall(word) if len(word) <= LONGEST_WORD else []
+    parts = b" ".join([*found, *[name for part in found if (name := part.rstrip(_DIGITS)) not in (part, b"")]])
     if len(_parts_of) >= _REMEMBERED:
         _parts_of.clear()
     _parts_of[word] = parts

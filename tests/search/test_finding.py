@@ -125,6 +125,20 @@ async def test_a_hit_says_where_and_what(opened: Opened) -> None:
         assert hit["window"][4]["toolName"] == "Read"
 
 
+async def test_a_tools_name_is_shown_where_it_matched(opened: Opened) -> None:
+    """The call, its name marked, and not another block of the message."""
+    async with library(opened) as lib:
+        use = ToolUse(id="c1", name="mcp__zebrafish__lookup", input=msgspec.Raw(b'{"what": "stripes"}'))
+        call = msgspec.structs.replace(tool_use("m1", {}, b=1), tool_use=use)
+        await lib.add(text("m1", "Let me have a look."), call)
+        (matched,) = (await lib.search("zebrafish"))["hits"][0]["window"]
+        assert (matched["toolName"], matched["snippet"]) == (
+            "mcp__zebrafish__lookup",
+            "mcp__zebrafish__lookup\nstripes",
+        )
+        assert [matched["snippet"][a:b] for a, b in matched["highlights"]] == ["zebrafish"]
+
+
 async def test_where_a_word_stands_counts(opened: Opened) -> None:
     """In a summary most, then in a title, a prompt, a tool's arguments, anywhere else."""
     async with library(opened) as lib:

@@ -39,6 +39,7 @@ def test_the_passage_around_the_words_is_shown() -> None:
         ("getUserName and user_name", ["user", "name"], ["User", "Name", "user", "name"]),
         ("username", ["user"], []),
         ("HTTPServer", ["server", "http"], ["HTTP", "Server"]),
+        ("HTTPServer2 server2 TS2322", ["server", "2322"], ["Server", "2322"]),
         ("Crème BRÛLÉE", ["creme", "brulee"], ["Crème", "BRÛLÉE"]),
         ("重构定时任务", ["定时"], ["定时"]),
         ("ok ✅ done", ["✅"], ["✅"]),

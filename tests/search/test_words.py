@@ -25,6 +25,7 @@ def words(text: str) -> set[str]:
         ("/srv/app/main.py:12", {"srv", "app", "main", "py", "12"}),
         ("getUserName", {"getusername", "get", "user", "name"}),
         ("HTTPServer parseURL utf8String", {"httpserver", "http", "server", "parseurl", "parse", "url", "utf8string"}),
+        ("HTTPServer2 TS2322", {"httpserver2", "http", "server2", "server", "ts", "2322"}),
         ("error E0308: ERR_CONNECTION_REFUSED -32700", {"e0308", "err", "connection", "refused", "32700"}),
         ("Crème brûlée naïve Ångström", {"creme", "brulee", "naive", "angstrom"}),
         ("cafe\u0301", {"cafe"}),
