@@ -44,14 +44,23 @@ def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: 
     lines = [_head(first["meta"], name, screen, now)]
     if title := first.get("matchedTitle"):
         lines += [f"  {line}" for line in _marked(title["snippet"], title["highlights"], screen.width - 2, screen)]
-    for number, hit in enumerate(hits):
-        lines += ["  ⋯"] if number else []
-        for item in hit["window"]:
-            lines += _item(item, screen)
+    last = None
+    for rail, item in _in_order(hits):
+        if last is not None and last != (rail, item["msgIdx"] - 1):
+            lines.append("  ⋯")
+        lines += _item(item, screen)
+        last = (rail, item["msgIdx"])
     begin = max((first["msgIdx"] or 0) - 4, 0)
     rail = f" --rail {clean(first['railId'])}" if first["railId"] not in (None, "main") else ""
     lines.append(screen.paint(f"  burnctl show {name}{rail} --from {begin}", "dim"))
     return "\n".join(lines)
+
+
+def _in_order(hits: Sequence[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The messages around a session's hits as they were said, each conversation by itself, the best hit's first."""
+    rails = list(dict.fromkeys(str(hit["railId"]) for hit in hits))
+    items = [(str(hit["railId"]), item) for hit in hits for item in hit["window"]]
+    return sorted(items, key=lambda one: (rails.index(one[0]), one[1]["msgIdx"]))
 
 
 def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str:

@@ -134,7 +134,7 @@ CREATE TABLE messages(
   said INTEGER NOT NULL,      -- by whom and what, in one number: a text for each would take a fifth of a row
   role TEXT AS (CASE said / 8 WHEN 0 THEN 'user' WHEN 1 THEN 'assistant' WHEN 2 THEN 'tool_result' ELSE 'system' END),
   kind TEXT AS (CASE said % 8 WHEN 0 THEN 'text' WHEN 1 THEN 'thinking' WHEN 2 THEN 'tool_use' WHEN 3 THEN 'tool_result'
-    WHEN 4 THEN 'file' WHEN 5 THEN 'title' ELSE 'summary' END),
+    WHEN 4 THEN 'file' WHEN 5 THEN 'title' WHEN 6 THEN 'summary' ELSE 'system_prompt' END),
   tool INTEGER,
   position INTEGER NOT NULL,
   length INTEGER NOT NULL,
@@ -362,5 +362,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 10  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 11  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

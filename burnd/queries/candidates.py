@@ -61,6 +61,7 @@ class Candidates:
     def hits(self) -> Iterator[Hit]:
         """Every hit there is, best first."""
         taken: set[object] = set()
+        told: set[str] = set()
         weighed = self._weighed()
         while lot := list(islice(weighed, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
@@ -68,9 +69,12 @@ class Candidates:
             self.check.prepare(there.numbers, {known.row: known.session_id for known in there.sessions.values()})
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
-                hit = self._hit(candidate, place, there) if key not in taken else None
+                # A title speaks for the messages that are hits themselves.
+                is_known = place.session_id in told if candidate.is_title else key in taken
+                hit = self._hit(candidate, place, there) if not is_known else None
                 if hit is not None:
                     taken.add(key)
+                    told.add(place.session_id)
                     yield hit
             if self.check.gave_up:
                 return

@@ -23,11 +23,12 @@ _NUMBER: Final = attrgetter("msg_idx")
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 2 * SNIPPET_BYTES
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
+_FAR: Final = 1 << 20  # from a message to a title
 _META: Final = ("title", "createdAt", "updatedAt", "messageCount", "source", "project")
 GONE: Final = "content not retained"
 
 
-_Place = tuple[int, str, int | None]  # a session's row, a rail, a message's number
+_Place = tuple[int, str, int]  # a session's row, a rail, a message's number
 
 
 class Hit(NamedTuple):
@@ -48,7 +49,7 @@ class _Message(NamedTuple):
 
 
 class Windows:
-    """Draws windows, so many messages before and after each hit. A message is in one window only: the best hit's."""
+    """Draws windows, so many messages before and after each hit. A message is in one window only: the nearest hit's."""
 
     def __init__(self, view: View, recall: Recall, spotter: Spotter, only: Only, before: int, after: int) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
@@ -58,10 +59,11 @@ class Windows:
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         spans = [self._span(hit) for hit in hits]
         self._short_ids = short_ids(self._view, {hit.known.session_id for hit in hits})
-        shown = {(hit.known.row, span.rail, hit.msg_idx) for hit, span in zip(hits, spans, strict=True)}
+        nearest = _nearest(hits, spans)
+        lines = lines_of(self._view, spans)
         windows = [
-            list(_messages(hit, span.rail, lines, shown))
-            for hit, span, lines in zip(hits, spans, lines_of(self._view, spans), strict=True)
+            list(_messages(hit, [line for line in own if nearest[hit.known.row, span.rail, line.msg_idx] == number]))
+            for number, (hit, span, own) in enumerate(zip(hits, spans, lines, strict=True))
         ]
         records = self._recall.records(
             (hit.known.session_id, [spot for message in window for spot in message.spots])
@@ -95,7 +97,7 @@ class Windows:
             text = "\n".join(filter(None, (facts["title"], facts["summary"])))
             found = passage(text, self._spotter.spots(text))
             title = {"snippet": found.text, "highlights": found.highlights, "truncated": found.truncated}
-            drawn |= {"msgIdx": window[0]["msgIdx"] if window else None, "matchedTitle": title}
+            drawn |= {"msgIdx": 0 if span.rail else None, "matchedTitle": title}
         return drawn
 
     def _items(self, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
@@ -140,17 +142,24 @@ class Windows:
         return f"{clean(name)}\n{text}" if name and self._spotter.spots(name) else text
 
 
-def _messages(
-    hit: Hit, rail: str, lines: Sequence[Line], shown: set[tuple[int, str, int | None]]
-) -> Iterator[_Message]:
-    """A window's messages, as far as no other window has them, and what is to be read of each."""
+def _nearest(hits: Sequence[Hit], spans: Sequence[Span]) -> dict[_Place, int]:
+    """For each message around hits the number of the one whose window it is in: so a window has no holes."""
+    nearest: dict[_Place, tuple[int, int]] = {}
+    for number, (hit, span) in enumerate(zip(hits, spans, strict=True)):
+        for msg_idx in range(span.begin, span.end):
+            place = (hit.known.row, span.rail, msg_idx)
+            far = abs(msg_idx - hit.msg_idx) if hit.msg_idx is not None else _FAR
+            nearest[place] = min(nearest.get(place, (far, number)), (far, number))
+    return {place: number for place, (_, number) in nearest.items()}
+
+
+def _messages(hit: Hit, lines: Sequence[Line]) -> Iterator[_Message]:
+    """A window's messages, and what is to be read of each."""
     for msg_idx, group in groupby(lines, key=_NUMBER):
         own = list(group)
-        place = (hit.known.row, rail, msg_idx)
         if msg_idx == hit.msg_idx:
             yield _Message(own[0], [Spot(line.position, line.length) for line in own], is_match=True)
-        elif place not in shown:
-            shown.add(place)
+        else:
             telling = sorted(own, key=_by_telling)[:_LINES_SHOWN] if len(own) > 1 else own
             spots = [Spot(line.position, line.length, _ENOUGH) for line in telling]
             yield _Message(own[0], spots, is_match=False)

@@ -239,6 +239,21 @@ def test_a_title_that_matched_is_shown() -> None:
     assert "  About cron jobs" in text
 
 
+def test_hits_of_a_session_are_shown_in_order() -> None:
+    """As they were said, with a sign where something is left out, and none where nothing is."""
+
+    def hit(match: int, *numbers: int, rail: str = "main") -> dict[str, Any]:
+        item = {"role": "user", "snippet": "word", "truncated": False}
+        marks = {match: {"match": True, "highlights": []}}
+        window = [item | {"msgIdx": number} | marks.get(number, {}) for number in numbers]
+        return HIT | {"msgIdx": match, "railId": rail, "window": window}
+
+    hits = [hit(5, 5, 6), hit(3, 2, 3, 4), hit(9, 9), hit(0, 0, rail="a1"), hit(0) | {"window": []}]
+    shown = found({"hits": hits}, Screen(80), NOW).splitlines()[1:-1]
+    told = [line.lstrip("▸ ").split()[0] for line in shown]
+    assert told == ["#2", "#3", "#4", "#5", "#6", "⋯", "#9", "⋯", "#0"]
+
+
 @pytest.mark.parametrize("room", [10, 24, 79])
 def test_paragraphs_keep_every_word(room: int) -> None:
     """However narrow it is, no word is lost and no line is too long."""

@@ -448,6 +448,8 @@ async def test_a_system_prompt_is_kept_and_not_searched(opened: Opened) -> None:
         await program.append(session, prompt, {"id": "s2", "role": "system", "content": [TEXT]}, PROMPT)
         await lib.calm()
         assert await lib.found("secretsystemword") == []
+        kinds = await lib.pipeline.index.rows("SELECT kind FROM messages ORDER BY msg_idx")
+        assert kinds == [("system_prompt",), ("system_prompt",), ("text",)]
         assert await lib.found("cron") == [(session, 2)]
         asked = MessagesParams(id=session)
         page = await program.ask(lambda view: page_of(view, program.recall, asked))

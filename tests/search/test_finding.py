@@ -186,6 +186,29 @@ async def test_windows_do_not_repeat(opened: Opened) -> None:
         assert all(sum("match" in item for item in hit["window"]) == 1 for hit in hits)
 
 
+async def test_windows_have_no_holes(opened: Opened) -> None:
+    """Where hits are close, each message stands with the nearest one, so that every window is in a row."""
+    async with library(opened) as lib:
+        said = {3: "apple apple", 5: "apple", 9: "apple pie and more"}
+        await lib.add(*[text(f"m{i:02}", said.get(i, "pear"), ts=at(i)) for i in range(20)])
+        for before, after in ((4, 4), (0, 4), (4, 0), (1, 1)):
+            hits = (await lib.search("apple", all=True, before=before, after=after))["hits"]
+            assert sorted(hit["msgIdx"] for hit in hits) == [3, 5, 9]
+            windows = [[item["msgIdx"] for item in hit["window"]] for hit in hits]
+            assert all(window == list(range(window[0], window[-1] + 1)) for window in windows)
+            expected = {n for i in said for n in range(i - before, i + after + 1) if n >= 0}
+            assert sorted(n for window in windows for n in window) == sorted(expected)
+
+
+async def test_a_title_is_no_hit_beside_its_messages(opened: Opened) -> None:
+    """With `all`, a session whose title matches is one by its messages; without such, by how it begins."""
+    async with library(opened) as lib:
+        titles = [Session(session_id=name, source="x", title="apple") for name in ("s1", "s2")]
+        said = [text(f"m{i}", "apple" if i < 3 else "pear") for i in range(6)]
+        await lib.add(*said, text("m", "pear", session_id="s2"), entries=titles)
+        assert sorted(await lib.found("apple", all=True)) == [("s1", 0), ("s1", 1), ("s1", 2), ("s2", 0)]
+
+
 async def test_bounds_hold_whatever_is_asked(opened: Opened) -> None:
     """Twenty hits, sixteen messages around each, 1,024 bytes of each: never more."""
     async with library(opened) as lib:
