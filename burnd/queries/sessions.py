@@ -247,7 +247,9 @@ def _place(token: str) -> list[Any]:
     return [int(at), session_id]
 
 
-_COLUMNS = """
+# What the ledger does not say of a session yet, since all of its turns still grow, these say themselves.
+_FIRST_TURN = "FROM turns t WHERE s.project IS NULL AND t.session = s.id ORDER BY t.rail, t.turn_index LIMIT 1"
+_COLUMNS = f"""
 s.session_id, n.name, s.parent_session_id, p.name, k.name, s.agent, s.created_by,
 coalesce(nullif(s.title, ''), s.harness_title), coalesce(nullif(s.summary, ''), s.harness_summary),
 s.created_at, s.updated_at,
@@ -255,7 +257,8 @@ coalesce(nullif(max(s.said_count, s.pruned_count + s.kept_count), 0),
          (SELECT count(*) FROM turns t WHERE t.session = s.id)), s.content_mode,
 CASE WHEN s.kept_count > 0 THEN 'yes' WHEN s.pruned_up_to IS NOT NULL THEN 'pruned' ELSE 'no' END
 FROM sessions s LEFT JOIN names n ON n.id = s.source
-LEFT JOIN names p ON p.id = s.project LEFT JOIN names k ON k.id = s.project_key
+LEFT JOIN names p ON p.id = coalesce(s.project, (SELECT t.project {_FIRST_TURN}))
+LEFT JOIN names k ON k.id = coalesce(s.project_key, (SELECT t.project_key {_FIRST_TURN}))
 """
 _NEIGHBOURS = """
 WITH wanted(own) AS ({keys})

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from burnd.content.recall import Recall
+from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
 from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
 from burnd.queries.view import Missing, Refusal, View
@@ -323,3 +324,16 @@ async def test_without_content_the_answers_are_the_messages(opened: Opened, mode
     await pipeline.commit(Batch(entries=[turn("m1"), turn("m2", turn_index=1)], content=[text("m1"), text("m2")]))
     assert (await known(pipeline, "s1"))["messageCount"] == 2
     assert (await read(pipeline, "s1"))["total"] == 2
+
+
+async def test_a_session_has_its_project_in_its_first_turn_already(opened: Opened) -> None:
+    """While that still grows: it is listed with its folder, before older sessions of the same one."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("m0", session_id="old", project="/p/x")]))
+    grown = turn("m1", session_id="new", project="/p/x", project_key="host/x", ts=at(9))
+    change = Change(open=[OpenTurn(grown, "claude-code", "/log")], files=[FileChange("claude-code", "/log", b"c")])
+    await pipeline.commit(Batch(content=[text("m1", session_id="new", ts=at(9))]))
+    await pipeline._apply(change)
+    found = (await listed(pipeline, project="/p/x"))["sessions"]
+    assert [(one["sessionId"], one["project"]) for one in found] == [("new", "/p/x"), ("old", "/p/x")]
+    assert found[0]["projectKey"] == "host/x"
