@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from burnd.classify.said import said_by_person
+
 PROMPT_LIMIT: Final = 64 * 1024
 """A longer prompt is pasted material beyond this point; what a person asks for stands before it."""
 
@@ -81,8 +83,8 @@ _PATTERN: Final = re.compile(
 
 
 def prompt_words(text: str) -> tuple[str, ...]:
-    """The classes whose words stand in the prompt, always in the order of `CLASSES`."""
-    head = text[:PROMPT_LIMIT]
+    """The classes whose words a person said in the prompt, always in the order of `CLASSES`."""
+    head = said_by_person(text)[:PROMPT_LIMIT]
     found: set[str | None] = set()
     match = _PATTERN.search(head)
     while match is not None and len(found) < len(CLASSES):

@@ -102,7 +102,7 @@ def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
 
 
 def _heed_harness(memory: Memory, spot: Spot, text: str) -> None:
-    if text.startswith(INTERRUPT):
+    if text.lstrip().startswith(INTERRUPT):
         turn = spot.parent.turn if spot.parent is not None else None
         note(memory, spot, "interrupt", message_id=spot.line.interrupted_message_id or turn)
         return

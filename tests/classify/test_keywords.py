@@ -134,3 +134,11 @@ glue = st.sampled_from([" ", "  ", "\n", "-", "_", ".", "", "x"])
 def test_one_pass_finds_what_looking_for_each_class_finds(text: str) -> None:
     """Words of several classes, overlapping or run together, are all told."""
     assert prompt_words(text) == one_by_one(text)
+
+
+def test_what_is_no_element_of_a_harness_is_a_persons_word() -> None:
+    """An element that is never closed, or that no harness writes, is what somebody typed; and it costs no time."""
+    assert prompt_words("why is <system-reminder> an error?") == ("debugging",)
+    assert prompt_words("<div>bug</div>") == ("debugging",)
+    assert prompt_words("<system-reminder>bug</system-reminder> <system-reminder>review") == ("review",)
+    assert prompt_words("<system-reminder>" * 100_000 + "bug") == ()
