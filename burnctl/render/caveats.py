@@ -22,7 +22,12 @@ def caveats(answer: dict[str, Any]) -> list[str]:
         cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
         told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
-    return notes
+    return notes + price_caveats(answer)
+
+
+def price_caveats(answer: dict[str, Any]) -> list[str]:
+    """Why prices may not be those that a person wrote down."""
+    return [f"Prices: {answer['pricesProblem']}."] if answer.get("pricesProblem") else []
 
 
 def turns_are(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl.render.caveats import price_caveats
 from burnctl.render.numbers import NOTHING, counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
@@ -107,7 +108,7 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         if one["pricedTurns"] < one["turns"]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"
         notes.append(told + ".")
-    return notes
+    return notes + price_caveats(answer)
 
 
 def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:

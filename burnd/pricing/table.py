@@ -31,6 +31,7 @@ class PriceTable:
 
     def __init__(self, snapshot: Listing, user: UserLists | None = None, as_of: str = "") -> None:
         self.as_of = as_of
+        self.problem = ""  # why these are not the prices that the user's file has now
         self._snapshot = snapshot
         self._user = user or UserLists({}, {})
         self._listings = (*self._user, snapshot)

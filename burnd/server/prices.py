@@ -14,18 +14,21 @@ _Looks = tuple[int, int, int] | None
 
 
 class Prices:
-    """Gives the table. A user's file that cannot be used leaves the last good table in place; `problem` says why."""
+    """Gives the table. While a user's file cannot be used the last good table stays, and its `problem` says why."""
 
     def __init__(self, user_file: Path) -> None:
         self._file = user_file
         self._looks: _Looks = None
         self._table: PriceTable | None = None
-        self.problem = ""
 
     @property
     def user_file(self) -> Path | None:
         """The user's own file, where there is one."""
         return self._file if self._looks is not None else None
+
+    @property
+    def problem(self) -> str:
+        return self.table.problem
 
     @property
     def table(self) -> PriceTable:
@@ -36,15 +39,16 @@ class Prices:
         return self._table
 
     def _load(self) -> PriceTable:
-        self.problem = ""
         if self._looks is None:
             return PriceTable.load()
         try:
             return PriceTable.load(str(self._file))
         except PriceFileError as error:
-            self.problem = str(error)
             log.warning("prices.unusable", reason="the user's price file cannot be used")
-            return self._table or PriceTable.load()
+            table = self._table or PriceTable.load()
+            meanwhile = "what it said before" if self._table else "only the list shipped with burnd"
+            table.problem = f"{error}; until then {meanwhile} counts"
+            return table
 
     def _look(self) -> _Looks:
         try:

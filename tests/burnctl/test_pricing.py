@@ -109,3 +109,15 @@ def test_a_list_that_is_not_there(home: Home) -> None:
 def test_no_action_is_a_mistake_of_usage(home: Home) -> None:
     assert run(home, "pricing").returncode == 2
     assert run(home, "pricing", "show").returncode == 2
+
+
+def test_a_broken_file_is_said_beside_the_price(home: Home) -> None:
+    """By your own list, it says, of a price that is not in the file any more: so it says that, too."""
+
+    def broken(params: dict[str, Any], talk: Talk) -> dict[str, Any]:
+        return answer(params, talk) | {"pricesProblem": "models.dev.json: is not JSON"}
+
+    with fake(home.root / "burnd.sock", pricing__show=broken):
+        assert run(home, "pricing", "show", "claude-opus-5").stdout.endswith(
+            "\nPrices: models.dev.json: is not JSON.\n"
+        )

@@ -68,6 +68,13 @@ def test_a_tree_shows_whose_agents_are_whose() -> None:
     assert lines[2].startswith("  helper")
 
 
+def test_a_broken_price_file_is_said_below_every_report() -> None:
+    said = answer("model", "a", pricesProblem=f"models.dev.json: {EVIL}is not JSON")
+    assert "Prices: models.dev.json: is not JSON." in page(said)
+    said = compared(cell("a", "coding", 9), pricesProblem="models.dev.json: is not JSON")
+    assert "Prices: models.dev.json: is not JSON." in compare.shown(said, Screen(80))
+
+
 def test_what_must_be_known_to_trust_it_is_said() -> None:
     """Open, partial, empty and unpriced turns, what was not logged, and rows that are left out."""
     said = answer("model", "a", "b", moreRows=12, unpricedModels=[f"house-{EVIL}model"])

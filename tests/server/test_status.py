@@ -76,11 +76,27 @@ def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
         status = wire.call("status")
         assert "models.dev.json" in status["prices"]["problem"]
         assert any("models.dev.json" in notice["what"] for notice in status["degraded"])
-        assert not wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
+        asked = wire.call("pricing.show", model="my-own-model", provider="mine")
+        assert not asked["priced"]
+        for answer in (asked, wire.call("summary"), wire.call("compare"), wire.call("export")):
+            assert answer["pricesProblem"].endswith("; until then what it said before counts")
         listed = {"mine": {"models": {"my-own-model": {"cost": {"input": 1, "output": 2}}}}}
         daemon.home.prices.write_text(json.dumps(listed))
         assert wire.call("status")["prices"]["problem"] is None
         assert wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
+        assert "pricesProblem" not in wire.call("summary")
+        daemon.home.prices.write_text("{")
+        assert wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
+
+
+def test_after_a_restart_only_shipped_prices_are_left(home: Home) -> None:
+    """Nobody remembers what a broken file said before: answers say which prices count instead."""
+    home.prices.parent.mkdir(mode=0o700, exist_ok=True)
+    home.prices.write_text("{")
+    with running(home) as daemon, daemon.wire() as wire:
+        problem = wire.call("summary")["pricesProblem"]
+        assert problem.endswith("; until then only the list shipped with burnd counts")
+        assert wire.call("status")["prices"]["problem"] == problem
 
 
 def test_settings_are_shown_as_the_daemon_has_them(home: Home) -> None:

@@ -194,7 +194,7 @@ def _degraded(
             "restore them from a backup if they were damaged; they are passed over",
         )
     if service.prices.problem:
-        yield service.prices.problem, "mend or remove the file; the last good prices are in use"
+        yield service.prices.problem, "mend or remove the file"
     yield from service.notices.items()
 
 
