@@ -166,9 +166,8 @@ def _every_day(series: list[dict[str, Any]]) -> list[tuple[str, float | None]]:
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows with one value a column, and the total last, for a spreadsheet."""
-    total = {"key": "total", "share": None, **answer["totals"]}
-    rows = [*answer["rows"], total | ({"quality": answer["quality"]} if "quality" in answer else {})]
+    """The rows with one value a column, for a spreadsheet, which adds them up itself."""
+    rows = answer["rows"]
     return [
         {
             "key": row["key"],

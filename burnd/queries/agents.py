@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from burnd.queries.dimensions import AgentKey
@@ -19,6 +19,7 @@ class Branch(NamedTuple):
     key: AgentKey
     parent: str | None
     depth: int
+    own: Tally
     whole: Tally
 
     def answer(self) -> dict[str, Any]:
@@ -37,17 +38,44 @@ def parents(selection: Selection, reader: Reader) -> dict[str, str]:
 
 
 def tree(tallies: Mapping[Any, Tally], parent_of: Mapping[str, str]) -> list[Branch]:
-    """All agents, each after the one it belongs to, the dearest first."""
-    children: defaultdict[str | None, list[AgentKey]] = defaultdict(list)
-    present = {key.stamped for key in tallies}
-    for key in sorted(tallies, key=lambda key: (-tallies[key].units, str(key.name))):
-        parent = parent_of.get(key.stamped or "")
-        is_below = parent in present and not _is_above(key.stamped, parent, parent_of)
-        children[parent if is_below else None].append(key)
-    branches: list[Branch] = []
-    for root in children[None]:
-        _descend(root, 0, tallies, parent_of, children, branches)
-    return branches
+    """All agents, each after the one it belongs to, the dearest with all below them first.
+
+    A parent has its place also when no turn is its own.
+    """
+    named = {parent_of.get(key.stamped or "") for key in tallies} - {None} - {key.stamped for key in tallies}
+    own: dict[AgentKey, Tally] = {**tallies, **{AgentKey(parent, None): Tally() for parent in named}}
+    above = {key: _above(key, parent_of) for key in own}
+    depths = {key: _depth(key, above) for key in own}
+    wholes = {key: Tally.over([tally]) for key, tally in own.items()}
+    for key in sorted(own, key=lambda key: -depths[key]):
+        if (parent := above[key]) is not None:
+            wholes[parent].merge(wholes[key])
+    below: defaultdict[AgentKey | None, list[AgentKey]] = defaultdict(list)
+    for key in sorted(own, key=lambda key: (-wholes[key].units, -wholes[key].turns, str(key.name)), reverse=True):
+        below[above[key]].append(key)
+    return [Branch(key, parent_of.get(key.stamped or ""), depths[key], own[key], wholes[key]) for key in _walked(below)]
+
+
+def _above(key: AgentKey, parent_of: Mapping[str, str]) -> AgentKey | None:
+    parent = parent_of.get(key.stamped or "")
+    return None if parent is None or _is_above(key.stamped, parent, parent_of) else AgentKey(parent, None)
+
+
+def _depth(key: AgentKey, above: Mapping[AgentKey, AgentKey | None]) -> int:
+    depth = 0
+    found = above[key]
+    while found is not None:
+        depth, found = depth + 1, above[found]
+    return depth
+
+
+def _walked(below: Mapping[AgentKey | None, list[AgentKey]]) -> Iterator[AgentKey]:
+    """From the top down, each followed by those below it; they are listed from the last to the first."""
+    waiting = list(below.get(None, ()))
+    while waiting:
+        key = waiting.pop()
+        yield key
+        waiting += below.get(key, ())
 
 
 def _is_above(agent: str | None, other: str | None, parent_of: Mapping[str, str]) -> bool:
@@ -59,20 +87,3 @@ def _is_above(agent: str | None, other: str | None, parent_of: Mapping[str, str]
         seen.add(other)
         other = parent_of.get(other)
     return False
-
-
-def _descend(
-    key: AgentKey,
-    depth: int,
-    tallies: Mapping[Any, Tally],
-    parent_of: Mapping[str, str],
-    children: Mapping[str | None, list[AgentKey]],
-    branches: list[Branch],
-) -> Tally:
-    """Puts an agent and all below it in order; returns their sum."""
-    whole = Tally()
-    whole.merge(tallies[key])
-    branches.append(Branch(key, parent_of.get(key.stamped or ""), depth, whole))
-    for child in children.get(key.stamped, ()) if key.stamped is not None else ():
-        whole.merge(_descend(child, depth + 1, tallies, parent_of, children, branches))
-    return whole

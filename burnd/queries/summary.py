@@ -55,7 +55,9 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     reader = Reader(view, chosen.selection, chosen.kinds)
     added = add_up(reader.read(dimension.by), chosen, dimension)
     branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
-    order = [branch.key for branch in branches] or _ordered(added, dimension, params.limit)
+    if params.tree:
+        added = added._replace(by_key={branch.key: branch.own for branch in branches})
+    order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
     quality = qualities(view, reader, chosen, dimension, order) if params.quality else None
     answer: dict[str, Any] = {
         "version": protocol.VERSION,

@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from burnd.queries import agents
+from burnd.queries.dimensions import AgentKey
 from burnd.queries.summary import SummaryParams
+from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.batch import Batch
-from burnd.records import Session, Subagent
+from burnd.records import Session, Subagent, Usage
 from tests.conftest import Opened
 from tests.make import at, stamp, turn
 from tests.queries.asking import ask_summary, by_key
@@ -246,6 +249,44 @@ async def test_agents_form_a_tree(opened: Opened) -> None:
     assert sum(row["turns"] for row in answer["rows"]) == 6
     assert by_key(answer)["lead"]["stamped"]
     assert not by_key(answer)[None]["stamped"]
+
+
+async def test_the_dearest_branch_stands_first(opened: Opened) -> None:
+    """By what it cost with all below it, not by its own; a limit keeps the first rows and counts the others."""
+    costs = {"alone": 50, "lead": 1, "cheap": 2, "dear": 90}
+    entries = [turn(f"m{name}", session_id=name, usage=Usage(output=n)) for name, n in costs.items()]
+    stamps = [
+        stamp(1, session="alone", agentId="alone"),
+        stamp(1, session="lead", agentId="lead"),
+        stamp(1, session="cheap", agentId="cheap", parentAgentId="lead"),
+        stamp(1, session="dear", agentId="dear", parentAgentId="lead"),
+    ]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*entries, *stamps]))
+    answer = await ask_summary(pipeline.index, by="agent", tree=True)
+    assert [row["key"] for row in answer["rows"]] == ["lead", "dear", "cheap", "alone"]
+    answer = await ask_summary(pipeline.index, by="agent", tree=True, limit=2)
+    assert ([row["key"] for row in answer["rows"]], answer["moreRows"]) == (["lead", "dear"], 2)
+
+
+async def test_agents_nest_below_a_parent_without_turns(opened: Opened) -> None:
+    """Who handed the work out may have made no turn, or none that is asked for: the tree has its place."""
+    entries = [turn(f"m{n}", session_id=f"s{n}") for n in range(2)]
+    stamps = [stamp(1, session=f"s{n}", agentId=f"helper{n}", parentAgentId="lead") for n in range(2)]
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*entries, *stamps]))
+    answer = await ask_summary(pipeline.index, by="agent", tree=True)
+    shape = [(row["key"], row["depth"], row["turns"], row["subtree"]["turns"]) for row in answer["rows"]]
+    assert shape == [("lead", 0, 0, 2), ("helper0", 1, 1, 1), ("helper1", 1, 1, 1)]
+    assert answer["rows"][0]["costUsd"] is None
+    assert (answer["totals"]["turns"], answer["moreRows"]) == (2, 0)
+
+
+def test_a_chain_of_agents_may_be_long() -> None:
+    """Each below the one before it, deeper than any stack."""
+    tallies = {AgentKey(f"a{n}", None): Tally() for n in range(1, 1200)}
+    branches = agents.tree(tallies, {f"a{n}": f"a{n - 1}" for n in range(1, 1200)})
+    assert [branch.depth for branch in branches] == list(range(1200))
 
 
 async def test_rows_that_are_left_out_are_counted(opened: Opened) -> None:
