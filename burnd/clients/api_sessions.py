@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -12,7 +13,7 @@ import msgspec
 from burnd.clients.api_before import Before, Led, before, message
 from burnd.content.recall import Recall
 from burnd.index.store import select_keyed
-from burnd.queries.sessions import exactly
+from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import Missing, Params, Refusal, View
 from burnd.readers.api_messages import (
     Given,
@@ -26,6 +27,7 @@ from burnd.readers.api_messages import (
 )
 from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
 from burnd.readers.claude_usage import Bill
+from burnd.readers.log import NEVER
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import remote_of
@@ -68,12 +70,16 @@ class SetParams(Params, frozen=True, kw_only=True):
     summary: str | None = None
 
 
-async def new(pipeline: Pipeline, params: NewParams) -> str:
+async def new(pipeline: Pipeline, ask: Ask, params: NewParams) -> str:
     """Makes a session and returns its id. It is there at once and for ever, whether or not anything is said in it."""
     for name, value in (("agent", params.agent), ("sender", params.sender)):
         if not value.strip() or len(value) > LONGEST_ID:
             raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
+    if params.project is not None and not os.path.isabs(params.project):
+        raise Refusal(f"project is a folder by its whole path, not {params.project[:80]!r}")
     _check_words(params.title, None)
+    if params.parent is not None:
+        await _known(ask, params.parent)
     now = to_iso(pipeline.now())
     session = Session(
         session_id=str(uuid.uuid4()),
@@ -85,7 +91,7 @@ async def new(pipeline: Pipeline, params: NewParams) -> str:
         created_by=params.sender,
         created_at=now,
         updated_at=now,
-        title=params.title,
+        title=_stripped(params.title),
     )
     await pipeline.commit(Batch(entries=[session]))
     return session.session_id
@@ -96,14 +102,17 @@ async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:
     if params.title is None and params.summary is None:
         raise Refusal("say a title or a summary")
     _check_words(params.title, params.summary)
-    known = await ask(lambda view: exactly(view, params.id))
-    if known is None:
-        raise Missing(f"there is no session {params.id[:80]!r}", "burnctl sessions lists them")
-    entry = Session(
-        session_id=params.id, source=known.facts["source"] or "", title=params.title, summary=params.summary
-    )
-    await pipeline.commit(Batch(entries=[entry]))
+    source = (await _known(ask, params.id)).facts["source"] or ""
+    title, summary = _stripped(params.title), _stripped(params.summary)
+    await pipeline.commit(Batch(entries=[Session(session_id=params.id, source=source, title=title, summary=summary)]))
     return params.id
+
+
+async def _known(ask: Ask, session_id: str) -> Known:
+    known: Known | None = await ask(lambda view: exactly(view, session_id))
+    if known is None:
+        raise Missing(f"there is no session {session_id[:80]!r}", "burnctl sessions lists them")
+    return known
 
 
 async def append(pipeline: Pipeline, ask: Ask, recall: Recall, params: AppendParams) -> dict[str, Any]:
@@ -141,16 +150,30 @@ def _check_words(title: str | None, summary: str | None) -> None:
             raise Refusal(f"a {name} has at most {most:,} characters")
 
 
+def _stripped(words: str | None) -> str | None:
+    return words.strip() if words is not None else None
+
+
 def _read(given: Given, found: Before, now: str) -> Read:
-    """A message with the time it has already, or is said to have."""
+    """A message with the time it has already, or else is said to have."""
+    said = _time(given, now)
     try:
-        ts = found.times.get(given.id) or (canonical(given.ts) if given.ts is not None else now)
-    except (ValueError, OverflowError):
-        raise Refusal(f"message {given.id!r}: ts is not an ISO 8601 time", _NOTHING_DONE) from None
-    try:
-        return read(found.known.session_id, given, ts)
+        return read(found.known.session_id, given, found.times.get(given.id) or said)
     except NotContent as error:
         raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
+
+
+def _time(given: Given, now: str) -> str:
+    """When it was said, now at the latest: a clock that is ahead must not make its session the newest for years."""
+    if given.ts is None:
+        return now
+    try:
+        ts = canonical(given.ts)
+    except (ValueError, OverflowError):
+        raise Refusal(f"message {given.id!r}: ts is not an ISO 8601 time", _NOTHING_DONE) from None
+    if ts <= NEVER:
+        raise Refusal(f"message {given.id!r}: ts is before any model answered", _NOTHING_DONE)
+    return min(ts, now)
 
 
 def _source(params: AppendParams, found: Before) -> ApiSource | None:

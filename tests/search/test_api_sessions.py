@@ -56,7 +56,7 @@ class Program:
         return await self.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
 
     async def new(self, **params: Any) -> str:
-        return await api_sessions.new(self.pipeline, NewParams(**{"agent": "me", "sender": "you"} | params))
+        return await api_sessions.new(self.pipeline, self.ask, NewParams(**{"agent": "me", "sender": "you"} | params))
 
     async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
         raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})
@@ -308,6 +308,19 @@ async def test_every_append_moves_the_session(program: Program) -> None:
     assert seen[-1]["createdAt"] == at(-100_000)
 
 
+async def test_a_clock_that_is_ahead_does_not_hold_a_session_up(program: Program) -> None:
+    """A message from the future was said now, and stays so when it is sent again; what comes after is newer."""
+    session = await program.new()
+    future = PROMPT | {"ts": "2090-01-01T00:00:00Z"}
+    await program.append(session, future)
+    before = (await program.facts(session))["updatedAt"]
+    assert before < "2090"
+    await program.append(session, future)
+    assert (await program.facts(session))["updatedAt"] == before
+    await program.append(session, PROMPT | {"id": "p2"})
+    assert (await program.facts(session))["updatedAt"] > before
+
+
 @pytest.mark.parametrize(
     ("usage", "source"),
     [
@@ -355,6 +368,8 @@ async def test_turns_are_numbered_in_their_order(program: Program) -> None:
         [PROMPT | {"id": "x" * 300}],
         [PROMPT | {"rail": ""}],
         [PROMPT | {"ts": "yesterday"}],
+        [PROMPT | {"ts": "0001-01-01T00:00:00Z"}],
+        [PROMPT | {"ts": "1970-01-01T00:00:00Z"}],
         [PROMPT | {"content": 5}],
         [PROMPT | {"content": [["x"]]}],
         [PROMPT | {"usage": USAGE}],
@@ -390,7 +405,14 @@ async def test_a_title_of_ones_own_wins(program: Program) -> None:
     """Over the harness's, over an earlier one, for as long as it is not taken back."""
     title = text("title:ai", "Harness title", role="system", kind="title")
     await program.pipeline.commit(Batch(entries=[turn()], content=[text(), title]))
-    for given, expected in (("Mine", "Mine"), ("Other", "Other"), ("Mine", "Mine"), ("", "Harness title")):
+    for given, expected in (
+        ("Mine", "Mine"),
+        ("Other", "Other"),
+        ("Mine", "Mine"),
+        ("", "Harness title"),
+        (" Mine\n", "Mine"),
+        ("  ", "Harness title"),
+    ):
         await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", title=given))
         assert (await program.facts("s1"))["title"] == expected
     await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
@@ -404,6 +426,20 @@ async def test_an_unusable_title_is_refused(program: Program, params: dict[str, 
         await api_sessions.set_words(program.pipeline, program.ask, SetParams(id=session, **params))
     with pytest.raises(Missing):
         await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
+
+
+async def test_a_session_is_under_one_that_there_is(program: Program) -> None:
+    first = await program.new()
+    assert (await program.facts(await program.new(parent=first)))["parentSessionId"] == first
+    for parent in ("", "nobody", first[:8]):
+        with pytest.raises(Missing):
+            await program.new(parent=parent)
+
+
+@pytest.mark.parametrize("project", ["", ".", "rel/dir", "~/x"])
+async def test_a_project_is_a_whole_path(program: Program, project: str) -> None:
+    with pytest.raises(Refusal, match="whole path"):
+        await program.new(project=project)
 
 
 @pytest.mark.parametrize("params", [{"agent": ""}, {"sender": " "}, {"agent": "x" * 300}, {"title": "x" * 600}])

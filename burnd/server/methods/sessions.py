@@ -59,7 +59,7 @@ async def read(service: Service, params: MessagesParams) -> Result:
 
 async def new(service: Service, params: NewParams) -> Result:
     """The session is durable when it returns."""
-    return await _facts(service, await api_sessions.new(service.pipeline, params))
+    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, params))
 
 
 async def set_words(service: Service, params: SetParams) -> Result:
