@@ -99,8 +99,8 @@ def test_charts_csv_and_quality(desk: Desk) -> None:
     assert by_session[0]["createdAt"]
     tree = list(csv.DictReader(io.StringIO(desk.run("summary", "--by", "agent", "--tree", "--csv").stdout)))
     nested = desk.json("summary", "--by", "agent", "--tree")["rows"]
-    assert [row["depth"] for row in tree[:-1]] == [str(row["depth"]) for row in nested]
-    assert [float(row["subtreeCostUsd"]) for row in tree[:-1]] == [row["subtree"]["costUsd"] for row in nested]
+    assert [row["depth"] for row in tree] == [str(row["depth"]) for row in nested]
+    assert [float(row["subtreeCostUsd"]) for row in tree] == [row["subtree"]["costUsd"] for row in nested]
 
 
 def test_compare(desk: Desk) -> None:
