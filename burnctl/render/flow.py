@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl.render import misses
 from burnctl.render.chart import bar
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
@@ -65,8 +66,8 @@ class _Drawing:
             yield self._screen.paint(cut(told, self._screen.width), "cyan")
         for step in lane["steps"]:
             yield from self._step(step, indent + ("  " if named else ""))
-            for turn in range(step["turnIndex"], step["turnIndex"] + max(step["turns"], 1)):
-                for below in self._below.get((n, turn), ()):
+            for turn in range(step["turnIndex"], step["lastTurnIndex"] + 1):
+                for below in self._below.pop((n, turn), ()):  # several steps may have the turn
                     yield from self._lane(below, indent + "      ", named=True)
 
     def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
@@ -85,8 +86,8 @@ class _Drawing:
 
 
 def _numbers(step: Mapping[str, Any]) -> str:
-    first, turns = step["turnIndex"], step["turns"]
-    return f"{first}" if turns <= 1 else f"{first}-{first + turns - 1}"
+    first, last = step["turnIndex"], step["lastTurnIndex"]
+    return f"{first}" if first == last else f"{first}-{last}"
 
 
 def priced(cost: float | None) -> str:
@@ -95,12 +96,11 @@ def priced(cost: float | None) -> str:
 
 
 def _calls(step: Mapping[str, Any]) -> str:
-    said = ["prompt"] if step["asked"] else []
+    said = [f"cache missed ({misses.words(step['miss'])})"] if step["miss"] else []
+    said += ["prompt"] if step["asked"] else []
     said += [called(call) for call in step["calls"][:_SHOWN_CALLS]]
     if len(step["calls"]) > _SHOWN_CALLS:
         said.append(f"{len(step['calls']) - _SHOWN_CALLS} more")
-    if step["miss"]:
-        said.append(f"cache missed ({step['miss']})")
     return ", ".join(said) or short_model(step["model"]) + " answers"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl.render import misses
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
 from burnctl.render.turns import short_id
@@ -64,13 +65,13 @@ def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Mapping[str, Any]]) 
     if by is None or by["lane"] >= n:
         return "s"
     for at, steps in enumerate(_groups(lanes[by["lane"]]["steps"])):
-        if by["turnIndex"] < steps[-1]["turnIndex"] + steps[-1]["turns"]:
+        if by["turnIndex"] <= steps[-1]["lastTurnIndex"]:
             return f"n{by['lane']}_{at}" if at < _MOST_NODES else "s"
     return "s"
 
 
 def _told(steps: Sequence[Mapping[str, Any]]) -> str:
-    first, last = steps[0]["turnIndex"], steps[-1]["turnIndex"] + steps[-1]["turns"] - 1
+    first, last = steps[0]["turnIndex"], steps[-1]["lastTurnIndex"]
     turns = f"turn {first}" if first == last else f"turns {first}-{last}"
     known = [step["costUsd"] for step in steps if step["costUsd"] is not None]
     calls: dict[str, int] = {}
@@ -81,6 +82,8 @@ def _told(steps: Sequence[Mapping[str, Any]]) -> str:
     context = f"{number(max(step['context'] for step in steps))} context"
     begins = "the context began anew<br/>" if steps[0]["began"] else ""
     lines = [f"{turns}: {_money(sum(known) if known else None)}", context]
+    missed = dict.fromkeys(misses.words(step["miss"]) for step in steps if step["miss"])
+    lines += [_label(f"cache missed ({', '.join(missed)})")] if missed else []
     lines += [_label(", ".join(named[:6]))] if named else []
     return begins + "<br/>".join(lines)
 

@@ -5,6 +5,7 @@ It holds no script, no font and no link: a file of its own that any browser show
 
 from __future__ import annotations
 
+from burnctl.render import misses
 from burnctl.render.flow import called, priced
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
@@ -143,12 +144,12 @@ class _Picture:
 
 
 def _told(step: Mapping[str, Any]) -> str:
-    first, last = step["turnIndex"], step["turnIndex"] + step["turns"] - 1
+    first, last = step["turnIndex"], step["lastTurnIndex"]
     lines = [f"turn {first}" if first == last else f"turns {first}-{last}"]
     lines += [f"{money(step['costUsd'])}, {number(step['context'])} tokens of context", clean(step["model"])]
     lines += [called(call) for call in step["calls"]]
     if step["miss"]:
-        lines.append(f"the cache was missed: {step['miss']}")
+        lines.append(f"the cache was missed: {misses.sentence(step['miss'])}")
     return "\n".join(clean(line) for line in lines)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from burnctl.render import misses
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
 from burnctl.render.turns import last_name, short_id
-from burnctl.render.why import MISSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def _what(finding: Mapping[str, Any]) -> str:
         "retry-loop": f"{thing} failed {_times(times)}",
         "failure-run": f"{times:,} calls in a row failed",
         "edit-revert": f"{counted(times, 'edit')} of {files} came to nothing",
-        "cache-miss": f"the cache was missed {_times(times)}: {MISSES.get(evidence['reason'] or '', 'not known why')}",
+        "cache-miss": f"the cache was missed {_times(times)}: {misses.sentence(evidence['reason'] or '')}",
         "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with {up_to}{entered} tokens "
         f"where {number(evidence['usual'])} are usual",
         "compaction-churn": f"the context was compacted {_times(times)}",

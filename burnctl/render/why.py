@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl.render import misses
 from burnctl.render.numbers import clock, counted, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
@@ -25,15 +26,6 @@ _COST, _SHARE = 9, 7
 _MARGIN = _COST + _SHARE + 2
 _LEAST_ROOM = 24
 _HANGING = "  "
-MISSES = {
-    "pause": "the cache had expired in a pause",
-    "prefix": "the beginning of the context had changed",
-    "model-switch": "the turn before had another model",
-    "compaction": "a compaction began the context anew",
-    "rewind": "the conversation went back to an earlier point",
-    "edited": "something in the middle of the context was gone",
-    "unknown": "it is not known why the cache did not have it",
-}
 
 
 def shown(answer: Mapping[str, Any], screen: Screen) -> str:
@@ -81,9 +73,9 @@ class _Drawing:
         if answer["miss"] is not None:
             again = answer["miss"]
             tokens = number(sum(again["usage"].values()))
-            why = MISSES.get(again["reason"], again["reason"])
             yield ""
-            yield from self._told(f"{tokens} tokens that had been there before were paid for again: {why}. "
+            yield from self._told(f"{tokens} tokens that had been there before were paid for again: "
+                                  f"{misses.sentence(again['reason'])}. "
                                   f"They cost {money(again['costUsd'])}.")  # fmt: skip
         yield from self._notes()
 

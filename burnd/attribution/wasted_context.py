@@ -30,7 +30,8 @@ _ANY: Final = Rate("")
 
 _MISS_ADVICE: Final[dict[Reason, str]] = {
     "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
-    "prefix": "The beginning of the context changed: leave tools, MCP servers and memory files alone within a session.",
+    "prefix": "The beginning of the context changed, or the provider dropped it early: leave tools, MCP servers and "
+    "memory files alone within a session.",
     "model-switch": "Each model has a cache of its own: switch models between sessions, not within one.",
     "compaction": "A compaction began the context anew: its prefix was written again.",
     "rewind": "Going back to an earlier point paid for what stands there again.",

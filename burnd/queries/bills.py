@@ -104,3 +104,8 @@ def _weight(item: Item) -> int:
 def _weight_without_price(item: Item) -> tuple[int, int]:
     """What has no price goes by its tokens, behind what has one."""
     return -item.cost.units, -sum(item.cost.tokens)
+
+
+def billed(turns: Iterable[Turn]) -> int:
+    """How many of them count: those without any usage do not."""
+    return sum(turn.quality != "empty" for turn in turns)

@@ -11,7 +11,7 @@ from burnd import protocol
 from burnd.attribution.rates import rate_of, spent_by
 from burnd.pricing import usd
 from burnd.queries import naming, sessions
-from burnd.queries.bills import Bill, Explaining
+from burnd.queries.bills import Bill, Explaining, billed
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.wording import within
@@ -48,7 +48,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
         "source": known.facts["source"],
         "project": known.facts["project"],
         "title": known.facts["title"],
-        "totals": {"turns": sum(len(bill.rail.turns) for bill in every), **total([b.own for b in every]).answer()},
+        "totals": {"turns": sum(billed(bill.rail.turns) for bill in every), **total([b.own for b in every]).answer()},
         "lanes": [drawing.lane(bill) for bill in lanes],
         "moreLanes": {"count": len(left_out), **total(left_out).answer()} if left_out else None,
     }
@@ -91,7 +91,7 @@ class _Lanes:
             "railId": bill.rail.rail_id,
             "type": agent.type if agent is not None else None,
             "startedBy": {"lane": by[0], "turnIndex": by[1]} if by is not None else None,
-            "turns": len(turns),
+            "turns": billed(turns),
             **bill.own.answer(),
             "steps": [self._step(group, begins, misses) for group in groups],
         }
@@ -101,7 +101,8 @@ class _Lanes:
         missed = [misses[turn.turn_index] for turn in turns if turn.turn_index in misses]
         return {
             "turnIndex": turns[0].turn_index,
-            "turns": len(turns),
+            "lastTurnIndex": max(turn.turn_index for turn in turns),
+            "turns": billed(turns),
             "ts": turns[0].ts,
             "at": to_ms(turns[0].ts),
             "model": turns[0].model,

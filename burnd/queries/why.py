@@ -11,7 +11,7 @@ from burnd.attribution.causes import Selected
 from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
 from burnd.queries import dimensions, naming, sessions
-from burnd.queries.bills import Bill, Explaining, Item
+from burnd.queries.bills import Bill, Explaining, Item, billed
 from burnd.queries.costing import Cost, total
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quotes import Quotes
@@ -209,7 +209,7 @@ class _Rows:
             "sessionId": agent.rail.session_id,
             "railId": agent.rail.rail_id,
             "type": said.type if said is not None else None,
-            "turns": len(agent.rail.turns),
+            "turns": billed(agent.rail.turns),
             **self._paid(agent.whole),
         }
         if self._opened and self._left > 0 and depth < _DEEPEST:

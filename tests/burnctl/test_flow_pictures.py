@@ -16,7 +16,8 @@ EVIL = '</title><script>alert(1)</script>"; click s "javascript:x" \x1b]52;c;x\x
 
 def step(n: int, **more: Any) -> dict[str, Any]:
     parts = {"fresh": 0.001, "write": 0.02, "read": 0.01, "output": 0.005}
-    facts = {"turnIndex": n, "turns": 1, "ts": "2026-11-16T00:00:00.000Z", "at": n, "model": "claude-sonnet-4-5",
+    facts = {"turnIndex": n, "lastTurnIndex": n + more.get("turns", 1) - 1, "turns": 1,
+             "ts": "2026-11-16T00:00:00.000Z", "at": n, "model": "claude-sonnet-4-5",
              "context": 1000 * n, "costUsd": 0.036, "parts": parts, "asked": n == 0, "began": False, "miss": None,
              "calls": [{"tool": "Read", "target": "src/a.ts", "times": 1, "isError": False}]}  # fmt: skip
     return facts | more
@@ -35,8 +36,30 @@ def session(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
 def test_a_terminal_shows_turns_and_subagents(width: int) -> None:
     shown = flow.drawn(session(step(0), step(1, began=True), step(2, miss="pause", turns=3)), Screen(width))
     assert all(width_of(line) <= width for line in shown.splitlines())
-    for words in ("Read src/a.ts", "the context began anew", "cache missed (pause)", "└ Explore a1", "2-4"):
+    for words in (
+        "Read src/a.ts",
+        "the context began anew",
+        "cache missed (expired in a pause)",
+        "└ Explore a1",
+        "2-4",
+    ):
         assert words in shown
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_missed_cache_is_told_before_all_else(width: int) -> None:
+    """However much a step called, and however narrow the screen: in the terminal, in a diagram and in a picture."""
+    calls = [{"tool": "mcp__server__a_long_name", "target": "x" * 50, "times": 3, "isError": True}] * 9
+    said = session(step(0), step(1, miss="prefix", calls=calls))
+    assert "cache missed (changed at the beg" in flow.drawn(said, Screen(width))
+    assert "cache missed (changed at the beginning, or dropped)" in flow_mermaid.drawn(said)
+    assert "or the provider had dropped it" in flow_svg.drawn(said)
+
+
+def test_a_subagent_is_drawn_once() -> None:
+    """Though several steps have the index of the turn that started it."""
+    shown = flow.drawn(session(step(0), step(1), step(1), step(2)), Screen(100))
+    assert shown.count("└ Explore a1") == 1
 
 
 def test_costs_stand_below_each_other() -> None:

@@ -13,7 +13,7 @@ from burnd.queries.flow import FlowParams, flow
 from burnd.queries.view import Missing, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Subagent
+from burnd.records import Subagent, Usage
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
 from tests.make import examples
@@ -54,6 +54,19 @@ async def test_lanes_and_steps_add_up(
                 assert parts == pytest.approx(lane["costUsd"] or 0)
     finally:
         await opener.close()
+
+
+async def test_turns_without_usage_do_not_count(opened: Opened) -> None:
+    """A picture has as many turns as the summary; which turns a step has is said by their numbers."""
+    pipeline = await opened()
+    scene = wasteful()
+    scene.turn(0, usage=Usage(), quality="empty")
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    answer = await ask_flow(pipeline, "s1", limit=1)
+    whole = (await ask_summary(pipeline.index))["totals"]
+    assert answer["totals"]["turns"] == answer["lanes"][0]["turns"] == whole["turns"] == 21
+    (step,) = answer["lanes"][0]["steps"]
+    assert (step["turnIndex"], step["lastTurnIndex"], step["turns"]) == (0, 21, 21)
 
 
 async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
