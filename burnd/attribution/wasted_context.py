@@ -162,7 +162,9 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
             continue
         cause = causes.get(call.id)
         direct = _directly(explained, len(turns), turn.usage.context, cause.rides if cause is not None else 0)
-        if weight(explained.spent) <= direct and not call.is_error:
+        # What another model would have taken is not known: weights only compare what has the same price.
+        is_comparable = {rate.model for rate in explained.spent} == {turn.model}
+        if not call.is_error and not (is_comparable and weight(explained.spent) > direct):
             continue
         evidence = Evidence(
             rail_id=explained.rail_id,

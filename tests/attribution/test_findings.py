@@ -13,7 +13,7 @@ from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
 from burnd.attribution.rail import Entry
 from burnd.attribution.rates import add_up
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
-from tests.attribution.scenes import Scene, call, only, prompt, result, said
+from tests.attribution.scenes import MODEL, Scene, call, only, prompt, result, said
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 
@@ -254,15 +254,16 @@ def test_a_session_that_begins_with_more_than_the_others() -> None:
 
 
 def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
-    """An agent with a large prefix for one small look is dearer than looking; one that reads a lot is not."""
+    """An agent with a large prefix for one small look is dearer than looking; one that reads a lot is not, and of one
+    with another model it is not claimed."""
 
-    def session(prefix: int, work: int, looks: int) -> list[Finding]:
+    def session(prefix: int, work: int, looks: int, model: str = MODEL) -> list[Finding]:
         parent = Scene()
         asks = call("Agent", "explore", call_id="t1")
         parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))
         parent.turn(30_550, entered=(result(2_000, "t1"),))
         agent = Scene(rail_id="a1")
-        about: dict[str, Any] = {"subagent": Subagent(agent_id="a1", parent_tool_use_id="t1")}
+        about: dict[str, Any] = {"subagent": Subagent(agent_id="a1", parent_tool_use_id="t1"), "model": model}
         context = prefix
         for n in range(looks):
             entered = (prompt(168),) if n == 0 else (result(4 * work, f"a{n - 1}"),)
@@ -275,6 +276,7 @@ def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
     (found,) = session(prefix=25_000, work=300, looks=2)
     assert (found.evidence.rail_id, found.evidence.calls, found.evidence.target) == ("a1", ("t1",), "explore")
     assert session(prefix=5_000, work=12_000, looks=8) == []
+    assert session(prefix=25_000, work=300, looks=2, model="claude-haiku-4-5") == []
 
 
 def test_findings_are_bounded() -> None:
