@@ -168,6 +168,8 @@ def _sentence(row: Mapping[str, Any]) -> str:
     told = []
     if row["entered"]:
         told.append(f"{number(row['entered'])} tokens entered")
+    elif row["size"]:
+        told.append(f"{number(row['size'])} tokens from before")
     if row["rides"]:
         told.append(f"rode {counted(row['rides'], 'turn')}")
     if row["reentries"]:

@@ -31,12 +31,13 @@ Fields = dict[int, int]
 class Totals(msgspec.Struct, frozen=True, gc=False):
     """What one owner paid, and the tokens it brought into the context.
 
-    `rides` is in how many turns after it entered it was there, `reentries` in how many of them it was not read from
-    the cache but paid in full again.
+    `size` are those, and what it had brought in before, in turns that do not count. `rides` is in how many turns after
+    it entered it was there, `reentries` in how many of them it was not read from the cache but paid in full again.
     """
 
     spent: dict[Rate, Spent]
     entered: int
+    size: int
     rides: int
     reentries: int
 
@@ -50,6 +51,7 @@ class Account:
         self._marks: Fields = {}
         self._paid: Fields = {}
         self._entered: list[int] = []
+        self._entered_unseen: list[int] = []
         self._read: dict[int, int] = {}
 
     def add(self, rate: Rate, step: Step) -> None:
@@ -74,6 +76,11 @@ class Account:
                     break
                 self._count_read(slot, -1)
 
+    def skip(self, step: Step) -> None:
+        """A turn that does not count: what came in there may ride in those that do."""
+        if step.bounds.end:
+            self._entered_unseen += step.entered
+
     def _add_rate(self, rate: Rate) -> tuple[int, ...]:
         first = _FIRST_RATE + len(self._rates) * CLASSES
         units = tuple(1 << (first + n) * _FIELD for n in range(CLASSES))
@@ -87,7 +94,9 @@ class Account:
         """Every owner that had a share in the turns that were added."""
         row = self._rail.row
         paid, present, read = self._settled()
-        tokens, riding = [0] * len(paid), [_NEVER] * len(paid)
+        tokens, unseen, riding = [0] * len(paid), [0] * len(paid), [_NEVER] * len(paid)
+        for slot in self._entered_unseen:
+            unseen[row.owners[slot]] += row.size(slot) if present[slot] else 0
         for slot in self._entered:
             tokens[row.owners[slot]] += row.size(slot)
             present[slot] -= 1
@@ -97,7 +106,7 @@ class Account:
         rates = list(self._rates)
         layout = Struct(f"<{_FIRST_RATE + len(rates) * CLASSES}Q")
         return {
-            owner: Totals(_by_rate(fields, rates, layout), tokens[owner], *riding[owner])
+            owner: Totals(_by_rate(fields, rates, layout), tokens[owner], tokens[owner] + unseen[owner], *riding[owner])
             for owner, fields in enumerate(paid)
             if fields
         }

@@ -20,7 +20,8 @@ Selected = Callable[[Turn], bool]
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that tokens were spent on.
 
-    `entered` is how many tokens it brought into the context, `rides` in how many later turns it was still there,
+    `entered` is how many tokens it brought into the context, `size` these and those from before, in turns that were not
+    selected, `rides` in how many later turns it was still there,
     `reentries` in how many of these it was not read from the cache but paid in full again. `spent` is all it was
     billed for, what it took to say it included.
     """
@@ -32,6 +33,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     tool: str | None = None
     target: str | None = None
     entered: int = 0
+    size: int = 0
     rides: int = 0
     reentries: int = 0
     spent: Mapping[Rate, Spent]
@@ -101,6 +103,7 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         if step.began:
             begins.append(turn.turn_index)
         if selected is not None and not selected(turn):
+            account.skip(step)
             continue
         rate = rate_of(turn, thresholds)
         account.add(rate, step)
@@ -127,6 +130,7 @@ def _causes(rail: Rail, account: Account) -> tuple[Cause, ...]:
             tool=origin.tool,
             target=origin.target,
             entered=totals.entered,
+            size=totals.size,
             rides=totals.rides,
             reentries=totals.reentries,
             spent=totals.spent,

@@ -55,7 +55,7 @@ def wasted_context(calls: Calls) -> Iterator[Finding]:
 
 def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
     """A result that is large at once, and one that is carried along through many turns."""
-    if cause.kind != "call" or cause.entered < _LARGE:
+    if cause.kind != "call" or cause.size < _LARGE:
         return
     evidence = Evidence(
         rail_id=explained.rail_id,
@@ -64,11 +64,11 @@ def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
         tool=cause.tool,
         target=cause.target,
         count=1,
-        entered=cause.entered,
+        entered=cause.size,
         rides=cause.rides,
     )
     advice = _HEAVY_ADVICE.get(tool_kind(cause.tool or ""))
-    if cause.rides >= _FAR and cause.entered * cause.rides >= _CARRIED:
+    if cause.rides >= _FAR and cause.size * cause.rides >= _CARRIED:
         yield finding("rode-far", (explained.session_id,), evidence, [cause.spent], advice)
     if cause.entered >= _OVERSIZED:
         yield finding("oversized", (explained.session_id,), evidence, [cause.spent], advice)

@@ -167,9 +167,17 @@ def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -
     for family in families:
         selected = None if family.is_whole else _selected(view, chosen, family)
         own = [rail for member in family.members for rail in rails[member]]
-        explained = [(explain(rail.entries, thresholds, selected), rail.turns) for rail in own]
+        explained = [(explain(rail.entries, thresholds, selected), _known(rail.turns, selected)) for rail in own]
         told.append((family, _encode(_in_family(explained))))
     return told
+
+
+def _known(turns: Sequence[Turn], selected: Selected | None) -> Sequence[Turn]:
+    """All up to the last one that is selected: what came before may still be paid for, what came later is not known."""
+    if selected is None:
+        return turns
+    end = next((n for n in range(len(turns), 0, -1) if selected(turns[n - 1])), 0)
+    return turns[:end]
 
 
 def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:

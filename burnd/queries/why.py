@@ -186,6 +186,7 @@ class _Rows:
             "sessionId": rail.session_id,
             "railId": rail.rail_id,
             "entered": cause.entered,
+            "size": cause.size,
             "rides": cause.rides,
             "reentries": cause.reentries,
         }
@@ -199,7 +200,7 @@ class _Rows:
         """A rail that stands for itself: it is not known which call started it."""
         is_child = agent.rail.session_id != self._bills[0].rail.session_id
         named = f"child session {agent.rail.session_id}" if is_child else f"subagent {agent.rail.rail_id}"
-        row: dict[str, Any] = {"kind": "subagent", "label": named, "entered": 0, "rides": 0, "reentries": 0}
+        row: dict[str, Any] = {"kind": "subagent", "label": named, "entered": 0, "size": 0, "rides": 0, "reentries": 0}
         row |= {"sessionId": agent.rail.session_id, "railId": agent.rail.rail_id}
         return row | self._paid(cost)
 
@@ -222,7 +223,7 @@ class _Rows:
         named = "1 smaller cause" if len(costs) == 1 else f"{len(costs):,} smaller causes"
         row: dict[str, Any] = {"kind": "smaller", "label": named, "count": len(costs)}
         row |= {"sessionId": bill.rail.session_id, "railId": bill.rail.rail_id}
-        return [row | {"entered": 0, "rides": 0, "reentries": 0} | self._paid(total(costs))]
+        return [row | {"entered": 0, "size": 0, "rides": 0, "reentries": 0} | self._paid(total(costs))]
 
     def _paid(self, cost: Cost) -> dict[str, Any]:
         return {**cost.answer(), "share": cost.share(self._whole)}

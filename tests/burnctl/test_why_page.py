@@ -14,7 +14,16 @@ NOTHING = {"input": 0, "output": 0, "reasoning": 0, "cacheRead": 0, "cacheCreate
 
 
 def cause(label: str, **more: Any) -> dict[str, Any]:
-    facts = {"kind": "answer", "label": label, "entered": 0, "rides": 0, "reentries": 0, "costUsd": 0.02, "share": 1.0}
+    facts = {
+        "kind": "answer",
+        "label": label,
+        "entered": 0,
+        "size": 0,
+        "rides": 0,
+        "reentries": 0,
+        "costUsd": 0.02,
+        "share": 1.0,
+    }
     return {**facts, "usage": NOTHING | {"output": 44}, **more}
 
 
@@ -31,6 +40,11 @@ def test_searches_are_told() -> None:
     shown = why.shown(session(cause("answer of turn 6", searches=2), cause("Search", searches=1)), Screen(100))
     assert "answer of turn 6: 44 tokens, 2 web searches" in shown
     assert "44 tokens, 1 web search\n" in shown
+
+
+def test_what_came_in_before_has_its_size() -> None:
+    shown = why.shown(session(cause("Read big.py", size=8_200, rides=14)), Screen(100))
+    assert "Read big.py: 8.2k tokens from before, rode 14 turns" in shown
 
 
 def test_no_turns_are_not_without_a_price() -> None:

@@ -177,6 +177,36 @@ async def test_filters_leave_only_what_is_meant(opened: Opened) -> None:
         await looked(minCost=-1)
 
 
+async def test_what_came_in_before_is_found_while_it_rides(opened: Opened) -> None:
+    """A large result of yesterday that today's turns still carry is today's waste; that it came in is not."""
+    pipeline = await opened()
+    scene = Scene()
+    ran = call("Bash", "npm test", "b1", args_hash="x")
+    scene.turn(20_000, 60, entered=(prompt(),), made=(said("call", 100, "b1"),), tool_calls=(ran,))
+    context, before = 36_060, result(64_000, "b1")
+    for _ in range(16):
+        scene.turn(context, 60, entered=(before,), made=(said(),))
+        context, before = context + 160, prompt()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    looked = Looked(pipeline)
+    assert {"oversized", "rode-far"} <= kinds(await looked()).keys()
+    later = kinds(await looked(since=scene.turns[3].ts))
+    assert "oversized" not in later
+    assert not (await looked(until=scene.turns[1].ts))["findings"]
+    assert (later["rode-far"]["evidence"]["entered"], later["rode-far"]["evidence"]["rides"]) == (16_060, 14)
+
+
+async def test_what_comes_later_is_not_known(opened: Opened) -> None:
+    """A loop that is cut off at its second failure is none yet, and one of four failures has three at the third."""
+    pipeline = await opened()
+    scene = wasteful()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    looked = Looked(pipeline)
+    assert "retry-loop" not in kinds(await looked(until=scene.turns[5].ts))
+    found = kinds(await looked(until=scene.turns[6].ts))["retry-loop"]
+    assert (found["times"], found["evidence"]["turns"]) == (3, [3, 4, 5])
+
+
 async def test_children_are_looked_at_with_those_that_started_them(opened: Opened) -> None:
     """A child session that failed is waste of the call that started it, wherever either of them changed."""
     pipeline = await opened()
