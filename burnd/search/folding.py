@@ -8,9 +8,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from burnd.search.words import MARKS
+from burnd.search.words import ACCENTS, MARKS, unaccented
 
-_MARKED: Final = re.compile(f".?[{MARKS}]+", re.DOTALL)
+_MARKED: Final = re.compile(f".?[{MARKS}{ACCENTS}]+", re.DOTALL)
 
 
 class Bend(NamedTuple):
@@ -89,7 +89,8 @@ class _Folding(dict[int, str]):
     def __missing__(self, code: int) -> str:
         from burnd.search.engine import analyzer  # noqa: PLC0415 - what is folded was searched, so there is tantivy
 
-        words = analyzer().analyze(char) if not "\ud800" <= (char := chr(code)) <= "\udfff" else []
+        char = unaccented(chr(code))
+        words = analyzer().analyze(char) if not "\ud800" <= char <= "\udfff" else []
         self[code] = "".join(words) or char
         return self[code]
 

@@ -32,7 +32,17 @@ _RUN: Final = re.compile(f"[{UNSPACED}]+")
 _PICTURE: Final = re.compile(f"[{EMOJI}]")
 # What is written behind a letter and belongs to it: accents, and the later parts of a Korean syllable.
 MARKS: Final = "\u0300-\u036f\u1161-\u11ff\u3099\u309a"
-_MARK: Final = re.compile(f"[{MARKS}]")
+# Scripts that are written with and without their accents, points and vowel signs: Greek, Cyrillic, Hebrew, Arabic and
+# their like. The engine's own filter knows Latin letters only; in other scripts a mark is half of the letter.
+_ACCENTED: Final = "\u0300-\u077f\u08a0-\u08ff\u1c80-\u1c8f\u1f00-\u1fff\ua640-\ua69f\ufb13-\ufdff\ufe70-\ufeff"
+ACCENTS: Final = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u08d3-\u08e1\u08e3-\u08ff\ua66f\ua674-\ua67d"
+    "\ua69e\ua69f\ufb1e"
+)
+_MARK: Final = re.compile(f"[{MARKS}{_ACCENTED}]")
+_ACCENTED_RUN: Final = re.compile(f"[{_ACCENTED}][{_ACCENTED} ]*")
+_ACCENT: Final = re.compile(f"[{ACCENTS}]")
 _CAMEL_PART: Final = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z]")
 
 # One byte of ASCII as what it can be: a small letter or digit, a capital, or anything else. Looking for a pair in such
@@ -93,8 +103,17 @@ def _analyzed(text: str) -> list[str]:
 def spaced(text: str) -> str:
     """Text in which unspaced scripts are single characters and pairs, emoji are words, and accents are whole."""
     if _MARK.search(text):
-        text = unicodedata.normalize("NFC", text)
+        text = unaccented(unicodedata.normalize("NFC", text))
     return _PICTURE.sub(_named, _RUN.sub(_paired, text))
+
+
+def unaccented(text: str) -> str:
+    """Text in which the accents that the engine does not know are left out, and the case that goes with them."""
+    return _ACCENTED_RUN.sub(_bare, text)
+
+
+def _bare(run: re.Match[str]) -> str:
+    return _ACCENT.sub("", unicodedata.normalize("NFKD", run[0])).casefold()
 
 
 def camel_parts(text: str) -> str:

@@ -28,6 +28,7 @@ SAID = [
     text("s2", "x-header: 1\nYou are helpful. " + "Be brief. " * 500 + "systemprompt", role="system"),
     text("s3", '[{"name": "Read", "description": "systemprompt", "input_schema": {}}]', role="system"),
     text("b1", "<bash-stdout>printedbyhand</bash-stdout>", role="system"),
+    text("g1", "Ελληνικά ΟΔΟΣ, Ёлка, كِتَابٌ"),
     text("long", "start " + "filler " * 3000 + "buriedneedle end"),
 ]
 
@@ -55,6 +56,10 @@ FOUND = [
     ("定时", "c1"),
     ("重", "c1"),
     ("✅", "c1"),
+    ("ελληνικα", "g1"),
+    ("οδος", "g1"),
+    ("елка", "g1"),
+    ("كتاب", "g1"),
     ("quarterly", "f1"),
     ("printedbyhand", "b1"),
     ("buriedneedle", "long"),

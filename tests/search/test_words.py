@@ -41,6 +41,32 @@ def test_every_form_of_a_word_is_found(text: str, expected: set[str]) -> None:
     assert expected <= words(text)
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("ελληνικα", "Ελληνικά"),
+        ("οδος", "ΟΔΟΣ"),
+        ("ΆΝΘΡΩΠΟΣ", "ανθρωπος"),
+        ("елка", "ёлка"),
+        ("замок", "за́мок"),
+        ("כתב", "כָּתַב"),
+        ("كتاب", "كِتَابٌ"),
+        ("اسلام", "إسلام"),
+        ("محمد", "مـحـمـد"),
+        ("ժեւ", "ԺԵՒ"),
+    ],
+)
+def test_accents_and_case_of_every_script_are_passed_over(typed: str, said: str) -> None:
+    """Whichever of the two is typed, the other is found."""
+    assert words(typed) == words(said) != set()
+
+
+@pytest.mark.parametrize(("one", "other"), [("がき", "かき"), ("한국", "하국"), ("हिन्दी", "हन्द"), ("ที่", "ท")])
+def test_signs_that_make_the_letter_are_kept(one: str, other: str) -> None:
+    """In kana, Hangul, Devanagari or Thai a mark is no accent: without it, it is another word."""
+    assert words(one) != words(other)
+
+
 @pytest.mark.parametrize("text", ["", "  ", "?!", "-> != ==", "___", "\u200b", "…"])
 def test_punctuation_has_no_words(text: str) -> None:
     """What holds no letter, digit or emoji is not looked for."""
