@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many messages ({_USUAL})"
     )
     parser.add_argument("--rail", metavar="RAIL", help="a subagent's conversation instead of the main one")
-    parser.add_argument("--raw", action="store_true", help="everything in full: arguments, results and thoughts")
+    parser.add_argument("--raw", action="store_true", help="arguments, results and thoughts as well, 64 KiB of each")
     flags.reading(parser)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import ago
+from burnctl.render.numbers import ago, counted
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, pad, width_of
 from burnctl.render.turns import enough_of_id, last_name
@@ -68,7 +68,7 @@ def _head(meta: Mapping[str, Any], name: str, screen: Screen, now: float) -> str
     room = screen.width - width_of(name) - 2
     title = cut(clean(meta["title"] or ""), room * 3 // 5 if room > 24 else room)
     about = [ago(meta["updatedAt"], now), last_name(meta["project"]), meta["source"]]
-    told = [clean(part) for part in (*about, f"{meta['messageCount']:,} messages") if part]
+    told = [clean(part) for part in (*about, counted(meta["messageCount"], "message")) if part]
     left = room - (width_of(title) + 2 if title else 0)
     while told and width_of(" · ".join(told)) > left:
         told.pop()

@@ -61,27 +61,31 @@ class Transcript:
         yield (self._screen.paint(margin, "yellow") + head + self._screen.paint(told, "dim")).rstrip()
 
     def _block(self, block: Mapping[str, Any]) -> Iterator[str]:
+        is_cut = bool(block.get("truncated"))
         if block.get("lost"):
             yield self._screen.paint(f"[{block['kind']}: {block['lost']} on disk]", "red")
         elif "toolUse" in block:
-            yield from self._call(block["toolUse"])
+            yield from self._call(block["toolUse"], is_cut=is_cut)
         elif "toolResult" in block:
-            yield from self._result(block["toolResult"], is_cut=bool(block.get("truncated")))
+            yield from self._result(block["toolResult"], is_cut=is_cut)
         elif "file" in block and not block.get("text"):
             yield self._screen.paint(f"{_FILE} {_file(block['file'])}", "magenta")
         elif block["kind"] == "thinking" and not self._raw:
             yield self._folded(_THOUGHT, "thinking", block.get("text") or "", "dim")
         else:
-            yield from lines_of(block.get("text") or "", self._room)
-            if block.get("truncated"):
-                yield self._screen.paint("… cut here; it goes on", "dim")
+            yield from self._whole(block.get("text") or "", is_cut=is_cut)
 
-    def _call(self, use: Mapping[str, Any]) -> Iterator[str]:
+    def _whole(self, text: str, *, is_cut: bool) -> Iterator[str]:
+        yield from lines_of(text, self._room)
+        if is_cut:
+            yield self._screen.paint("… cut here; it goes on", "dim")
+
+    def _call(self, use: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
         if not self._raw:
             yield self._folded(_CALL, use["name"], _told(use.get("input")), "blue", with_size=False)
             return
         yield self._screen.paint(f"{_CALL} {clean(use['name'])}", "blue")
-        yield from lines_of(_plain(use.get("input")), self._room)
+        yield from self._whole(_plain(use.get("input")), is_cut=is_cut)
 
     def _result(self, result: Mapping[str, Any], *, is_cut: bool) -> Iterator[str]:
         name = result.get("toolName") or "result"
@@ -92,7 +96,7 @@ class Transcript:
             yield self._folded(_RESULT, said, text, style, is_cut=is_cut)
             return
         yield self._screen.paint(f"{_RESULT} {clean(name)}", style)
-        yield from lines_of(text, self._room)
+        yield from self._whole(text, is_cut=is_cut)
 
     def _folded(
         self, sign: str, name: str, text: str, style: str, *, with_size: bool = True, is_cut: bool = False
@@ -101,7 +105,7 @@ class Transcript:
         head = f"{sign} {clean(name)}"
         much = f" {size(len(text.encode(errors='replace')))}" if with_size and text else ""
         much += " and more" if is_cut else ""
-        first = clean(" ".join(text.split(maxsplit=40)[:40]))
+        first = clean(" ".join(text.split(maxsplit=self._room)[: self._room]))  # more words than there is room for
         shown = cut(f"{much}  {first}".rstrip(), max(self._room - len(head), 0))
         return self._screen.paint(head, style) + self._screen.paint(shown, "dim")
 

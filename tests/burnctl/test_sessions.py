@@ -254,6 +254,32 @@ def test_hits_of_a_session_are_shown_in_order() -> None:
     assert told == ["#2", "#3", "#4", "#5", "#6", "⋯", "#9", "⋯", "#0"]
 
 
+def test_one_message_is_one() -> None:
+    assert "1 message\n" in found({"hits": [HIT | {"meta": HIT["meta"] | {"messageCount": 1}}]}, Screen(160), NOW)
+
+
+def test_what_is_cut_says_so_also_when_all_is_shown() -> None:
+    """Of long arguments, results and thoughts alike."""
+    blocks: list[dict[str, Any]] = [
+        {"kind": "tool_use", "toolUse": {"id": "c", "name": "Write", "input": "much"}},
+        {"kind": "tool_result", "toolResult": {"toolUseId": "c", "content": "much"}},
+        {"kind": "thinking", "text": "much"},
+    ]
+    for block in blocks:
+        said = [message(0, "assistant", block | {"truncated": True}), message(1, "assistant", block)]
+        lines = list(Transcript(Screen(80), raw=True).drawn(said))
+        assert sum("… cut here; it goes on" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_folded_result_ends_where_the_line_does(width: int) -> None:
+    """However short its words are: what is left out is seen to be."""
+    block = {"kind": "tool_result", "toolResult": {"toolUseId": "c", "content": "a " * 400}}
+    line = list(Transcript(Screen(width)).drawn([message(0, "tool_result", block)]))[-1]
+    assert line.endswith("…")
+    assert width - 2 <= width_of(line) <= width
+
+
 @pytest.mark.parametrize("room", [10, 24, 79])
 def test_paragraphs_keep_every_word(room: int) -> None:
     """However narrow it is, no word is lost and no line is too long."""
