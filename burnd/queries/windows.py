@@ -24,6 +24,7 @@ _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 2 * SNIPPET_BYTES
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
 _FAR: Final = 1 << 20  # from a message to a title
+_LOOKED_BACK: Final = 32  # messages, from a result to its call
 _META: Final = ("title", "createdAt", "updatedAt", "messageCount", "source", "project")
 GONE: Final = "content not retained"
 
@@ -48,6 +49,14 @@ class _Message(NamedTuple):
     is_match: bool
 
 
+class _Unnamed(NamedTuple):
+    """A result that matched, and the call it answers."""
+
+    place: _Place
+    call_id: str
+    item: dict[str, Any]
+
+
 class Windows:
     """Draws windows, so many messages before and after each hit. A message is in one window only: the nearest hit's."""
 
@@ -55,6 +64,7 @@ class Windows:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._before, self._after = before, after
         self._short_ids: dict[str, str] = {}
+        self._unnamed: list[_Unnamed] = []
 
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         spans = [self._span(hit) for hit in hits]
@@ -69,10 +79,12 @@ class Windows:
             (hit.known.session_id, [spot for message in window for spot in message.spots])
             for hit, window in zip(hits, windows, strict=True)
         )
-        return [
-            self._drawn(hit, span, self._items(window, read))
+        drawn = [
+            self._drawn(hit, span, self._items(span, window, read))
             for hit, span, window, read in zip(hits, spans, windows, records, strict=True)
         ]
+        self._name_results()
+        return drawn
 
     def _span(self, hit: Hit) -> Span:
         """What to show around a hit; of a session whose title matched, how it begins."""
@@ -100,7 +112,7 @@ class Windows:
             drawn |= {"msgIdx": 0 if span.rail else None, "matchedTitle": title}
         return drawn
 
-    def _items(self, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
+    def _items(self, span: Span, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
         """What is shown of messages, given the records of them all in a row."""
         items = []
         names = Names()
@@ -120,8 +132,18 @@ class Windows:
                 item["toolName"] = name
             if message.is_match:
                 item |= {"match": True, "highlights": found.highlights}
+                if about is not None and about.tool_result is not None and "toolName" not in item:
+                    place = (span.session, span.rail, message.line.msg_idx)
+                    self._unnamed.append(_Unnamed(place, about.tool_result.tool_use_id, item))
             items.append(item)
         return items
+
+    def _name_results(self) -> None:
+        """Names the tools of results whose calls stand before their windows."""
+        names: dict[str, str] = dict(self._view.keyed(_CALLS, [(*one.place, one.call_id) for one in self._unnamed]))
+        for one in self._unnamed:
+            if one.call_id in names:
+                one.item["toolName"] = names[one.call_id]
 
     def _best(self, every: Sequence[Content]) -> tuple[Content | None, Passage]:
         """The record with most of what was looked for, and the passage where that is."""
@@ -189,4 +211,12 @@ def _by_telling(one: Line | Content) -> int:
     return _TELLING.get(one.kind, len(_TELLING))
 
 
+_CALLS = f"""
+WITH wanted(session, rail, msg_idx, call_id) AS ({{keys}})
+SELECT DISTINCT c.call_id, n.name FROM wanted w
+CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail
+  AND m.msg_idx >= w.msg_idx - {_LOOKED_BACK} AND m.msg_idx < w.msg_idx AND m.tool IS NOT NULL
+CROSS JOIN sessions s ON s.id = w.session CROSS JOIN turns t ON t.source = s.source AND t.message_id = m.message_id
+CROSS JOIN tool_calls c ON c.turn = t.id AND c.call_id = w.call_id JOIN names n ON n.id = c.name
+"""
 _FIRST = "SELECT rail FROM messages WHERE session = ? AND rail <> '' ORDER BY rail <> 'main', rail LIMIT 1"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from burnd.queries import checking
-from burnd.records import Content, File, Session, ToolUse
+from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
@@ -142,6 +142,25 @@ async def test_a_tools_name_is_shown_where_it_matched(opened: Opened) -> None:
             "mcp__zebrafish__lookup\nstripes",
         )
         assert [matched["snippet"][a:b] for a, b in matched["highlights"]] == ["zebrafish"]
+
+
+async def test_a_result_says_of_which_tool_it_is(opened: Opened) -> None:
+    """Also where its call is not shown."""
+    async with library(opened) as lib:
+        calls = tuple(ToolCall(id=f"c{n}", name=f"Tool{n}") for n in range(3))
+        said = [ToolUse(id=call.id, name=call.name, input=msgspec.Raw(b'{"what": "x"}')) for call in calls]
+        made = [msgspec.structs.replace(tool_use("a1", {}, b=b), tool_use=use) for b, use in enumerate(said)]
+        came = [_result(f"c{n}", f"brought{n}", at(n + 1)) for n in range(3)]
+        await lib.add(*made, *came, entries=[turn("a1", tool_calls=calls)])
+        for n in range(3):
+            for narrowed in ({}, {"tool": f"tool{n}"}):
+                (hit,) = (await lib.search(f"brought{n}", before=0, after=0, **narrowed))["hits"]
+                assert [item["toolName"] for item in hit["window"]] == [f"Tool{n}"]
+
+
+def _result(call: str, said: str, ts: str) -> Content:
+    result = ToolResult(tool_use_id=call, content=msgspec.Raw(msgspec.json.encode(said)))
+    return tool_result(f"r-{call}", ts=ts, tool_result=result)
 
 
 async def test_where_a_word_stands_counts(opened: Opened) -> None:
