@@ -94,8 +94,11 @@ _PROVIDERS: dict[str, str] = {
 
 # A model that runs on somebody's own machine has no API price, whatever its maker asks for it.
 LOCAL_PROVIDERS = frozenset(
-    ("jan", "llama-cpp", "llama.cpp", "llamacpp", "lmstudio", "local", "localai", "mlx", "ollama", "vllm")
+    ("jan", "llama-cpp", "llama.cpp", "llamacpp", "lm-studio", "lmstudio", "local", "localai", "mlx", "ollama", "vllm")
 )
+
+# Models that nobody can run but who sells them: whatever stands before such a name is a gateway.
+_CLOSED = re.compile(r"(?:claude|chatgpt|codex|gemini|gpt(?!-oss)|grok|o\d)\b")
 
 _LONG_CONTEXT = "[1m]"
 _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:[^:]*:[^:]*:(?:inference-profile|foundation-model)/(.+)")
@@ -143,9 +146,9 @@ class Name(NamedTuple):
 def provider_id(provider: str, known: Container[str]) -> str:
     """A provider as models.dev calls it, whatever a harness or a gateway calls it."""
     lower = provider.strip().lower()
-    if lower in known or lower in LOCAL_PROVIDERS:
+    if lower in known:
         return lower
-    dashed = lower.replace("_", "-")
+    dashed = lower.replace("_", "-").replace(" ", "-")
     return dashed if dashed in known else _PROVIDERS.get(dashed, dashed)
 
 
@@ -173,10 +176,24 @@ def _parse_slashed(text: str, known: Container[str]) -> Name | None:
         text = rest
         head, slash, rest = text.partition("/")
     if slash:
+        behind = None if head in _VENDORS or head in LOCAL_PROVIDERS else _behind_gateway(rest, known)
+        if behind is not None:
+            return behind._replace(provider=provider or behind.provider)
         return _parse_bare(rest, provider=provider, maker=_VENDORS.get(head, head))
     if provider in (None, "amazon-bedrock") and _BEDROCK.fullmatch(text):
         return _parse_bedrock(text)
     return _parse_bare(text, provider=provider)
+
+
+def _behind_gateway(text: str, known: Container[str]) -> Name | None:
+    """What follows an unknown word and a slash, where it says by itself whose model it is.
+
+    `litellm/claude-opus-5` is Anthropic's; `somebody/llama-3.3-70b` may be what somebody made of it, and is not Meta's.
+    """
+    name = _parse_slashed(text, known)
+    if name is None or name.maker not in MAKERS:
+        return None
+    return name if "/" in text or name.provider or _CLOSED.match(name.stem) else None
 
 
 def _parse_bedrock(text: str) -> Name | None:

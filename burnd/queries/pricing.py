@@ -6,7 +6,7 @@ from typing import Any
 
 from burnd import protocol
 from burnd.pricing import SEARCH_UNITS, Price, PriceTable, Rates, usd, usd_per_million
-from burnd.pricing.names import LOCAL_PROVIDERS
+from burnd.pricing.names import LOCAL_PROVIDERS, provider_id
 from burnd.queries.view import Mistaken, Params, View
 
 
@@ -66,7 +66,7 @@ def _unpriced(prices: PriceTable, params: PricingParams) -> dict[str, Any]:
 def _reason(params: PricingParams, sellers: list[str]) -> str:
     if params.provider is None:
         return "its maker does not sell it, and no provider is named" if sellers else "no list has a model of this name"
-    if params.provider.strip().lower() in LOCAL_PROVIDERS:
+    if provider_id(params.provider, ()) in LOCAL_PROVIDERS:
         return "it ran on your own machine"
     return "neither its provider nor its maker lists it"
 

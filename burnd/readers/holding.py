@@ -93,7 +93,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def quality(self) -> Quality:
-        if self.usage == _NO_USAGE:
+        is_billed = self.server_tools is not None and self.server_tools.search > 0
+        if self.usage == _NO_USAGE and not is_billed:
             return "empty"
         return "final" if self.final else "partial"
 

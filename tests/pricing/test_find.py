@@ -50,6 +50,15 @@ def test_exact_id() -> None:
         ("openrouter/owl-alpha", "openrouter openrouter/owl-alpha"),
         ("github-copilot/claude-opus-5", "github-copilot claude-opus-5"),
         ("accounts/fireworks/models/kimi-k3", "fireworks-ai accounts/fireworks/models/kimi-k3"),
+        # a gateway before a slash, whatever it is called
+        ("litellm/claude-sonnet-4-5", "anthropic claude-sonnet-4-5"),
+        ("litellm/anthropic/claude-sonnet-4-5", "anthropic claude-sonnet-4-5"),
+        ("our-proxy/deepseek/deepseek-chat", "deepseek deepseek-chat"),
+        ("our-proxy/team/gpt-5", "openai gpt-5"),
+        (
+            "bedrock/converse/anthropic.claude-3-5-sonnet-20241022-v2:0",
+            "amazon-bedrock anthropic.claude-3-5-sonnet-20241022-v2:0",
+        ),
         # Bedrock: regions, versions, ARNs
         (
             "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
@@ -174,7 +183,6 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
         ("gpt", None),
         ("my-claude-opus-5", None),
         ("claude-opus-5-thinking", None),
-        ("somebody/claude-opus-5", None),
         ("openai/claude-opus-5", None),
         # two different dates, or two different versions, are two models
         ("claude-3-5-haiku-20991231", None),
@@ -188,6 +196,12 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
         ("qwen3:8b", None),
         ("qwen3-8b", "ollama"),
         ("gpt-oss-120b", "lmstudio"),
+        ("deepseek-chat", "LM Studio"),
+        ("deepseek-chat", "lm-studio"),
+        ("deepseek-chat", "lm_studio"),
+        ("ollama/deepseek/deepseek-chat", None),
+        ("somebody/deepseek-chat", None),  # open weights: what somebody made of them, or serves them for
+        ("somebody/house-model", None),
         # only resellers have it, and none was named
         ("gpt-oss-120b", None),
         ("meta-llama/llama-3.3-70b-instruct", None),

@@ -85,6 +85,19 @@ def test_a_count_no_model_can_have_billed_is_none(absurd: Any) -> None:
     assert _usage(input_tokens=absurd, cache_read_input_tokens=4) == Usage(cache_read=4)
 
 
+def test_a_turn_of_searches_alone_is_not_empty() -> None:
+    """They are billed by the request: such a turn costs something, and is in every list of what did."""
+    t = Transcript()
+    nothing = dict.fromkeys(
+        ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"), 0
+    )
+    t.says("m1", usage={**nothing, "server_tool_use": {"web_search_requests": 3}})
+    t.says("m2", usage={**nothing, "server_tool_use": {"web_search_requests": 0, "web_fetch_requests": 1}})
+    rows = read(t.lines)
+    assert (rows.turn("m1").usage, rows.turn("m1").quality) == (Usage(), "final")
+    assert rows.turn("m2").quality == "empty"
+
+
 def test_speed_and_server_tools_are_kept_where_they_cost() -> None:
     t = Transcript()
     t.says("m1", usage={"speed": "fast", "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 1}})
