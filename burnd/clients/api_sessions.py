@@ -33,6 +33,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import remote_of
 from burnd.records import Content, Event, Session, Turn
 from burnd.records.codec import Entry
+from burnd.records.content import ABOUT_A_SESSION
 from burnd.records.times import canonical, to_iso
 
 Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
@@ -76,7 +77,7 @@ async def new(pipeline: Pipeline, ask: Ask, params: NewParams) -> str:
         if not value.strip() or len(value) > LONGEST_ID:
             raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
     if params.project is not None and not os.path.isabs(params.project):
-        raise Refusal(f"project is a folder by its whole path, not {params.project[:80]!r}")
+        raise Refusal(f"project {params.project[:80]!r} is not a whole path", "give the folder from / on")
     _check_words(params.title, None)
     if params.parent is not None:
         await _known(ask, params.parent)
@@ -140,6 +141,10 @@ def _check(given: Sequence[Given]) -> None:
     for number, one in enumerate(given):
         if not one.id.strip() or len(one.id) > LONGEST_ID or not 0 < len(one.rail) <= LONGEST_ID:
             raise Refusal(f"message {number}: an id has 1 to {LONGEST_ID} characters", _NOTHING_DONE)
+        if one.id.startswith(ABOUT_A_SESSION):
+            raise Refusal(
+                f"message {number}: ids that begin with {' or '.join(ABOUT_A_SESSION)} are a harness's titles"
+            )
         if one.usage is not None and not one.is_turn:
             raise Refusal(f"message {one.id!r}: usage goes with an answer and its model", _NOTHING_DONE)
 

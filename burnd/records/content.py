@@ -16,7 +16,7 @@ Loss = Literal["missing", "damaged"]
 
 # The message id of a summary that stands in this session's log but is about another's line.
 LEAF = "leaf:"
-_ABOUT_A_SESSION = ("title:", LEAF)
+ABOUT_A_SESSION = ("title:", LEAF)
 NO_RAIL = ""
 LONGEST_TITLE = 120
 
@@ -98,7 +98,7 @@ def label_of(record: Content) -> Label:
     """Raises ValueError for a time that nobody can read."""
     message_id, text = record.message_id, record.text
     rail, title = record.rail_id, None
-    if message_id.startswith(_ABOUT_A_SESSION):
+    if message_id.startswith(ABOUT_A_SESSION):
         rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
     tool = record.tool_use.name if record.tool_use is not None else None
     return Label(

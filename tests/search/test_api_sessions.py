@@ -366,6 +366,7 @@ async def test_turns_are_numbered_in_their_order(program: Program) -> None:
         [],
         [PROMPT | {"id": " "}],
         [PROMPT | {"id": "x" * 300}],
+        [PROMPT | {"id": "title:custom"}],
         [PROMPT | {"rail": ""}],
         [PROMPT | {"ts": "yesterday"}],
         [PROMPT | {"ts": "0001-01-01T00:00:00Z"}],
