@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "shows what each tool cost: its calls, their arguments and results, and what these paid again in every turn they "
-    "rode along. What is no tool (the prefix, prompts, answers, thinking) comes below, so that the column is the bill"
+    "rode along. Calls of agents are here without what the agents did: `hotspots --by subagent` has both. What is no "
+    "tool (the prefix, prompts, answers, thinking) comes below, so that the column is the bill"
 )
 EXAMPLES = ("burnctl by-tool", "burnctl by-tool --since 7d", "burnctl by-tool --project . --rank rides")
 

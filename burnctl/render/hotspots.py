@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from burnctl.render import misses
 from burnctl.render.caveats import caveats, turns_are
 from burnctl.render.chart import bar
 from burnctl.render.numbers import NOTHING, day, money, number, percent
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
-_LONGEST_NAME = 30
+_LEAST_NAME = 20  # names give way before numbers do
+_WHOLE_NAMES = ("prompt", "cache-miss")  # theirs are short
+_UNKNOWN_AGENT = "subagent"
+DELEGATES = ("Task", "Agent", "task", "spawn_agent")
+_CUT = {"file": "start", "tool": "middle"}
 _OTHER = "other"
 _NOT_COUNTED = "not yet explained"
 _RESTS = (_NOT_COUNTED, "everything else")  # of these it is not known what came in and what rode
@@ -39,9 +44,9 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
     longest = max((width_of(_label(row, by)) for row in rows), default=0)
     counts = "misses" if by == "cache-miss" else "turns" if by == "prompt" else "calls"
     columns = [
-        Column(by, least=min(longest, _LONGEST_NAME), where="start" if by == "file" else "end"),
+        Column(by, least=longest if by in _WHOLE_NAMES else _LEAST_NAME, where=_CUT.get(by, "end")),
         Column(counts, "right", drop=1),
-        Column("failed", "right", drop=4),
+        Column("failed", "right", drop=1),
         Column("entered", "right", drop=2),
         Column("paid again" if by == "cache-miss" else "rode", "right", drop=2),
         Column("output", "right", drop=6),
@@ -84,6 +89,10 @@ def _cells(row: dict[str, Any], by: str, most: float) -> list[object]:
 
 def _label(row: dict[str, Any], by: str) -> str:
     label = str(row["key"])
+    if row["kind"] == "cache-miss":
+        return misses.words(label)
+    if row["kind"] == "subagent" and label == _UNKNOWN_AGENT:
+        return "type not known"
     if row["kind"] == "prompt":
         return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {day(row['at'])}"
     home = os.path.expanduser("~")
@@ -99,6 +108,8 @@ def _notes(answer: dict[str, Any]) -> list[str]:
         count = answer["pending"]
         some = "1 conversation is" if count == 1 else f"{count:,} conversations are"
         notes.append(f"{some} yet to be looked at: ask again in a moment; `burnctl status` says how far it is.")
+    if any(row["kind"] == "tool" and row["key"] in DELEGATES for row in answer["rows"]):
+        notes.append("Calls of agents are here without what the agents did: `burnctl hotspots --by subagent` has both.")
     if totals["openTurns"]:
         notes.append(f"{turns_are(totals['openTurns'])} still open and may yet use more.")
     return notes + caveats(answer)
@@ -106,10 +117,11 @@ def _notes(answer: dict[str, Any]) -> list[str]:
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with one value a column, for a spreadsheet; they add up to the total."""
-    names = ("key", "kind", "calls", "errors", "entered", "rideTokens")
+    where = ("sessionId", "turnIndex", "at") if answer["by"] == "prompt" else ()
+    names = ("key", "kind", *where, "calls", "errors", "entered", "rideTokens")
     return [
         {
-            **{name: row[name] for name in names},
+            **{name: row.get(name) for name in names},
             **row["usage"],
             "costUsd": row["costUsd"],
             "costPerCall": row["costPerCall"],
