@@ -7,6 +7,7 @@ from burnd.protocol import HARNESSES
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
     from typing import Any
 
 
@@ -102,12 +103,20 @@ def _tags(pairs: list[tuple[str, str]]) -> dict[str, str]:
     return tags
 
 
-def count(text: str) -> int:
-    import argparse
+def up_to(most: int) -> Callable[[str], int]:
+    """What takes a number from 1 on, as large as the daemon takes it."""
 
-    if not text.isdecimal() or not 0 < int(text) <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 10000")
-    return int(text)
+    def parsed(text: str) -> int:
+        import argparse
+
+        if not text.isdecimal() or not 0 < int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {most}")
+        return int(text)
+
+    return parsed
+
+
+count = up_to(10_000)
 
 
 def dollars(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.errors import Usage
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ HELP = (
     "an id, or as much of its beginning as no other one shares"
 )
 EXAMPLES = ("burnctl flow 0f9c1d2e", "burnctl flow 0f9c1d2e --svg session.svg", "burnctl flow 0f9c1d2e --mermaid")
+MOST = 4000
 _IN_A_TERMINAL, _IN_A_PICTURE = 120, 400
 
 
@@ -24,12 +26,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     picture = parser.add_mutually_exclusive_group()
     picture.add_argument("--svg", metavar="FILE", help="write an SVG picture to FILE (- is stdout)")
     picture.add_argument("--mermaid", action="store_true", help="print a Mermaid flowchart")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help="tell long sessions in about so many steps")
+    parser.add_argument(
+        "--limit", metavar="N", type=flags.up_to(MOST), help="tell long sessions in about so many steps"
+    )
     flags.reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     is_picture = options.svg is not None or options.mermaid
+    if options.json and is_picture:
+        raise Usage("--json prints the answer itself, not a picture", "leave out --json, or --svg and --mermaid")
     usual = None if options.json else _IN_A_PICTURE if is_picture else _IN_A_TERMINAL
     answer = reach(options).flow(options.session, limit=options.limit or usual)
     if options.json:

@@ -18,13 +18,14 @@ HELP = (
     "at everything; later only at what has changed"
 )
 EXAMPLES = ("burnctl waste", "burnctl waste --since 7d --min-cost 0.50", "burnctl waste --session 0f9c1d2e")
+MOST = 500
 _READABLE = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
     parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only what cost at least so much")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help=f"at most so many findings ({_READABLE})")
+    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"at most so many findings ({_READABLE})")
     flags.reading(parser)
 
 

@@ -18,6 +18,7 @@ HELP = (
     "much of its beginning as no other one shares"
 )
 EXAMPLES = ("burnctl why 0f9c1d2e", "burnctl why 0f9c1d2e --tree", "burnctl why 0f9c1d2e --turn 12")
+MOST = 2000
 _READABLE, _READABLE_IN_A_TREE = 20, 8
 
 
@@ -28,13 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tree", action="store_true", help="open what subagents and child sessions cost")
     parser.add_argument("--since", metavar="TIME", help="only what was paid from then on: 24h, today, an ISO time")
     parser.add_argument("--until", metavar="TIME", help="only what was paid up to then")
-    parser.add_argument("--limit", metavar="N", type=flags.count, help=f"tell so many causes apart ({_READABLE})")
+    parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"tell so many causes apart ({_READABLE})")
     flags.reading(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     if options.rail is not None and options.turn is None:
         raise Usage("--rail says which conversation --turn counts in", "add --turn N, or see all subagents with --tree")
+    if options.turn is not None and (options.tree or options.since or options.until):
+        raise Usage("--turn explains one turn by itself", "leave out --tree, --since and --until")
     readable = _READABLE_IN_A_TREE if options.tree else _READABLE
     answer = reach(options).why(
         options.session,

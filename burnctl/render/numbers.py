@@ -32,6 +32,11 @@ def number(count: float | None) -> str:
     return _scaled(count, 1000, ("", "k", "M", "G", "T"))
 
 
+def token_count(count: int) -> str:
+    """`1 token`, `8.2k tokens`."""
+    return f"{number(count)} {'token' if count == 1 else 'tokens'}"
+
+
 def counted(count: int, what: str) -> str:
     """`1 turn`, `1,204 turns`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

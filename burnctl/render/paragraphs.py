@@ -19,24 +19,28 @@ def lines_of(text: str, room: int) -> list[str]:
     return broken
 
 
-def wrapped(line: str, room: int) -> list[str]:
-    """One line in as many as it takes, broken between words; what is indented stays so."""
+def wrapped(line: str, room: int, hanging: int = 0) -> list[str]:
+    """One line in as many as it takes, broken between words; what is indented stays so.
+
+    All but the first have so much less room as they will be `hanging` below it.
+    """
     line = line.rstrip()
     if width_of(line) <= room:
         return [line]
     indent = line[: len(line) - len(line.lstrip())][: room // 2]
-    return list(_filled(line.split(), indent, room))
+    return list(_filled(line.split(), indent, room, hanging))
 
 
-def _filled(words: Sequence[str], indent: str, room: int) -> Iterator[str]:
+def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Iterator[str]:
     held, used = indent, len(indent)
     for word in words:
-        for part in _pieces(word, max(room - len(indent), 1)):
+        for n, part in enumerate(_pieces(word, max(room - hanging - len(indent), 1))):
             wide = width_of(part)
             gap = 1 if used > len(indent) else 0
-            if gap and used + gap + wide > room:
+            if gap and (n > 0 or used + gap + wide > room):  # between the pieces of a word is no gap
                 yield held
                 held, used, gap = indent, len(indent), 0
+                room, hanging = room - hanging, 0
             held += " " * gap + part
             used += gap + wide
     yield held

@@ -53,6 +53,7 @@ def _what(finding: Mapping[str, Any]) -> str:
     thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])
+    project = last_name(evidence["target"])
     rides = counted(evidence["rides"], "turn")
     up_to, calls = ("up to ", f"{times:,} calls of ") if times > 1 else ("", "")
     said = {
@@ -63,7 +64,7 @@ def _what(finding: Mapping[str, Any]) -> str:
         "failure-run": f"{times:,} calls in a row failed",
         "edit-revert": f"{counted(times, 'edit')} of {files} came to nothing",
         "cache-miss": f"the cache was missed {_times(times)}: {misses.sentence(evidence['reason'] or '')}",
-        "prefix-bloat": f"{times:,} of {last_name(evidence['target'])}'s sessions began with {up_to}{entered} tokens "
+        "prefix-bloat": f"{counted(times, 'session')} of {project} began with {up_to}{entered} tokens "
         f"where {number(evidence['usual'])} are usual",
         "compaction-churn": f"the context was compacted {_times(times)}",
         "delegation": f"{thing}: {_agents(finding)}",

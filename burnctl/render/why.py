@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnctl.render import misses
-from burnctl.render.numbers import clock, counted, day, money, number, percent
+from burnctl.render.numbers import clock, counted, day, money, number, percent, token_count
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
 from burnctl.render.turns import short_id, short_model
@@ -63,7 +63,7 @@ class _Drawing:
         answer, turn = self._answer, self._answer["turn"]
         rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
         what = f"turn {turn['turnIndex']}{rail}: {money(answer['totals']['costUsd'])}"
-        about = f"{number(turn['context'])} tokens of context"
+        about = f"{token_count(turn['context'])} of context"
         yield from self._heading(what, about, short_model(turn["model"]), f"{day(turn['ts'])} {clock(turn['ts'])}")
         yield ""
         for row in answer["causes"]:
@@ -72,9 +72,9 @@ class _Drawing:
         yield self._line(cost, 1.0 if cost is not None else None, "total", "bold")
         if answer["miss"] is not None:
             again = answer["miss"]
-            tokens = number(sum(again["usage"].values()))
             yield ""
-            yield from self._told(f"{tokens} tokens that had been there before were paid for again: "
+            paid = token_count(sum(again["usage"].values()))
+            yield from self._told(f"{paid} that had been there before were paid for again: "
                                   f"{misses.sentence(again['reason'])}. "
                                   f"They cost {money(again['costUsd'])}.")  # fmt: skip
         yield from self._notes()
@@ -84,7 +84,8 @@ class _Drawing:
         if answer["title"]:
             yield self._screen.paint(cut(clean(answer["title"]), self._screen.width), "bold")
         said = [short_id(answer["sessionId"]), what, *about]
-        yield self._screen.paint(cut(clean(" · ".join(filter(None, said))), self._screen.width), "dim")
+        for line in wrapped(clean(" · ".join(filter(None, said))), self._screen.width):
+            yield self._screen.paint(line, "dim")
 
     def _bar(self, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         """One bar for the whole bill, and below it what each piece of it stands for."""
@@ -128,9 +129,9 @@ class _Drawing:
         """The money on the left, the sentence beside it, in as many lines as it takes."""
         style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
         room = max(self._room - len(indent), _LEAST_ROOM)
-        first, *more = wrapped(clean(sentence), room)
+        first, *more = wrapped(clean(sentence), room, len(_HANGING))
         yield self._line(row["costUsd"], row["share"], indent + first, style)
-        for line in wrapped(" ".join(more), room - len(_HANGING)) if more else ():
+        for line in more:
             yield f"{'':{_MARGIN}}{indent}{_HANGING}{self._screen.paint(line, style)}"
 
     def _line(self, cost: float | None, share: float | None, text: str, style: str) -> str:
@@ -149,7 +150,7 @@ class _Drawing:
         if answer.get("unlogged"):
             extra = answer["unlogged"]
             cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-            told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
+            told = f"{token_count(sum(extra['usage'].values()))}{cost}"
             notes.append(f"Beside this, the harness says it used {told} that it did not log.")
         yield ""
         for note in notes:
@@ -167,18 +168,27 @@ def _sentence(row: Mapping[str, Any]) -> str:
     named = _named(row)
     told = []
     if row["entered"]:
-        told.append(f"{number(row['entered'])} tokens entered")
+        told.append(f"{token_count(row['entered'])} entered")
     elif row["size"]:
-        told.append(f"{number(row['size'])} tokens from before")
+        told.append(f"{token_count(row['size'])} from before")
     if row["rides"]:
-        told.append(f"rode {counted(row['rides'], 'turn')}")
-    if row["reentries"]:
-        told.append(f"{row['reentries']:,} of them paid in full again")
+        told.append(_rode(row))
     if not told:
-        told.append(f"{number(sum(row['usage'].values()))} tokens")
+        told.append(token_count(sum(row["usage"].values())))
     if row.get("searches"):
         told.append(_searches(row["searches"]))
     return f"{named}: {', '.join(told)}"
+
+
+def _rode(row: Mapping[str, Any]) -> str:
+    """What has no turn of its own came in piece by piece, and no piece rode longer than this."""
+    up_to = "up to " if row["kind"] == "unexplained" else ""
+    rode = f"rode {up_to}{counted(row['rides'], 'turn')}"
+    again = row["reentries"]
+    if not again:
+        return rode
+    which = "" if row["rides"] == 1 else "each " if again == row["rides"] else f"{again:,} of them "
+    return f"{rode}, {which}paid in full again"
 
 
 def _searches(count: int) -> str:

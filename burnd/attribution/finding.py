@@ -40,8 +40,8 @@ _ADVICE: Final[dict[FindingKind, str]] = {
     "failure-run": "Many calls in a row failed: check paths, permissions and the working folder first.",
     "edit-revert": "Edits were made and taken back: settle what the file should be before editing it again.",
     "cache-miss": "The context had to be paid for again.",
-    "prefix-bloat": "This session began with far more than the project's others: look at memory files, tool lists and "
-    "MCP servers that are never used.",
+    "prefix-bloat": "More than the project's other sessions began with is paid for in every turn: `burnctl overhead` "
+    "names memory files by their size, and MCP servers that are never called.",
     "compaction-churn": "The context was compacted again and again: begin a new session for a new task, and keep large "
     "results out of it.",
     "delegation": "The agent cost more than doing its work directly would have: hand out larger pieces of work.",

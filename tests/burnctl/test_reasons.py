@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from burnctl.commands import flow as flow_verb
+from burnctl.commands import waste as waste_verb
+from burnctl.commands import why as why_verb
 from burnctl.render.text import width_of
+from burnd.queries import flow, waste, why
 from tests.burnctl.desk import Desk
 
 
@@ -148,9 +152,19 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
         (("hotspots", "--by", "weather"), 2, "weather"),
         (("by-tool", "--session", "nowhere"), 1, "nowhere"),
         (("waste", "--project", "nowhere"), 1, "nowhere"),
+        (("waste", "--limit", "501"), 2, "from 1 to 500"),
+        (("why", "x", "--limit", "2001"), 2, "from 1 to 2000"),
+        (("why", "x", "--turn", "0", "--tree"), 2, "--tree"),
+        (("why", "x", "--turn", "0", "--since", "1h"), 2, "--since"),
+        (("flow", "x", "--json", "--svg", "x.svg"), 2, "--json"),
     ],
 )
 def test_mistakes_are_told_in_one_line(desk: Desk, arguments: tuple[str, ...], code: int, said: str) -> None:
     done = desk.run(*arguments)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stdout + done.stderr
     assert said in done.stderr
+
+
+def test_limits_are_those_of_the_daemon() -> None:
+    """What the command line takes is not refused behind it."""
+    assert (why_verb.MOST, waste_verb.MOST, flow_verb.MOST) == (why.MOST_CAUSES, waste.MOST_FINDINGS, flow.MOST_STEPS)

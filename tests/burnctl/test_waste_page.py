@@ -38,6 +38,11 @@ def page(*findings: dict[str, Any], **more: Any) -> str:
         (finding("reread", 2, files=["a.py"], reason="same-size"), "a.py was read twice again, as large as before"),
         (finding("edit-revert", 2, files=["a.py"]), "2 edits of a.py came to nothing"),
         (finding("reread", 14, others=10), "10 more of the kind reread, too small to be told one by one ("),
+        (
+            finding("prefix-bloat", target="/code/a", usual=5_000),
+            "1 session of a began with 12.0k tokens where 5.0k are",
+        ),
+        (finding("prefix-bloat", 3, target="/code/a", usual=5_000), "3 sessions of a began with up to 12.0k tokens"),
         (finding("retry-loop", 4), "Bash make failed 4 times ("),
     ],
 )

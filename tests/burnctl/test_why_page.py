@@ -47,6 +47,40 @@ def test_what_came_in_before_has_its_size() -> None:
     assert "Read big.py: 8.2k tokens from before, rode 14 turns" in shown
 
 
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"entered": 1, "rides": 1, "reentries": 1}, "1 token entered, rode 1 turn, paid in full again"),
+        ({"entered": 10, "rides": 3, "reentries": 3}, "10 tokens entered, rode 3 turns, each paid in full again"),
+        ({"entered": 10, "rides": 3, "reentries": 1}, "10 tokens entered, rode 3 turns, 1 of them paid in full again"),
+        ({"kind": "unexplained", "entered": 10, "rides": 3}, "10 tokens entered, rode up to 3 turns"),
+        ({"usage": NOTHING | {"output": 1}}, "it: 1 token"),
+    ],
+)
+def test_counts_read_as_people_say_them(facts: dict[str, Any], told: str) -> None:
+    lines = why.shown(session(cause("it", **facts)), Screen(120)).splitlines()
+    assert any(line.endswith(told) for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 83, 100])
+def test_a_long_word_stays_one(width: int) -> None:
+    """A path that takes several lines is broken where it must, with nothing put into it and nothing lost."""
+    path = "/".join(f"folder{n}" for n in range(60))
+    shown = why.shown(session(cause(f"Read {path}", entered=5)), Screen(width)).splitlines()
+    first = next(n for n, line in enumerate(shown) if "Read" in line)
+    until = next(n for n, line in enumerate(shown) if "entered" in line)
+    assert path in "".join(line[18:].strip() for line in shown[first : until + 1])
+    assert all(width_of(line) <= width for line in shown)
+
+
+def test_a_turns_heading_has_its_time_on_every_screen() -> None:
+    turn = {"turnIndex": 12, "railId": "agent-a-rather-long-name", "context": 123_456, "ts": "2026-11-16T10:11:12.000Z"}
+    answer = session(cause("it"), turn=turn | {"model": "claude-sonnet-4-5-20250929"}, miss=None)
+    shown = why.shown(answer, Screen(60)).splitlines()
+    assert any(line.endswith(":12") or ":11" in line for line in shown[:3])
+    assert all(width_of(line) <= 60 for line in shown)
+
+
 def test_no_turns_are_not_without_a_price() -> None:
     answer = session(turns=0, filters={"since": "2026-11-16T00:00:00.000Z"})
     answer["totals"]["costUsd"] = None
