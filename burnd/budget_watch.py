@@ -7,30 +7,29 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import msgspec
 import structlog
 
 from burnd.budget import Standing, standings
-from burnd.errors import IndexDamaged, NotNow
+from burnd.errors import IndexDamaged, StorageError
 from burnd.index.asking import TookTooLong
-from burnd.index.change import CursorChange
+from burnd.ledger.files import replace_file
 from burnd.paths import user_home
 from burnd.pricing import usd
 from burnd.queries.view import View
-from burnd.recording.batch import Batch
-from burnd.recording.pipeline import Pipeline
 from burnd.records.times import to_iso
 
 log = structlog.get_logger()
 
 PAUSE_S = 2.0
 PATIENCE_S = 60.0
-_CURSOR = "budget"
 
 Command = str | list[str]
 
@@ -43,14 +42,15 @@ class _Crossing(msgspec.Struct, frozen=True):
 
 
 class BudgetWatch:
-    """Looks whenever turns have landed. `announce` hears of every crossing; the command never holds anything up.
+    """Looks whenever turns have landed. `announce` hears of every crossing; the command never holds anything up. What
+    was told is kept in the file `told`.
 
     What is wrong with the command is kept among `notices`, with what to do about it.
     """
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        told: Path,
         budgets: Mapping[str, Decimal],
         command: Command,
         *,
@@ -60,7 +60,7 @@ class BudgetWatch:
     ) -> None:
         self.problem = ""
         self._notices = {} if notices is None else notices
-        self._pipeline = pipeline
+        self._told = told
         self._budgets = budgets
         self._command = command
         self._look = look
@@ -85,18 +85,13 @@ class BudgetWatch:
                     log.warning("budget.crossed", period=standing.period.name, limit_usd=float(standing.limit))
                     if self._command:
                         commands.start_soon(self._run_command, standing)
-        except (NotNow, IndexDamaged, TookTooLong) as error:
+        except (StorageError, IndexDamaged, TookTooLong) as error:
             log.warning("budget.waiting", reason=type(error).__name__)
 
     async def _is_news(self, standing: Standing) -> bool:
         """Whether this crossing was not told yet. It is remembered first: told twice is worse than told late."""
         crossing = _Crossing(standing.period.begin, str(standing.limit))
-        saved = await self._pipeline.index.cursor(_CURSOR, standing.period.name)
-        if saved is not None and msgspec.json.decode(saved, type=_Crossing) == crossing:
-            return False
-        value = msgspec.json.encode(crossing)
-        await self._pipeline.commit(Batch(cursors=[CursorChange(_CURSOR, standing.period.name, value)]))
-        return True
+        return await anyio.to_thread.run_sync(_remember, self._told, standing.period.name, crossing)
 
     async def _run_command(self, standing: Standing) -> None:
         self._notices.pop(self.problem, None)
@@ -111,6 +106,18 @@ class BudgetWatch:
             self._notices[self.problem] = (
                 "see budget.command in config.toml; it runs again when the next budget is crossed"
             )
+
+
+def _remember(told: Path, period: str, crossing: _Crossing) -> bool:
+    """Writes down a crossing, in a file of its own since the index may be deleted; returns whether it was new."""
+    try:
+        known = msgspec.json.decode(told.read_bytes(), type=dict[str, _Crossing])
+    except (OSError, msgspec.MsgspecError, ValueError):
+        known = {}
+    if known.get(period) == crossing:
+        return False
+    replace_file(told, msgspec.json.encode(known | {period: crossing}))
+    return True
 
 
 async def run_command(command: Command, facts: Mapping[str, str]) -> int | None:

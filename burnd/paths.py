@@ -64,6 +64,10 @@ class Home:
         return self.root / "models.dev.json"
 
     @property
+    def crossings(self) -> Path:
+        return self.root / "budgets-crossed.json"
+
+    @property
     def lock(self) -> Path:
         return self.root / "burnd.lock"
 

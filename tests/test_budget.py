@@ -134,7 +134,7 @@ class Watched:
     """A watch whose command writes down what it was told."""
 
     def __init__(self, pipeline: Pipeline, folder: Path, now: str = NOW) -> None:
-        self.note = folder / "note"
+        self.note, self.told_file = folder / "note", folder / "crossings.json"
         self.said: list[dict[str, Any]] = []
         self.now = now
         self.pipeline = pipeline
@@ -149,7 +149,7 @@ class Watched:
         async def look(question: Any) -> Any:
             return await self.pipeline.index.ask(lambda db: question(View(db, prices, to_ms(self.now))))
 
-        watch = BudgetWatch(self.pipeline, self.budgets, self.command, look=look, announce=self.said.append)
+        watch = BudgetWatch(self.told_file, self.budgets, self.command, look=look, announce=self.said.append)
         self.problem = lambda: watch.problem
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch.run, anyio.lowlevel.checkpoint)
@@ -200,12 +200,14 @@ async def test_a_restart_does_not_run_it_again(opened: Opened, tmp_path: Path, z
     await watched.watch_until(lambda: len(watched.told) == 15)
 
 
-async def test_it_is_remembered_when_the_index_is_made_anew(opened: Opened, tmp_path: Path, zone: object) -> None:
+@pytest.mark.parametrize("left", [b"", b"{", b"[]", b'{"daily": 3}', b"\xff"])
+async def test_a_damaged_memory_is_begun_anew(opened: Opened, tmp_path: Path, zone: object, left: bytes) -> None:
+    """What nobody can read says nothing: the crossing is told, and remembered from then on."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[spends("m1", output=3000)]))
     watched = Watched(pipeline, tmp_path)
+    watched.told_file.write_bytes(left)
     await watched.watch_until(lambda: len(watched.told) == 5)
-    await pipeline.rebuild_index()
     await watched.watch_until(lambda: True)
     assert len(watched.told) == 5
 

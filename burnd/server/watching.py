@@ -33,7 +33,7 @@ async def _follow_prices(service: Service) -> None:
 async def _watch_budgets(service: Service) -> None:
     settings = service.settings
     budgets = BudgetWatch(
-        service.pipeline,
+        service.home.crossings,
         settings.budgets,
         settings.budget_command,
         look=service.ask,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_a_bad_reading_is_refused(home: Home) -> None:
 
 
 def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
-    """In `status`, to whoever follows, by the exit code of --check, and by the command, once across restarts."""
+    """In `status`, to whoever follows, by the exit code of --check, and by the command, once whatever is restarted."""
     away_from_midnight()
     note = home.root.parent / "note"
     configure(home, f'daily = 0.02\nmonthly = 50\ncommand = "echo $BURND_BUDGET_PERIOD >> {note}"')
@@ -114,7 +115,13 @@ def test_a_crossed_budget_is_told_everywhere_and_once(home: Home) -> None:
         checked = run(home, "limits", "--check")
         assert (checked.returncode, checked.stdout) == (1, "the daily budget is crossed: $0.0300 of $0.0200\n")
         until(lambda: note.exists() and note.read_text() == "daily\n")
+        with daemon.wire() as later:
+            later.call("tail", session="nobody")
+            told = later.line()
+            assert told is not None, "who comes later is told as well"
+            assert told["params"]["budget"]["crossed"] is True
         daemon.terminate()
+    shutil.rmtree(home.index)
     with running(home) as daemon:
         work(home, "s3")
         until(lambda: budget(daemon)["spentUsd"] == 0.045)

@@ -7,6 +7,9 @@ from typing import Any
 import msgspec
 
 from burnd import protocol
+from burnd.budget import standings
+from burnd.errors import IndexDamaged, NotNow
+from burnd.index.asking import TookTooLong
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
 from burnd.queries.view import Params
 from burnd.records import Turn
@@ -37,17 +40,31 @@ def is_of_project(folder: str | None, key: str | None, wanted: str) -> bool:
 
 
 async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
-    """Answers at once, then notifies of each turn, and of a budget that is crossed. Who reads too slowly is told how
-    many went by unseen."""
+    """Answers at once, then notifies of each turn, and of a budget that is or will be crossed. Who reads too slowly is
+    told how many went by unseen."""
     _ = service.pipeline  # nothing lands before it is open
     with service.feed.following(params.wants) as follower:
         await caller.answer({"following": True})
+        for budget in await _crossed(service):
+            await caller.notify("tail", {"version": protocol.VERSION, "missed": 0, "budget": budget})
         while True:
             landed, missed = await follower.take()
             prices = service.prices.table
             for item in landed:
                 await caller.notify("tail", shown(item, prices, missed))
                 missed = 0
+
+
+async def _crossed(service: Service) -> list[dict[str, Any]]:
+    """Nothing where that cannot be said just now: turns are followed all the same."""
+    budgets = service.settings.budgets
+    if not budgets:
+        return []
+    try:
+        found = await service.ask(lambda view: standings(view, budgets))
+    except (NotNow, IndexDamaged, TookTooLong):
+        return []
+    return [standing.answer() for standing in found if standing.crossed]
 
 
 def shown(landed: Landed | Notice, prices: PriceTable, missed: int) -> dict[str, Any]:
