@@ -49,7 +49,9 @@ def _what(finding: Mapping[str, Any]) -> str:
     """One sentence of what happened."""
     evidence, times = finding["evidence"], finding["times"]
     if evidence["others"]:
-        return f"{evidence['others']:,} more of the kind {finding['kind']}, too small to be told one by one"
+        return (
+            f"{counted(evidence['others'], 'more finding')} of the kind {finding['kind']}, each of them small, together"
+        )
     thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])

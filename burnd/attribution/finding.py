@@ -26,7 +26,7 @@ FindingKind = Literal[
     "delegation",
 ]
 
-MOST_OF_A_KIND: Final = 20
+MOST_OF_A_KIND: Final = 100
 MOST_EVIDENCE: Final = 20
 
 # Twentieths of an input token: what providers ask for a token of each class, roughly, whatever the model.

@@ -283,7 +283,7 @@ def test_findings_are_bounded() -> None:
     """A session of nothing but waste has the heaviest findings of each kind, and all the others as one; and no endless
     evidence."""
     scene = Calls()
-    for n in range(60):
+    for n in range(MOST_OF_A_KIND + 40):
         for _ in range(3):
             scene.call("Bash", "make", f"make {n}", is_error=True, tokens=100 + n)
     *found, left = scene.found("retry-loop")

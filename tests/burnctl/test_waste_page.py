@@ -37,7 +37,7 @@ def page(*findings: dict[str, Any], **more: Any) -> str:
         (finding("reread", 2, files=["a.py"]), "a.py was read twice again, unchanged"),
         (finding("reread", 2, files=["a.py"], reason="same-size"), "a.py was read twice again, as large as before"),
         (finding("edit-revert", 2, files=["a.py"]), "2 edits of a.py came to nothing"),
-        (finding("reread", 14, others=10), "10 more of the kind reread, too small to be told one by one ("),
+        (finding("reread", 14, others=10), "10 more findings of the kind reread, each of them small, together ("),
         (
             finding("prefix-bloat", target="/code/a", usual=5_000),
             "1 session of a began with 12.0k tokens where 5.0k are",
