@@ -114,8 +114,8 @@ def _kept(answer: Answer, screen: Screen) -> str:
     if disk.get("free") is not None:
         rows.append(("disk", "free", size(disk["free"])))
     if prices.get("asOf"):
-        own = ", with your own list" if prices.get("userFile") else ""
-        rows.append(("prices", f"as of {prices['asOf']}{own}", ""))
+        own = f", {prices['own']:,} of your own" if prices.get("own") else ""
+        rows.append(("prices", f"as of {prices.get('fetched') or prices['asOf']}{own}", ""))
     columns = [Column("", style="bold"), Column("", least=20), Column("", "right")]
     return table(columns, rows, screen, header=False)
 

@@ -6,7 +6,7 @@ import os
 
 from burnctl.render.caveats import caveats, turns_are
 from burnctl.render.chart import bar, sparkline
-from burnctl.render.numbers import NOTHING, day, money, number, percent
+from burnctl.render.numbers import NOTHING, day, milliseconds, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
@@ -14,6 +14,7 @@ from burnctl.render.turns import last_name, short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from datetime import date
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -33,7 +34,7 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
         return ""
     parts = []
     if chart:
-        parts.append(_chart(answer["series"], screen))
+        parts.append(_chart(answer, screen))
     parts.append(_table(answer, screen))
     notes = [line for note in _notes(answer, with_days=not chart) for line in wrapped(clean(note), screen.width)]
     notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
@@ -134,9 +135,9 @@ def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
     return notes + caveats(answer)
 
 
-def _chart(series: list[dict[str, Any]], screen: Screen) -> str:
-    """A bar for each day; the newest when there are too many for a screen."""
-    days = _every_day(series)
+def _chart(answer: dict[str, Any], screen: Screen) -> str:
+    """A bar for each day that was asked for; the newest when there are too many for a screen."""
+    days = _every_day(answer["series"], answer["filters"])
     shown_days = days[-_CHART_DAYS:]
     most = max((usd or 0 for _, usd in shown_days), default=0)
     room = max(10, min(screen.width - 24, 100))
@@ -150,19 +151,42 @@ def _chart(series: list[dict[str, Any]], screen: Screen) -> str:
     return "\n".join(([f"({left_out:,} earlier days are left out)"] if left_out else []) + lines)
 
 
-def _every_day(series: list[dict[str, Any]]) -> list[tuple[str, float | None]]:
-    """The cost of each day from the first to the last, also of those without turns: a gap in time must be seen."""
+def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:
+    """The cost of each day from the first to the last, also of those without turns: a gap in time must be seen.
+
+    With `filters` that is the first and last day they leave.
+    """
     if not series:
         return []
     from datetime import date, timedelta
 
     costs = {one["key"]: one["costUsd"] for one in series}
     first, last = date.fromisoformat(series[0]["key"]), date.fromisoformat(series[-1]["key"])
+    if filters:
+        asked = _asked_for(filters, first, last)
+        first, last = asked if (asked[1] - asked[0]).days < _MOST_DAYS else (first, last)
     length = (last - first).days + 1
     if length > _MOST_DAYS:  # a turn with a broken clock
         return list(costs.items())
     names = ((first + timedelta(days=n)).isoformat() for n in range(length))
     return [(name, costs.get(name)) for name in names]
+
+
+def _asked_for(filters: dict[str, Any], first: date, last: date) -> tuple[date, date]:
+    """From the day of `since` to that of `until`, or to today; of the caller's clock, by which days were counted."""
+    from datetime import date, timedelta
+
+    def day_of(when: str, back: timedelta) -> date:
+        return date.fromtimestamp(milliseconds(when) / 1000 - back.total_seconds())
+
+    today = date.today()
+    if "until" in filters:
+        last = max(last, min(today, day_of(filters["until"], timedelta(milliseconds=1))))
+    elif "since" in filters:
+        last = max(last, today)
+    if "since" in filters:
+        first = min(first, day_of(filters["since"], timedelta()))
+    return first, last
 
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -54,6 +54,17 @@ class PriceTable:
         """The same snapshot under other lists of the user's."""
         return PriceTable(self._snapshot, user, self.as_of)
 
+    @property
+    def fetched(self) -> str | None:
+        """The newest day on which a price was fetched, where one was."""
+        cards = (card for models in self._user.fetched.values() for card in models.values())
+        return max((card["fetched"] for card in cards if "fetched" in card), default=None)
+
+    @property
+    def own(self) -> int:
+        """How many prices the user wrote themselves."""
+        return sum(map(len, self._user.own.values()))
+
     def find(self, model: str, provider: str | None = None) -> Price | None:
         """The price of a model as a log names it, or None when it is unpriced."""
         if len(model) > _LONGEST_NAME:

@@ -22,11 +22,6 @@ class Prices:
         self._table: PriceTable | None = None
 
     @property
-    def user_file(self) -> Path | None:
-        """The user's own file, where there is one."""
-        return self._file if self._looks is not None else None
-
-    @property
     def problem(self) -> str:
         return self.table.problem
 

@@ -35,7 +35,7 @@ STATUS: dict[str, Any] = {
     "content": {"mode": "full", "bytes": 120_000_000, "sidecars": 310},
     "index": {"state": "ready", "bytes": 80_000_000},
     "disk": {"free": 83_000_000_000, "reserve": 20_971_520},
-    "prices": {"asOf": "2026-10-01", "userFile": True, "problem": None},
+    "prices": {"asOf": "2026-10-01", "fetched": "2026-10-03", "own": 2, "problem": None},
     "degraded": [
         {"what": f"opencode: unsupported opencode schema: {EVIL}no column data in 表",
          "remedy": "update burnd, or tell which opencode you run; nothing of it is lost while its database is there"},
@@ -54,7 +54,7 @@ EMPTY: dict[str, Any] = {
     "content": {"mode": "off", "bytes": 0, "sidecars": 0},
     "index": {"state": "ready", "bytes": 217_088},
     "disk": {"free": 83_000_000_000, "reserve": 1},
-    "prices": {"asOf": "2026-10-01", "userFile": False, "problem": None},
+    "prices": {"asOf": "2026-10-01", "fetched": None, "own": 0, "problem": None},
     "degraded": [],
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ def sums(turns: int = 3, cost: float | None = 1.5, **more: Any) -> dict[str, Any
 def answer(by: str, *keys: Any, **more: Any) -> dict[str, Any]:
     rows = [{"key": key, **sums(), "share": 1 / len(keys)} for key in keys]
     return {"by": by, "totals": sums(9), "rows": rows, "moreRows": 0, "unpricedModels": [], "unlogged": None,
-            "pending": 0, "newest": "2026-11-16T00:00:00.000Z"} | more  # fmt: skip
+            "filters": {}, "pending": 0, "newest": "2026-11-16T00:00:00.000Z"} | more  # fmt: skip
 
 
 def page(said: dict[str, Any], width: int = 80, **options: Any) -> str:
@@ -73,6 +74,23 @@ def test_a_broken_price_file_is_said_below_every_report() -> None:
     assert "Prices: models.dev.json: is not JSON." in page(said)
     said = compared(cell("a", "coding", 9), pricesProblem="models.dev.json: is not JSON")
     assert "Prices: models.dev.json: is not JSON." in compare.shown(said, Screen(80))
+
+
+def test_a_chart_has_every_day_that_was_asked_for() -> None:
+    """Also those without turns before the first and after the last, up to today; a day to come is none of them."""
+    series = [{"key": "2026-05-03", "turns": 1, "costUsd": 2.0}]
+
+    def days(**filters: str) -> list[str]:
+        shown = page(answer("model", "a", series=series, filters=filters), chart=True)
+        return [line.split()[0] for line in shown.splitlines() if line.startswith("20")]
+
+    assert days() == ["2026-05-03"]
+    assert days(since="1900-05-02T12:00:00.000Z") == ["2026-05-03"]
+    asked = days(since="2026-05-01T12:00:00.000Z", until="2026-05-05T12:00:00.000Z")
+    assert asked == [f"2026-05-0{n}" for n in range(1, 6)]
+    today = time.strftime("%Y-%m-%d")
+    assert days(since="2026-05-02T12:00:00.000Z")[-1] == today
+    assert days(since="2026-05-02T12:00:00.000Z", until="2099-01-01T00:00:00.000Z")[-1] == today
 
 
 def test_what_must_be_known_to_trust_it_is_said() -> None:

@@ -82,6 +82,8 @@ def test_prices_of_your_own_stay(home: Path) -> None:
     said = taken(home, listed(claude_opus_5={"input": 4, "output": 20}, claude_opus_9={"input": 7, "output": 30}))
     assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("1", "7")
     assert said[-2:] == ["your own prices stay as they are:", "  anthropic/claude-opus-5"]
+    prices = PriceTable.load(str(home / "models.dev.json"))
+    assert (prices.fetched, prices.own) == (DAY, 1)
     taken(home, listed(claude_opus_5={"input": 4, "output": 20}, claude_opus_9={"input": 8, "output": 30}))
     assert (price(home, "claude-opus-5"), price(home, "claude-opus-9")) == ("1", "8")
 

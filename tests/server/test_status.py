@@ -71,7 +71,7 @@ def test_damaged_lines_of_the_ledger_are_shown_by_their_place(home: Home) -> Non
 def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
     """The last good prices stay in use; a mended file counts without a restart."""
     with daemon.wire() as wire:
-        assert wire.call("status")["prices"]["userFile"] is False
+        assert wire.call("status")["prices"]["own"] == 0
         daemon.home.prices.write_text("{")
         status = wire.call("status")
         assert "models.dev.json" in status["prices"]["problem"]
@@ -82,7 +82,8 @@ def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
             assert answer["pricesProblem"].endswith("; until then what it said before counts")
         listed = {"mine": {"models": {"my-own-model": {"cost": {"input": 1, "output": 2}}}}}
         daemon.home.prices.write_text(json.dumps(listed))
-        assert wire.call("status")["prices"]["problem"] is None
+        prices = wire.call("status")["prices"]
+        assert (prices["problem"], prices["own"], prices["fetched"]) == (None, 1, None)
         assert wire.call("pricing.show", model="my-own-model", provider="mine")["priced"]
         assert "pricesProblem" not in wire.call("summary")
         daemon.home.prices.write_text("{")

@@ -175,8 +175,8 @@ def _disk(service: Service) -> dict[str, Any]:
 
 
 def _prices(service: Service) -> dict[str, Any]:
-    as_of = service.prices.table.as_of
-    return {"asOf": as_of, "userFile": service.prices.user_file is not None, "problem": service.prices.problem or None}
+    table = service.prices.table
+    return {"asOf": table.as_of, "fetched": table.fetched, "own": table.own, "problem": table.problem or None}
 
 
 def _degraded(
