@@ -13,7 +13,7 @@ _SENTENCES = {
 }
 _WORDS = {
     "pause": "expired in a pause",
-    "prefix": "changed at the beginning, or dropped",
+    "prefix": "new beginning, or dropped",
     "model-switch": "another model",
     "compaction": "after a compaction",
     "rewind": "went back",

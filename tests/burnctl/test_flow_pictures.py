@@ -51,8 +51,8 @@ def test_a_missed_cache_is_told_before_all_else(width: int) -> None:
     """However much a step called, and however narrow the screen: in the terminal, in a diagram and in a picture."""
     calls = [{"tool": "mcp__server__a_long_name", "target": "x" * 50, "times": 3, "isError": True}] * 9
     said = session(step(0), step(1, miss="prefix", calls=calls))
-    assert "cache missed (changed at the beg" in flow.drawn(said, Screen(width))
-    assert "cache missed (changed at the beginning, or dropped)" in flow_mermaid.drawn(said)
+    assert "cache missed (new beginning, or dropped)" in flow.drawn(said, Screen(width))
+    assert "cache missed (new beginning, or dropped)" in flow_mermaid.drawn(said)
     assert "or the provider had dropped it" in flow_svg.drawn(said)
 
 

@@ -36,9 +36,7 @@ def test_a_long_name_gives_way_before_numbers_do(width: int) -> None:
 
 def test_rows_are_named_in_words() -> None:
     """Neither a bare reason nor the name of a thing that has none."""
-    assert "changed at the beginning, or dropped" in hotspots.shown(
-        answer("cache-miss", row("prefix", "cache-miss")), Screen(80)
-    )
+    assert "new beginning, or dropped" in hotspots.shown(answer("cache-miss", row("prefix", "cache-miss")), Screen(80))
     assert "type not known" in hotspots.shown(answer("subagent", row("subagent", "subagent")), Screen(80))
 
 
