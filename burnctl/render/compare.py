@@ -14,22 +14,27 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
+_FEW = 4  # so many are shown side by side even where one has nothing to show
+
 
 def shown(answer: dict[str, Any], screen: Screen) -> str:
     """All of it, for a person; nothing where no turn matches."""
     cells = [cell for cell in answer["cells"] if not cell["noData"]]
     if not cells:
         return ""
-    parts = [_table(answer, cells, screen)]
+    drawn, left_out = _table(answer, cells, screen)
+    parts = [drawn]
     if "whatIf" in answer:
         parts.append("\n".join(wrapped(clean(_what_if(answer["whatIf"])), screen.width)))
-    notes = [line for note in _notes(answer, cells) for line in wrapped(clean(note), screen.width)]
+    told = [*([f"Not wide enough for: {', '.join(left_out)}."] if left_out else []), *_notes(answer, cells)]
+    notes = [line for note in told for line in wrapped(clean(note), screen.width)]
     last = "One-shot: prompts with edits that needed no second try. Costs are at API prices."
     notes.append(screen.paint(last, "dim"))
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
-def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> str:
+def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) -> tuple[str, list[str]]:
+    """The table, and the titles of columns that there is no room for."""
     with_quota = any(cell["quotaShare"] is not None for cell in cells)
     with_what_if = "whatIf" in answer
     columns = [
@@ -46,15 +51,18 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     ]
     rows: list[list[object]] = []
     by_place = {(cell["category"], cell["model"]): cell for cell in answer["cells"]}
+    are_few = len(answer["models"]) <= _FEW
     for category in answer["categories"]:
         title = category
         for model in answer["models"]:
             cell = by_place[category, model]
-            if cell["noData"]:
+            if cell["noData"] and not are_few:
                 continue
             rows.append(_row(title, model, cell, with_quota=with_quota, with_what_if=with_what_if))
             title = ""
-    return table(columns, rows, screen)
+    drawn = table(columns, rows, screen)
+    head = drawn.partition("\n")[0]
+    return drawn, [column.title for column in columns if column.title not in head]
 
 
 def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
@@ -65,7 +73,7 @@ def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: boo
     return [
         title,
         _name(model),
-        few + number(cell["turns"]),
+        NOTHING if cell["noData"] else few + number(cell["turns"]),
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
         few_prompts + percent(cell["oneShotRate"]) if cell["oneShotRate"] is not None else NOTHING,
@@ -97,6 +105,8 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         notes.append(f"~ rests on fewer than {answer['minSample']} turns or prompts.")
     if answer.get("moreModels"):
         notes.append(f"{answer['moreModels']:,} more are not shown, each of them cheaper than these.")
+    if len(answer["models"]) > _FEW and any(cell["noData"] for cell in answer["cells"]):
+        notes.append("Who has no turns of an activity has no row there.")
     for one in answer["coverage"]:
         if not one["turns"]:
             notes.append(f"{_name(one['model'])}: no turns.")

@@ -168,7 +168,7 @@ def compared(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> None:
-    """No row where there is no data, a mark for little, intervals beside rates, and what the whole rests on."""
+    """Dashes where there is no data, a mark for little, intervals beside rates, and what the whole rests on."""
     judged = {"oneShotRate": 0.8, "oneShotInterval": [0.49, 0.94], "medianRetries": 0.5, "quotaShare": 0.25}
     said = compared(
         cell("claude-sonnet-4-5", "coding", 20, **judged), cell("gpt-5", "coding", 0),
@@ -176,12 +176,30 @@ def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> Non
     )  # fmt: skip
     shown = compare.shown(said, Screen(width))
     assert all(width_of(line) <= width for line in shown.splitlines())
-    coding, few, docs = shown.splitlines()[1:4]
+    coding, none, few, docs = shown.splitlines()[1:5]
+    assert set(none.split()) == {"gpt-5", "-"}
     assert coding.split()[4:8] == ["80", "%", "49-94", "%"]
     assert few.split()[:3] == ["docs", "claude-sonnet-4-5", "~3"]
     assert docs.split()[:2] == ["gpt-5", "30"]
     assert "~ rests on fewer than 5" in shown
     assert "gpt-5: 9 turns in 1 activity, 1 of them with enough to judge by; 1 without a" in shown
+
+
+def test_what_is_not_there_is_said() -> None:
+    """A cell without data is a row of dashes; of columns that do not fit their names are told."""
+    said = compared(cell("claude-sonnet-4-5", "build-deploy", 9), cell("gpt-5", "build-deploy", 0))
+    narrow, wide = (compare.shown(said, Screen(width)) for width in (80, 160))
+    assert narrow.splitlines()[2].split() == ["gpt-5", "-", "-", "-", "-", "-"]
+    assert "Not wide enough for: retries." in narrow
+    assert "Not wide enough" not in wide
+    assert wide.splitlines()[2].split() == ["gpt-5", "-", "-", "-", "-", "-", "-"]
+
+
+def test_of_many_only_those_with_turns_have_rows() -> None:
+    cells = [cell(f"m{n}", "docs", n, noData=n == 0) for n in range(9)]
+    shown = compare.shown(compared(*cells), Screen(160))
+    assert "\nm0" not in shown.partition("~")[0]
+    assert "Who has no turns of an activity has no row there." in shown
 
 
 def test_no_stamp_is_not_a_stamp_called_none() -> None:
