@@ -111,6 +111,12 @@ def test_settings(tmp_path: Path, said: str, budgets: dict[str, Decimal], comman
     assert (settings.budgets, settings.budget_command) == (budgets, command)
 
 
+def test_an_amount_that_is_too_large_is_told_how_large_it_may_be(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[budget]\nweekly = 1e9\n")
+    with pytest.raises(ConfigError, match="below 1000000000"):
+        config.load(Home(tmp_path), {})
+
+
 @pytest.mark.parametrize(
     "said",
     [

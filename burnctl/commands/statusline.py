@@ -24,6 +24,7 @@ _PATIENCE_S = 0.25
 _MOST_BYTES = 4 << 20
 _WINDOWS = {"5h": "five_hour", "7d": "seven_day"}
 _HIGH, _TOO_HIGH = 80.0, 95.0
+_MOST_PERCENT = 200.0
 _SPACE = " · "
 
 
@@ -69,8 +70,8 @@ def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
     found = {}
     for window, name in _WINDOWS.items():
         limit = _object(told, "rate_limits", name)
-        used = _number(limit.get("used_percentage"))
-        if used is not None and used >= 0:
+        used = _share(limit.get("used_percentage"))
+        if used is not None:
             found[window] = (used, _seconds(limit.get("resets_at")))
     return found
 
@@ -129,9 +130,9 @@ def _parts(
 
     session = _spent(_object(known, "session"), "session")
     said = _number(_object(told, "cost").get("total_cost_usd"))
-    parts = session or ([] if said is None else [f"{money(said)} session"])
+    parts = session or ([] if said is None or said < 0 else [f"{money(said)} session"])
     parts += _spent(_object(known, "today"), "today")
-    parts += _windows(limits, _object(known, "window"), colored=colored)
+    parts += _windows({**_recorded(known), **limits}, _object(known, "window"), colored=colored)
     context = _context(_object(told, "context_window"))
     parts += [] if context is None else [_painted(f"ctx {context:.0f} %", context, colored=colored)]
     crossed = known.get("crossed")
@@ -152,8 +153,6 @@ def _spent(found: dict[str, Any], what: str) -> list[str]:
 
 def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, Any], *, colored: bool) -> list[str]:
     """The account's own figures where they are known; else what was counted of the window."""
-    if "5h" not in limits:
-        limits = {**_recorded(counted), **limits}
     shown = [_painted(_limit(window, *limits[window]), limits[window][0], colored=colored) for window in limits]
     cost = _number(counted.get("costUsd"))
     if "5h" not in limits and cost is not None:
@@ -164,10 +163,15 @@ def _windows(limits: dict[str, tuple[float, float | None]], counted: dict[str, A
     return shown
 
 
-def _recorded(counted: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
-    quota = _object(counted, "quota")
-    used = _number(quota.get("usedPercent"))
-    return {} if used is None else {"5h": (used, _seconds(quota.get("resetsAt")))}
+def _recorded(known: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
+    """What burnd remembers of the account's figures, for sessions that are not told them yet."""
+    quotas = {"5h": _object(known, "window", "quota"), "7d": _object(known, "weekQuota")}
+    used = {window: _share(quota.get("usedPercent")) for window, quota in quotas.items()}
+    return {
+        window: (percent, _seconds(quotas[window].get("resetsAt")))
+        for window, percent in used.items()
+        if percent is not None
+    }
 
 
 def _limit(window: str, used: float, resets: float | None) -> str:
@@ -179,7 +183,7 @@ def _limit(window: str, used: float, resets: float | None) -> str:
 
 def _context(window: dict[str, Any]) -> float | None:
     """How many percent of the context are full, as told or as its tokens tell."""
-    used = _number(window.get("used_percentage"))
+    used = _share(window.get("used_percentage"))
     if used is not None:
         return used
     size = _number(window.get("context_window_size"))
@@ -188,7 +192,7 @@ def _context(window: dict[str, Any]) -> float | None:
     tokens = [_number(usage.get(name)) for name in names]
     if not size or size <= 0 or all(count is None for count in tokens):
         return None
-    return 100 * sum(count or 0 for count in tokens) / size
+    return _share(100 * sum(count or 0 for count in tokens) / size)
 
 
 def _painted(text: str, percent: float, *, colored: bool) -> str:
@@ -222,6 +226,12 @@ def _number(value: Any) -> float | None:
     except OverflowError:
         return None
     return finite if abs(finite) < 1e18 else None
+
+
+def _share(value: Any) -> float | None:
+    """A part in percent. A little over the whole may be true; far over it, or below nothing, is no figure."""
+    percent = _number(value)
+    return percent if percent is not None and 0 <= percent <= _MOST_PERCENT else None
 
 
 def _seconds(value: Any) -> float | None:

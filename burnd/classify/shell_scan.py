@@ -26,10 +26,14 @@ _IN_EXPRESSION = re.compile(r"[^(){}\\\"`$]+")
 
 
 class Word(NamedTuple):
-    """A word as its program would get it; `bare` when nothing in it was quoted, escaped or expanded."""
+    """A word as its program would get it; `bare` when nothing in it was quoted, escaped or expanded.
+
+    Not `closed` when the text ends within a quote.
+    """
 
     text: str
     bare: bool
+    closed: bool = True
 
 
 class _Heredoc(NamedTuple):
@@ -125,7 +129,7 @@ class _Scanner:
         raw = self.text[start : self.pos]
         if not raw or (raw.isdigit() and self.text[self.pos : self.pos + 1] in ("<", ">")):
             return None
-        return Word("".join(pieces), _QUOTING.search(raw) is None)
+        return Word("".join(pieces), _QUOTING.search(raw) is None, self.pos <= len(self.text))
 
     def _piece(self, before: list[str]) -> str | None:
         """The next part of a word that is more than plain characters, or None where the word ends."""

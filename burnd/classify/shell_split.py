@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from burnd.classify.families import word_set
-from burnd.classify.shell_scan import Word, tokens
+from burnd.classify.shell_scan import SUBSTITUTED, Word, tokens
 
 _COMMAND_LIMIT: Final = 1_000
 """No real command line has more parts; the limit keeps a hostile one cheap."""
@@ -56,7 +56,8 @@ class _Part:
         leads = not self.words
         if leads and word.bare and self._is_syntax(word.text):
             return
-        self.words.append(word.text)
+        # No shell would run a program whose name ends within a quote.
+        self.words.append(word.text if word.closed or not leads else SUBSTITUTED)
         if word.bare and word.text == "]]":
             self.in_test = False
 

@@ -157,7 +157,10 @@ class _CostReader:
         price = Decimal(value)
         if not 0 <= price <= _HIGHEST:
             self._refuse(key, f"must be between 0 and {_HIGHEST} USD per million tokens")
-        return format(price.quantize(_FINEST).normalize(), "f")
+        kept = price.quantize(_FINEST)
+        if price and not kept:
+            self._refuse(key, f"must be 0 or at least {_FINEST:f} USD per million tokens")
+        return format(kept.normalize(), "f")
 
     def _object(self, value: Any, key: str) -> Mapping[str, Any]:
         if not isinstance(value, dict):

@@ -28,10 +28,11 @@ _Key = tuple[str, str]
 
 
 class Models(NamedTuple):
-    """The priced entries of a list by (provider, model), as they stand in it, and why others were left out."""
+    """The priced entries of a list by (provider, model), as they stand in it, why others were left out, and remarks."""
 
     entries: dict[_Key, dict[str, Any]]
     left_out: list[str]
+    remarks: dict[str, Any]
 
     @classmethod
     def read(cls, text: bytes, name: str) -> Models:
@@ -42,9 +43,11 @@ class Models(NamedTuple):
             raise PriceFileError(name, f"is not JSON: {error}") from error
         if not isinstance(providers, dict):
             raise PriceFileError(name, "must be an object of providers")
-        models = cls({}, [])
+        models = cls({}, [], {})
         for provider, listed in providers.items():
-            if not provider.startswith(("_", "$")):
+            if provider.startswith(("_", "$")):
+                models.remarks[provider] = listed
+            else:
                 models._take(provider, listed, name)
         if not models.entries:
             raise PriceFileError(name, models.left_out[0] if models.left_out else "has no model with a price")
@@ -73,7 +76,7 @@ def merged(new: Models, old: Models, day: str) -> Models:
         if key not in own and _lower(key) not in own_names | new_names:
             last_seen = entry.get("retired_after") or entry.get("fetched") or day
             entries[key] = {**entry, "retired_after": last_seen}
-    return Models(entries | own, [])
+    return Models(entries | own, [], old.remarks)
 
 
 def _names(entries: Iterable[_Key]) -> set[_Key]:
@@ -97,8 +100,9 @@ def rendered(models: Models) -> bytes:
     for (provider, model), entry in sorted(models.entries.items()):
         line = f"{json.dumps(model)}:{_compact(entry)}"
         providers.setdefault(provider, []).append(line)
+    remarks = [f"{json.dumps(name)}:{_compact(said)}" for name, said in models.remarks.items()]
     groups = [f'{json.dumps(name)}:{{"models":{{\n' + ",\n".join(lines) + "\n}}" for name, lines in providers.items()]
-    return ("{\n" + ",\n".join(groups) + "\n}\n").encode()
+    return ("{\n" + ",\n".join([*remarks, *groups]) + "\n}\n").encode()
 
 
 def _compact(value: Any) -> str:
@@ -199,7 +203,7 @@ def update(user_file: Path, text: bytes, name: str, day: str) -> list[str]:
     """Takes a list in as the user's own; returns what to say about it. Raises PriceFileError and changes nothing."""
     new = Models.read(text, name)
     before = PriceTable.load(str(user_file))
-    old = Models.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else Models({}, [])
+    old = Models.read(user_file.read_bytes(), str(user_file)) if user_file.exists() else Models({}, [], {})
     data = rendered(merged(new, old, day))
     after = before.under(read_user_lists(data, name))
     prepare_home(user_file.parent)

@@ -52,6 +52,14 @@ def running_window(view: View, source: str, name: str) -> dict[str, Any] | None:
     return _Plan(view, source).running(name)
 
 
+def running_quota(view: View, source: str, name: str) -> dict[str, Any] | None:
+    """The most that the account said of the window that runs now; nothing has to be counted for it."""
+    account = Account(view, source)
+    window = next((one for one in account.newest_windows(name) if one.begin <= view.now < one.end), None)
+    peak = account.peak(name, window) if window is not None else None
+    return None if peak is None else _told(peak)
+
+
 class _Plan:
     """One source's windows: what its turns tell of them, and what its provider said."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from burnd import protocol
 from burnd.budget import period_of, standings
-from burnd.queries.limits import running_window
+from burnd.queries.limits import running_quota, running_window
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
 from burnd.queries.view import Params, View
@@ -32,6 +32,7 @@ def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decim
         "session": None if own is None or not own.turns else {"turns": own.turns, **_spent(own)},
         "today": _spent(spending.within(today.begin, today.end)),
         "window": None if window is None else {key: window[key] for key in _SHOWN},
+        "weekQuota": running_quota(view, params.source, "7d"),
         "crossed": [found.period.name for found in standings(view, budgets or {}) if found.crossed],
     }
 

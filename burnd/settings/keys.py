@@ -82,7 +82,7 @@ _files = _list_of("files")
 
 def _dollars(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-        raise ValueError(f"must be an amount in dollars, 0 for none, not {value!r}")
+        raise ValueError(f"must be an amount in dollars below 1000000000, 0 for none, not {value!r}")
     return value
 
 

@@ -139,6 +139,27 @@ def test_a_recorded_quota_stands_in(home: Home) -> None:
         assert f"5h 61 % until {clock(SOON)}" in answered(home, told)
 
 
+def test_a_recorded_week_stands_in() -> None:
+    """Each window by itself: what stdin lacks, burnd remembers."""
+    quota = {"usedPercent": 61.0, "resetsAt": None}
+    known = {"window": {"quota": {"usedPercent": 9.0, "resetsAt": None}}, "weekQuota": quota}
+    assert statusline._parts({}, {"5h": (42.6, None)}, known, colored=False) == ["5h 43 %", "7d 61 %"]
+    assert statusline._parts({}, {}, known, colored=False) == ["5h 9 %", "7d 61 %"]
+    assert statusline._parts({}, {"7d": (3.0, None)}, known, colored=False) == ["5h 9 %", "7d 3 %"]
+
+
+@pytest.mark.parametrize("percent", [-5, 300, "-1", 1e17])
+def test_what_cannot_be_is_not_shown(percent: Any) -> None:
+    """Less than nothing, or far more than all, is no figure; nor is it recorded."""
+    told = {
+        "cost": {"total_cost_usd": -3},
+        "context_window": {"used_percentage": percent},
+        "rate_limits": {"five_hour": {"used_percentage": percent, "resets_at": SOON}},
+    }
+    assert statusline._limits_in(told) == {}
+    assert statusline._parts(told, {}, {}, colored=False) == []
+
+
 def test_without_burnd_it_prints_what_it_was_told(home: Home) -> None:
     shown = line(home, TOLD)
     assert shown.startswith(f"$0.42 session · 5h 43 % until {clock(SOON)} · 7d 18 %")

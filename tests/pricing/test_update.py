@@ -131,6 +131,18 @@ def test_a_price_of_your_own_stays_however_its_name_is_written(home: Path, provi
     assert (home / "models.dev.json").read_text().lower().count('"claude-opus-5"') == 1
 
 
+def test_remarks_stay(home: Path) -> None:
+    """What somebody noted in their file is still there afterwards, and no remark of the fetched list."""
+    home.mkdir(mode=0o700)
+    own = {"_note": ["ours", {"since": 2026.5}], "anthropic": {"models": {"x": {"cost": {"input": 1, "output": 1}}}}}
+    (home / "models.dev.json").write_text(json.dumps(own))
+    fetched = json.loads(PUBLISHED) | {"_source": "elsewhere"}
+    taken(home, json.dumps(fetched).encode())
+    after = json.loads((home / "models.dev.json").read_bytes())
+    assert after["_note"] == own["_note"]
+    assert "_source" not in after
+
+
 def test_a_whole_list_put_there_by_hand_is_renewed(home: Path) -> None:
     """A published list is known by what is published beside each price: it is nobody's own."""
     home.mkdir(mode=0o700)

@@ -116,6 +116,7 @@ def test_decimals_are_read_exactly(tmp_path: Path) -> None:
         (partial("a", "m", input=1), "a/m", "cost.output", "is missing"),
         (partial("a", "m", input=-1, output=1), "a/m", "cost.input", "between 0"),
         (partial("a", "m", input=1, output=1e9), "a/m", "cost.output", "between 0"),
+        (partial("a", "m", input=1, output=1e-9), "a/m", "cost.output", "must be 0 or at least 0.0000001"),
         (partial("a", "m", input="1", output=1), "a/m", "cost.input", "must be a number"),
         (partial("a", "m", input=True, output=1), "a/m", "cost.input", "must be a number"),
         (partial("a", "m", input=1, output=1, cache_read=-1), "a/m", "cost.cache_read", "between 0"),
