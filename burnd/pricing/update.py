@@ -148,7 +148,7 @@ def changes(before: PriceTable, new: Models, old: Models, after: PriceTable) -> 
     listed = _names(new.entries)
     gone = [f"{p}/{m}" for (p, m), entry in old.entries.items() if not is_own(entry) and _lower((p, m)) not in listed]
     return Changes(
-        new=[f"{p}/{m}" for p, m, one, _ in found if not _is_listed(one, p, m)],
+        new=[f"{p}/{m}" for p, m, one, other in found if not _is_listed(one, p, m) and _is_listed(other, p, m)],
         changed=[
             f"{name}: {_difference(one, other)}" for name, one, other in known if one and one.standard != other.standard
         ],

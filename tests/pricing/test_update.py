@@ -108,7 +108,8 @@ PUBLISHED = listed(
 def test_a_price_of_your_own_holds_for_every_spelling_whatever_is_fetched(home: Path) -> None:
     """A fetched list has dated names of their own: they cost what a person said of the plain name, as before."""
     written(home, anthropic={"claude-sonnet-4-5": 50})
-    taken(home, PUBLISHED)
+    said = taken(home, PUBLISHED)
+    assert said[1] == "0 new, 0 with another price, 0 not listed any more"
     for spelling in ("claude-sonnet-4-5", "claude-sonnet-4-5-20250929", "anthropic/claude-sonnet-4.5"):
         assert price(home, spelling) == "50", spelling
 
