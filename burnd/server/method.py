@@ -53,6 +53,12 @@ class Telling:
 AnyMethod = Method | Telling
 
 
+def at_its_prices(view: View, answer: Result) -> Result:
+    """An answer about money, which says so when the prices are not those of the user's own file."""
+    problem = view.prices.problem
+    return {**answer, "pricesProblem": problem} if problem else answer
+
+
 def query(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
     """A method that is a question to the index: `function` runs in a worker thread, in one state of it."""
 

@@ -19,7 +19,7 @@ from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
 from burnd.queries.waste import WasteParams
 from burnd.queries.why import WhyParams, why
-from burnd.server.method import AnyMethod, Caller, Method, Result, Telling
+from burnd.server.method import AnyMethod, Caller, Method, Result, Telling, at_its_prices
 from burnd.server.service import Service
 
 _PORTION_S: Final = 60.0  # one session may be very long
@@ -36,7 +36,7 @@ async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
     """Waits a moment for what has just landed to be counted; what is not by then is a row of the answer."""
     await service.explainer.settled(_SETTLED_S)
     ledger = service.home.ledger
-    return await service.ask(lambda view: hotspots(view, ledger, params))
+    return await service.ask(lambda view: at_its_prices(view, hotspots(view, ledger, params)))
 
 
 async def show_by_tool(service: Service, params: ByToolParams) -> Result:

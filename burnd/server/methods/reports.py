@@ -7,17 +7,11 @@ from typing import Any
 
 from burnd.queries import compare, export, pricing, summary
 from burnd.queries.view import Params, View
-from burnd.server.method import AnyMethod, Method, Result, query
+from burnd.server.method import AnyMethod, Method, Result, at_its_prices, query
 
 
 def _of_money(params: type[Params], function: Callable[[View, Any], Result]) -> Method:
-    """A question whose answer says so when the prices are not those of the user's own file."""
-
-    def answer(view: View, given: Any) -> Result:
-        problem = view.prices.problem
-        return {**function(view, given), **({"pricesProblem": problem} if problem else {})}
-
-    return query(params, answer)
+    return query(params, lambda view, given: at_its_prices(view, function(view, given)))
 
 
 METHODS: dict[str, AnyMethod] = {
