@@ -58,8 +58,7 @@ class Asking:
         answered = threading.Event()
         with anyio.move_on_after(within) as deadline:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_interrupt_when_cancelled, connection, answered)
-                tasks.start_soon(place.make_way)
+                tasks.start_soon(_look_after, connection, answered, place)
                 try:
                     # Waited for even when cancelled: only a connection whose thread is done may be used again.
                     outcome = await anyio.to_thread.run_sync(
@@ -139,12 +138,17 @@ def _outcome(
             connection.execute("ROLLBACK")
 
 
-async def _interrupt_when_cancelled(connection: sqlite3.Connection, answered: threading.Event) -> None:
-    """Again and again: an interrupt stops only what is running, and the question may not have begun yet."""
+async def _look_after(connection: sqlite3.Connection, answered: threading.Event, place: _Place) -> None:
+    """Makes way when it takes long, interrupts it when it is cancelled: one task for both, as each question has one.
+
+    Again and again: an interrupt stops only what is running, and the question may not have begun yet.
+    """
     try:
+        await place.make_way()
         await anyio.sleep_forever()
     finally:
-        with anyio.CancelScope(shield=True):
-            while not answered.is_set():
-                connection.interrupt()
-                await anyio.sleep(_AGAIN_S)
+        if not answered.is_set():
+            with anyio.CancelScope(shield=True):
+                while not answered.is_set():
+                    connection.interrupt()
+                    await anyio.sleep(_AGAIN_S)
