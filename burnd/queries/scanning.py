@@ -10,7 +10,7 @@ import msgspec
 
 from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS, WHOLE_SESSION
 from burnd.queries.periods import Stretch
-from burnd.queries.selection import OUT, Groups, Selection
+from burnd.queries.selection import Groups, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
@@ -178,18 +178,19 @@ class Scan:
         return self._pairs
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
-        """Sessions with the group that all of their turns are in."""
-        if sessions is None:
-            if self._every is None:
-                numbered = groups.whole
-                if groups.rest >= 0:
-                    found = chain.from_iterable(self.view.rows("SELECT session FROM endings"))
-                    numbered = dict.fromkeys(found, groups.rest) | numbered | dict.fromkeys(groups.mixed, OUT)
-                self._every = {session: group for session, group in numbered.items() if group >= 0}
-            return self._every
-        mixed = groups.mixed
-        some = {session: groups.whole.get(session, groups.rest) for session in sessions if session not in mixed}
-        return {session: group for session, group in some.items() if group >= 0}
+        """Sessions with the group that all of their turns are in: these, or all there are."""
+        mixed, whole, rest = groups.mixed, groups.whole, groups.rest
+
+        def grouped(some: Iterable[int]) -> dict[int, int]:
+            found = {session: whole.get(session, rest) for session in some if session not in mixed}
+            return {session: group for session, group in found.items() if group >= 0}
+
+        if sessions is not None:
+            return grouped(sessions)
+        if self._every is None:
+            every = self.view.rows("SELECT session FROM endings") if rest >= 0 else ()
+            self._every = grouped(chain.from_iterable(every) if rest >= 0 else whole)
+        return self._every
 
     def mixed(
         self,

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd.index.schema import MESSAGES_BY_ID, is_message
+from burnd.ledger.binding import in_few_lengths
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
@@ -23,7 +24,6 @@ from burnd.search.warm import Landed
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
 AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
-_IDS_AT_ONCE: Final = 200
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
@@ -160,8 +160,7 @@ def _plan(
 def _rows_of(db: sqlite3.Connection, session: int, message_ids: set[str], stop: int) -> list[tuple[Any, ...]]:
     """The records of these messages up to a place; it takes as long however much the session has beside them."""
     ids, found = list(message_ids), list[tuple[Any, ...]]()
-    for begin in range(0, len(ids), _IDS_AT_ONCE):
-        some = ids[begin : begin + _IDS_AT_ONCE]
+    for some in in_few_lengths(ids):
         sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
         found += db.execute(sql, (*some, session, stop)).fetchall()
     return found
