@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from burnctl.render import misses
+from burnctl.render.caveats import price_caveats
 from burnctl.render.chart import bar
 from burnctl.render.numbers import counted, money, number
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut
 from burnctl.render.turns import short_id, short_model
 
@@ -55,6 +57,8 @@ class _Drawing:
         if answer["moreLanes"]:
             more = answer["moreLanes"]
             yield screen.paint(f"and {counted(more['count'], 'more subagent')} for {money(more['costUsd'])}", "dim")
+        for note in price_caveats(answer):
+            yield from ("", *wrapped(clean(note), screen.width))
 
     def _lane(self, n: int, indent: str, *, named: bool) -> Iterator[str]:
         lane = self._answer["lanes"][n]

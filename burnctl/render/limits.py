@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 
+from burnctl.render.caveats import price_caveats
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
     for name, title in _NAMES.items():
         if history := answer["windows"][name]["history"]:
             parts.append(_history(f"{title}s before", history, now, screen))
+    parts += ["\n".join(wrapped(clean(note), screen.width)) for note in price_caveats(answer)]
     parts.append(
         screen.paint(f"Costs are at API prices; a subscriber did not pay them. Source: {answer['source']}.", "dim")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from burnctl.render.caveats import price_caveats
 from burnctl.render.numbers import money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
@@ -106,3 +107,4 @@ def _notes(told: Mapping[str, Any]) -> Iterator[str]:
         "Files are sized as they are today, at four bytes a token; sessions may have begun with others. What subagents "
         "began with is not in it. Costs are at API prices; a subscriber did not pay them."
     )
+    yield from price_caveats(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl.render import misses
+from burnctl.render.caveats import price_caveats
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
@@ -126,6 +127,7 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
     below = f"{counted(cheaper, 'finding')} below --min-cost"
     if not answer["findings"]:
         yield f"{f'Only {below}' if cheaper else 'Nothing to be found'} in {counted(turns, 'turn')}."
+        yield from price_caveats(answer)
         return
     if answer["moreFindings"]:
         more = answer["moreFindings"]
@@ -138,3 +140,4 @@ def _notes(answer: Mapping[str, Any]) -> Iterator[str]:
         f"Looked at: {counted(turns, 'turn')}{paid}. Findings of different kinds may be about the same tokens: do "
         "not add them up."
     )
+    yield from price_caveats(answer)

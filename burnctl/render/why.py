@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl.render import misses
+from burnctl.render.caveats import price_caveats
 from burnctl.render.numbers import clock, counted, day, money, number, percent, token_count
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
@@ -153,7 +154,7 @@ class _Drawing:
             told = f"{token_count(sum(extra['usage'].values()))}{cost}"
             notes.append(f"Beside this, the harness says it used {told} that it did not log.")
         yield ""
-        for note in notes:
+        for note in notes + price_caveats(answer):
             yield from self._told(note)
         yield self._screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim")
 

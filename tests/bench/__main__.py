@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tests.bench import asking, flat, opencode, peers, resting, search
+from tests.bench import asking, flat, machine, opencode, peers, resting, search
 from tests.bench.corpus import Tree, Truth
 from tests.bench.first_read import FirstRead, first_read, recall
 from tests.bench.page import Findings, written
@@ -67,12 +67,14 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     findings = Findings(sizes.runs, load=os.getloadavg()[0])
     middle = sizes.trees[-2]
     trees = {size: tree_of(folder, size) for size in sizes.trees}
+    findings.paces = [machine.json_rate(trees[middle][0])]
     for size, (tree, truth) in trees.items():
         runs = sizes.runs if size <= middle else 1
         findings.reads[size] = [read(folder, size, tree, truth, n, runs) for n in range(runs)]
         findings.truths[size] = truth
     say("opencode's database")
     findings.opencode = opencode.first_read(folder / "homes" / "opencode", sizes.opencode_sessions)
+    findings.paces.append(machine.json_rate(trees[middle][0]))
     for size in sizes.trees[-2:]:
         say(f"asking over {size} MB")
         findings.asked[size] = asking.asking(home_of(folder, size), trees[size][0])
@@ -95,6 +97,7 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
         peers.install(folder / "peers")
         findings.peers = [peers.measure(peer, folder / "peers", trees[middle][0], sizes.runs) for peer in peers.PEERS]
     findings.peers_read = middle
+    findings.paces.append(machine.json_rate(trees[middle][0]))
     return findings
 
 

@@ -57,6 +57,11 @@ def test_a_finding_of_several_projects_names_none() -> None:
     assert "low · 3 projects · in 5e550001 turn 3" in page(spread)
 
 
+def test_a_broken_price_file_is_said_below_it() -> None:
+    for found in ([], [finding("oversized")]):
+        assert "Prices: models.dev.json: is not JSON." in page(*found, pricesProblem="models.dev.json: is not JSON")
+
+
 def test_what_is_too_cheap_to_be_told_is_counted() -> None:
     assert page() == "Nothing to be found in 30 turns."
     assert page(cheaperFindings=200) == "Only 200 findings below --min-cost in 30 turns."

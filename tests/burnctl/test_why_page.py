@@ -81,6 +81,11 @@ def test_a_turns_heading_has_its_time_on_every_screen() -> None:
     assert all(width_of(line) <= 60 for line in shown)
 
 
+def test_a_broken_price_file_is_said_below_it() -> None:
+    shown = why.shown(session(cause("it"), pricesProblem="models.dev.json: is not JSON"), Screen(80))
+    assert "Prices: models.dev.json: is not JSON." in shown
+
+
 def test_no_turns_are_not_without_a_price() -> None:
     answer = session(turns=0, filters={"since": "2026-11-16T00:00:00.000Z"})
     answer["totals"]["costUsd"] = None

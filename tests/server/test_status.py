@@ -78,7 +78,8 @@ def test_a_price_file_that_cannot_be_used_is_said(daemon: Daemon) -> None:
         assert any("models.dev.json" in notice["what"] for notice in status["degraded"])
         asked = wire.call("pricing.show", model="my-own-model", provider="mine")
         assert not asked["priced"]
-        for answer in (asked, wire.call("summary"), wire.call("compare"), wire.call("export"), wire.call("hotspots")):
+        reports = ("summary", "compare", "export", "hotspots", "by_tool", "waste", "overhead", "limits")
+        for answer in (asked, *(wire.call(report) for report in reports)):
             assert answer["pricesProblem"].endswith("; until then what it said before counts")
         listed = {"mine": {"models": {"my-own-model": {"cost": {"input": 1, "output": 2}}}}}
         daemon.home.prices.write_text(json.dumps(listed))

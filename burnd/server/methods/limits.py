@@ -8,7 +8,7 @@ from burnd.queries.view import Params, Refusal
 from burnd.records import Quota
 from burnd.records.session import Window
 from burnd.records.times import canonical, to_iso
-from burnd.server.method import AnyMethod, Method, Result
+from burnd.server.method import AnyMethod, Method, Result, at_its_prices
 from burnd.server.service import Service
 
 _MOST_READINGS = 100
@@ -16,7 +16,7 @@ _MOST_READINGS = 100
 
 async def show_limits(service: Service, params: LimitsParams) -> Result:
     budgets = service.settings.budgets
-    return await service.ask(lambda view: limits(view, params, budgets))
+    return await service.ask(lambda view: at_its_prices(view, limits(view, params, budgets)))
 
 
 async def show_statusline(service: Service, params: StatuslineParams) -> Result:

@@ -29,7 +29,7 @@ _SETTLED_S: Final = 2.0
 async def explain(service: Service, params: WhyParams) -> Result:
     """May read what was said, for the rows it shows."""
     ledger, recall = service.home.ledger, service.searcher.recall
-    return await service.ask(lambda view: why(view, ledger, recall, params))
+    return await service.ask(lambda view: at_its_prices(view, why(view, ledger, recall, params)))
 
 
 async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
@@ -47,17 +47,17 @@ async def look_for_waste(service: Service, params: WasteParams, caller: Caller) 
     params.check()
     found = await _found(service, params, caller)
     recall = service.searcher.recall
-    return await service.ask(lambda view: waste.answer(view, Quotes(view, recall), params, *found))
+    return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, *found)))
 
 
 async def weigh_prefixes(service: Service, params: OverheadParams, caller: Caller) -> Result:
     found = await _found(service, params, caller)
-    return await service.ask(lambda view: overhead.answer(view, *found))
+    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, *found)))
 
 
 async def draw(service: Service, params: FlowParams) -> Result:
     ledger = service.home.ledger
-    return await service.ask(lambda view: flow(view, ledger, params))
+    return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
 
 
 async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[wasting.Found]]:
