@@ -6,6 +6,7 @@ from burnctl.render.numbers import money, number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 _NAMED = 5
@@ -25,7 +26,7 @@ def caveats(answer: dict[str, Any]) -> list[str]:
     return notes + price_caveats(answer)
 
 
-def price_caveats(answer: dict[str, Any]) -> list[str]:
+def price_caveats(answer: Mapping[str, Any]) -> list[str]:
     """Why prices may not be those that a person wrote down."""
     return [f"Prices: {answer['pricesProblem']}."] if answer.get("pricesProblem") else []
 

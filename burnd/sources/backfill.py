@@ -20,6 +20,15 @@ class Backfill(msgspec.Struct):
     since: float = 0.0
     told: float = 0.0
 
+    def found(self, size: int, now: float) -> None:
+        """There is so much more to read."""
+        self.total += size
+        self.since = self.since or now
+
+    @property
+    def left(self) -> int:
+        return self.total - self.done
+
     def per_second(self, now: float) -> float:
         return self.done / max(0.001, now - self.since)
 

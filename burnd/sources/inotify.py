@@ -44,7 +44,7 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> 
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise Unwatchable(explain(error)) from error
+        raise explain(error) from error
 
 
 class _Inotify(Watched):
@@ -55,7 +55,7 @@ class _Inotify(Watched):
     def alive(self) -> bool:
         return self._channel.is_alive() and super().alive()
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Unwatchable | None:
         return self._channel.refusal
 
     def watched(self) -> int | None:
@@ -72,7 +72,7 @@ class Channel(InotifyFD):
     def __init__(self, inbox: Inbox) -> None:
         super().__init__()
         self._inbox = inbox
-        self.refusal: str | None = None
+        self.refusal: Unwatchable | None = None
         self.watched: set[WatchDescriptor] = set()
 
     def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
@@ -121,11 +121,11 @@ def _without_pairing(event: InotifyEvent) -> InotifyEvent:
     return dataclasses.replace(event, mask=kind, cookie=0)
 
 
-def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> str:
-    """The sentence for `status`: which limit was met and how high it is."""
+def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:
+    """For `status`: which limit was met, how high it is, and what to raise."""
     limit = _LIMITS.get(error.errno or 0)
     if limit is None:
-        return f"inotify does not work here ({os.strerror(error.errno or 0)})"
+        return Unwatchable(f"inotify does not work here ({os.strerror(error.errno or 0)})")
     what, (system, own) = limit
     read = read or _setting
     values = {system: read(system), own: read(own)}
@@ -133,7 +133,7 @@ def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> 
     shown = f"{system}={'?' if highest is None else highest}"
     if ours is not None and (highest is None or ours < highest):
         shown += f", {own}={ours}"
-    return f"inotify {what} ({shown})"
+    return Unwatchable(f"inotify {what} ({shown})", f"raise {system}")
 
 
 def _setting(name: str) -> int | None:

@@ -40,7 +40,11 @@ ROOT_LOST = "a watched root was removed"
 
 
 class Unwatchable(Exception):
-    """Raised when watching cannot work here for now; its text says why, for `status`."""
+    """Raised when watching cannot work here for now; its text says why, and `remedy` what to do, for `status`."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
 
 
 class Observation(Protocol):
@@ -48,7 +52,7 @@ class Observation(Protocol):
 
     def alive(self) -> bool: ...
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Unwatchable | None:
         """Why some folders could not be watched, or None."""
         ...
 
@@ -92,7 +96,7 @@ class Watched:
     def alive(self) -> bool:
         return self._observer.is_alive() and all(emitter.is_alive() for emitter in self._observer.emitters)
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Unwatchable | None:
         return None
 
     def watched(self) -> int | None:

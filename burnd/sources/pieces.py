@@ -36,6 +36,10 @@ class Pieces:
         return self._kind(self._pipeline.home.index_db, self._pipeline.content.inline_bytes)
 
     @property
+    def source(self) -> str:
+        return self._kind.source
+
+    @property
     def is_apart(self) -> bool:
         """Whether another process reads beside this one."""
         return self._apart is not None

@@ -10,18 +10,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-TURN_BYTES = 4 << 20
-TURN_SECONDS = 0.2
+SLOT_BYTES = 4 << 20
 FIRST_DELAY = 1.0
 LAST_DELAY = 300.0
 
 
-class Turn(msgspec.Struct, frozen=True, gc=False):
-    """Leave to read one file: so many bytes, and no longer than until `deadline`."""
+class Slot(msgspec.Struct, frozen=True, gc=False):
+    """Leave to read one file: so many bytes, once."""
 
     path: str
     max_bytes: int
-    deadline: float
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -48,17 +46,8 @@ class Queue:
     is remembered until its turn is over.
     """
 
-    def __init__(
-        self,
-        clock: Callable[[], float],
-        *,
-        turn_bytes: int = TURN_BYTES,
-        turn_seconds: float = TURN_SECONDS,
-        backlog_after: float = 1.0,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], *, backlog_after: float = 1.0) -> None:
         self._clock = clock
-        self._turn_bytes = turn_bytes
-        self._turn_seconds = turn_seconds
         self._backlog_after = backlog_after
         self._live: dict[str, float] = {}  # in order of their turns, with the time since when each waits
         self._backlog: dict[str, float] = {}  # with their modification times, oldest first
@@ -102,7 +91,7 @@ class Queue:
         fresh = {path: mtime for path, mtime in files if not any(path in place for place in known)}
         self._backlog = dict(sorted((self._backlog | fresh).items(), key=lambda item: item[1]))
 
-    def take(self) -> Turn | None:
+    def take(self) -> Slot | None:
         """Whose turn it is now, if anybody's. Every turn ends with `done` or `failed`."""
         now = self._clock()
         self._wake_failed(now)
@@ -117,7 +106,7 @@ class Queue:
             self._out[path] = _Out()
         else:
             return None
-        return Turn(path=path, max_bytes=self._turn_bytes, deadline=now + self._turn_seconds)
+        return Slot(path=path, max_bytes=SLOT_BYTES)
 
     def is_out(self, path: str) -> bool:
         """Whether a file is having its turn."""

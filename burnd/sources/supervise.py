@@ -38,7 +38,7 @@ class Supervisor:
         self._every = {"roots": roots_every, "alive": alive_every, "retry": retry_after}
         self._due = {"roots": float("-inf")}
         self._observation: Observation | None = None
-        self._given_up: str | None = None
+        self._given_up: Unwatchable | None = None
         self._news: str | None = None
         self._deaths = 0
         self._short_scans = 0
@@ -63,6 +63,11 @@ class Supervisor:
         if self._short:
             return f"watching {watched:,} of {watched + self._short:,} folders, scanning the others"
         return f"watching {watched:,} folders"
+
+    @property
+    def remedy(self) -> str:
+        """What a person can do so that folders are watched again."""
+        return self._given_up.remedy if self._given_up is not None else ""
 
     def add_roots(self, named: Sequence[str]) -> None:
         """More roots, looked at with the next check. The one call that may come while another runs in its thread."""
@@ -120,7 +125,7 @@ class Supervisor:
         if not observation.alive():
             self._deaths += 1
             if self._deaths >= _DEATHS_BEFORE_POLLING:
-                self._give_up("the watcher keeps failing", now)
+                self._give_up(Unwatchable("the watcher keeps failing"), now)
                 return "watching was given up"
         elif self._short_scans != _SHORT_SCANS_BEFORE_RESTART:
             return None
@@ -135,7 +140,7 @@ class Supervisor:
         self._restart(self.roots, now)
         return None if self._observation is None else "watching again"
 
-    def _give_up(self, why: str, now: float) -> None:
+    def _give_up(self, why: Unwatchable, now: float) -> None:
         # All watches are let go: the limit is one for all of a user's programs, and half a watch misleads.
         self.stop()
         self._given_up = why
@@ -152,12 +157,12 @@ class Supervisor:
         try:
             self._observation = self._observe([root.path for root in roots], self._inbox, self._suffix)
         except Unwatchable as error:
-            self._give_up(str(error), now)
+            self._give_up(error, now)
         except (FileNotFoundError, NotADirectoryError):
             self.roots = []  # gone again: the next look at the roots starts over
         except Exception as error:  # noqa: BLE001
             # Whatever a library's threads trip over, scans go on without them.
-            self._give_up(f"the watcher failed ({type(error).__name__})", now)
+            self._give_up(Unwatchable(f"the watcher failed ({type(error).__name__})"), now)
         else:
             self._due["alive"] = now + self._every["alive"]
             self._heed_refusal(self._observation, now)

@@ -37,10 +37,11 @@ class Piece(NamedTuple):
     reading: Reading
     change: FileChange
     content: list[Shelved]
-    consumed: int
-    more: bool
-    skipped: list[tuple[int, int]]
-    rewound: str | None
+    consumed: int = 0
+    more: bool = False
+    skipped: int = 0  # lines, too long or fatal
+    fatal: tuple[int, ...] = ()  # where lines stand that the process died over again and again
+    rewound: str | None = None
     is_unfinished: bool = False  # it is gone, and its last line was not whole
 
 
@@ -140,8 +141,8 @@ class Transcripts:
         anew = chunk.rewound is not None or transcript.cursor is None
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
         reader = self._reader(transcript, anew=anew)
-        skipped = list(chunk.skipped)
-        for offset, line in self._hazard.lines(path_key(transcript.path), chunk.lines, skipped):
+        fatal: list[tuple[int, int]] = []
+        for offset, line in self._hazard.lines(path_key(transcript.path), chunk.lines, fatal):
             reader.feed(line, offset)
         tail_end = _take_tail(reader, chunk.tail) if chunk.tail is not None else None
         cursor = tail_end or chunk.cursor
@@ -155,7 +156,8 @@ class Transcripts:
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
-            skipped=skipped,
+            skipped=len(chunk.skipped) + len(fatal),
+            fatal=tuple(offset for offset, _ in fatal),
             rewound=chunk.rewound,
             is_unfinished=is_unfinished,
         )
@@ -230,7 +232,7 @@ class Transcripts:
             path_key(transcript.root),
             is_open,
         )
-        return Piece(transcript.path, reading, change, content, 0, False, [], None)
+        return Piece(transcript.path, reading, change, content)
 
 
 def batch_of(pieces: Sequence[Piece]) -> Batch:

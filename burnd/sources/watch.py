@@ -109,6 +109,10 @@ class Watcher:
         return self._supervisor.detail
 
     @property
+    def remedy(self) -> str:
+        return self._supervisor.remedy
+
+    @property
     def roots(self) -> list[Root]:
         """The roots that are there now: what a scan is to walk."""
         return self._supervisor.roots

@@ -77,5 +77,5 @@ async def _caught_up(root: Path) -> float:
 
 
 async def _until_read(source: ClaudeCode, pipeline: Pipeline) -> None:
-    while not source.files or source.status().pending or pipeline.writing:  # noqa: ASYNC110 - what is timed is its end
+    while not source.status().files or source.status().pending or pipeline.writing:  # noqa: ASYNC110 - what is timed is its end
         await anyio.sleep(0.001)

@@ -19,7 +19,7 @@ from burnd.ledger.fold import Folded
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
-from burnd.sources import committing, transcript_tree
+from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
 from tests.conftest import Opened
@@ -119,10 +119,10 @@ async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
         watched.append(asking, watched.path(SESSION[:-1] + "4"))
         await until(lambda: _is(watched, "m1", open=1))
         await until(lambda: _is(watched, "q1", open=1))
-        watched.ahead += transcript_tree.QUIET_S + 1
+        watched.ahead += transcript_settling.QUIET_S + 1
         await until(lambda: _is(watched, "m1", open=0, rev=1))
         assert await _is(watched, "q1", open=1, rev=0)
-        watched.ahead += transcript_tree.IDLE_S
+        watched.ahead += transcript_settling.IDLE_S
         await until(lambda: _is(watched, "q1", open=0, rev=1))
 
 
@@ -154,7 +154,7 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
     async with watching(opened, tmp_path / "projects") as watched:
         assert await _is(watched, "m1", open=1)
         await until(watched.source._pieces.known.live)
-        watched.ahead += transcript_tree.QUIET_S + 1
+        watched.ahead += transcript_settling.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 
@@ -255,7 +255,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             file.write(last)
         await watched.source.flush()
         assert watched.ledger() == {}
-        watched.ahead += transcript_tree.IDLE_S + 1
+        watched.ahead += transcript_settling.IDLE_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", output=5))
         with watched.path().open("ab") as file:
@@ -270,7 +270,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             await watched.source.flush()
             if is_deleted:
                 watched.path().unlink()
-            watched.ahead += transcript_tree.IDLE_S + 1
+            watched.ahead += transcript_settling.IDLE_S + 1
             watched.source._bell.set()
             await until(lambda n=times: _counted(watched, "unfinished lines", n))  # type: ignore[misc]
         log.says("m3", text("the last word"), output=7)
@@ -505,7 +505,7 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
         await until(lambda: _is(watched, "m1", open=1))
     async with watching(opened, tmp_path / "projects") as watched:
         await until(watched.source._pieces.known.live)
-        watched.ahead += transcript_tree.QUIET_S + 1
+        watched.ahead += transcript_settling.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 

@@ -19,7 +19,7 @@ from burnd.clients.claims import Claim, matching, settle
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
-from burnd.sources import transcript_tree
+from burnd.sources import transcript_settling
 from burnd.sources.codex import Codex, codex_roots
 from burnd.sources.watch import Times
 from tests.capture.rig import CodexRig
@@ -158,7 +158,7 @@ async def test_a_quiet_response_settles(opened: Opened, tmp_path: Path) -> None:
     async with watched(opened, tmp_path / "codex") as here:
         here.write(log)
         await here.until(bool)
-        here.ahead += transcript_tree.QUIET_S + 1
+        here.ahead += transcript_settling.QUIET_S + 1
         await here.until(lambda turns: [turn[3] for turn in turns] == [False])
 
 

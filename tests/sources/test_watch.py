@@ -51,7 +51,7 @@ class Deaf:
     def alive(self) -> bool:
         return True
 
-    def refusal(self) -> str | None:
+    def refusal(self) -> Unwatchable | None:
         return None
 
     def watched(self) -> int | None:

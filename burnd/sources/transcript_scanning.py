@@ -1,0 +1,138 @@
+"""Which transcripts there are and which have something to read: the watcher's hints and a scan's truth, into the queue.
+
+It opens none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from burnd.sources.backfill import Backfill
+from burnd.sources.base import State
+from burnd.sources.discover import Scanner
+from burnd.sources.pieces import Pieces
+from burnd.sources.queue import Queue
+from burnd.sources.roots import present
+from burnd.sources.saved import Saved
+from burnd.sources.watch import Times, Watcher
+
+log = structlog.get_logger()
+
+
+class Naming(NamedTuple):
+    """How a harness calls its files: transcripts, and those beside them that say more of them."""
+
+    transcripts: tuple[str, ...]
+    beside: tuple[str, ...]
+    transcript_of: Callable[[str], str]  # the transcript that a file is, or is about
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        return (*self.transcripts, *self.beside)
+
+
+class Finder:
+    """Fills the queue of one source. One task calls `watch`; who needs to know what is there now calls `scan`."""
+
+    def __init__(
+        self,
+        named_roots: Sequence[str],
+        naming: Naming,
+        queue: Queue,
+        saved: Saved,
+        pieces: Pieces,
+        *,
+        times: Times | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self.named_roots = list(named_roots)
+        self.watcher = Watcher(named_roots, suffix=naming.suffixes, times=times)
+        self.backfill = Backfill()
+        self._naming, self._queue, self._saved, self._pieces, self._clock = naming, queue, saved, pieces, clock
+        self._scanner = Scanner(suffix=naming.suffixes)
+        self._roots: dict[str, str] = {}
+        self._has_scanned = False
+        self._files = 0  # transcripts that the last scan counted; beside these are
+        self._read_since: set[str] = set()
+
+    @property
+    def files(self) -> int:
+        """How many transcripts there are."""
+        return self._files + len(self._read_since)
+
+    def condition(self) -> tuple[State, str, str]:
+        """How it goes: a word, a sentence, and what to do about it."""
+        watcher = self.watcher
+        if not self._has_scanned and watcher.state in ("watching", "polling"):
+            return "waiting", "starting: looking for what there is", ""
+        return watcher.state, watcher.detail, watcher.remedy
+
+    def add_roots(self, named: Sequence[str]) -> None:
+        fresh = [root for root in named if root not in self.named_roots]
+        self.named_roots += fresh
+        self.watcher.add_roots(fresh)
+
+    def root_of(self, path: str) -> str | None:
+        """The root that a path is below; None where it is below none that is read."""
+        if path not in self._roots:
+            root = next((r.path for r in self.watcher.roots if path.startswith(r.path + "/")), None)
+            if root is None:
+                return None
+            self._roots[path] = root
+        return self._roots[path]
+
+    async def watch(self, ring: Callable[[], None]) -> None:
+        """Until cancelled; `ring` is called whenever the queue may have grown."""
+        told = ""
+        while True:
+            dirty = await self.watcher.changes()
+            if self.watcher.state != told:
+                told = self.watcher.state
+                log.info("source.state", source=self._pieces.source, state=told, detail=self.watcher.detail)
+            for path in map(self._naming.transcript_of, dirty.paths):
+                if self.root_of(path) is not None:
+                    self._queue.add(path)
+            if dirty.scan_all:
+                await self.scan(dirty.reason)
+            ring()
+
+    async def scan(self, reason: str) -> None:
+        """Looks at every file: the truth that events are only a hint of."""
+        naming = self._naming
+        roots = await self._pieces.in_thread(lambda: [root.path for root in present(self.named_roots)])
+        scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
+        self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
+        self._files = self._scanner.count(naming.transcripts)
+        self._read_since.clear()
+        unread = [
+            found for found in scan.changed if found.path.endswith(naming.transcripts) and self._saved.is_unread(found)
+        ]
+        if self._has_scanned:
+            for found in scan.changed:
+                if found.path.endswith(naming.beside):  # it may say more of a transcript that is done
+                    self._queue.add(naming.transcript_of(found.path))
+        self._has_scanned = True
+        self._roots |= {found.path: found.root for found in unread}
+        self.backfill.found(sum(map(self._saved.left, unread)), self._clock())
+        self._queue.backfill((found.path, found.mtime) for found in unread)
+        for path in scan.gone:
+            self._queue.forget(path)
+        log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
+
+    def note_read(self, path: str, size: int) -> None:
+        """So many bytes of a transcript are durable, which the last scan may not have seen."""
+        if not self._scanner.has_seen(path):
+            self._read_since.add(path)
+        self.backfill.done += size
+        is_done = not len(self._queue)
+        self.backfill.tell(self._clock(), self._pieces.source, is_done=is_done, files=len(self._saved))
+        if is_done:
+            self.backfill = Backfill()
+
+    async def scan_anew(self, reason: str) -> None:
+        """Scans as if nothing had been seen before."""
+        self._scanner = Scanner(suffix=self._naming.suffixes)
+        await self.scan(reason)

@@ -1,0 +1,74 @@
+"""Settles what is open in transcripts: when it has been quiet for long enough, or when somebody asks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+
+from burnd.sources.pieces import Pieces
+from burnd.sources.queue import Queue
+from burnd.sources.transcripts import Piece, Transcript
+
+QUIET_S = 10.0
+IDLE_S = 600.0
+LOOK_AGAIN_S = 1.0
+SETTLED_AT_ONCE = 500  # transcripts
+
+
+class Settler:
+    """Settles for one source, through `commit`. It is called by the task that reads, and never while that reads."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        pieces: Pieces,
+        commit: Callable[[list[Piece]], Awaitable[None]],
+        counts: Counter[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._queue, self._pieces, self._commit = queue, pieces, commit
+        self._counts, self._clock = counts, clock
+        self._next_look = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look again, even if there is a lot to read."""
+        return self._clock() >= self._next_look
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything is open that may have to be settled."""
+        return any(transcript.open_holdings for transcript in self._pieces.known.live())
+
+    async def settle_quiet(self) -> None:
+        """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
+        now = self._clock()
+        self._next_look = now + LOOK_AGAIN_S
+        known = [(t, now - t.changed_at) for t in self._pieces.known.live() if not self._queue.is_out(t.path)]
+        quiet = [t for t, seconds in known if QUIET_S <= seconds < IDLE_S]
+        idle = [t for t, seconds in known if seconds >= IDLE_S]
+        await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
+        await self._settle([t for t in idle if t.open_holdings], answered_only=False)
+        for transcript in idle:
+            if not transcript.has_untried_tail:
+                continue
+            if pieces := await self._pieces.tail_of(transcript):
+                await self._commit(pieces)
+            else:
+                self._counts["unfinished lines"] += 1
+
+    async def settle_sessions(self, session_ids: Collection[str | None]) -> None:
+        """Settles at once what is open in these sessions; None among them means in all."""
+        held_by = {t: {held.session_id for held in t.open_holdings} for t in self._pieces.known.live()}
+        wanted = [
+            t
+            for t, holders in held_by.items()
+            if holders and (None in session_ids or holders.intersection(session_ids))
+        ]
+        await self._settle(wanted, answered_only=False)
+
+    async def _settle(self, transcripts: list[Transcript], *, answered_only: bool) -> None:
+        for begin in range(0, len(transcripts), SETTLED_AT_ONCE):
+            some = transcripts[begin : begin + SETTLED_AT_ONCE]
+            if pieces := await self._pieces.settled(some, answered_only=answered_only):
+                await self._commit(pieces)
