@@ -26,6 +26,7 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.search import progress, warm
+from burnd.search.lightness import Lightness
 from burnd.search.progress import CURRENT, STATES, Current
 from burnd.search.warm import Warm
 
@@ -45,11 +46,6 @@ LATE_S: Final = 6.0
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
-# tantivy maps whole files while it merges them, in the end a tenth of all logs: beyond so many bytes, programs and
-# libraries included, their pages are given back. A backlog needs the memory for itself; later, more of what was
-# searched in stays at hand.
-MAPPED_READING, MAPPED = 40 << 20, 48 << 20
-LIGHT_S: Final = 0.2
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 
 
@@ -77,12 +73,12 @@ class Searcher:
         self._pipeline = pipeline
         self._is_reading = is_reading  # whether much that was there before is being read, and more will land
         self._clock = clock
+        self._lightness = Lightness(pipeline.home.search, is_reading, clock)
         self._thread = anyio.CapacityLimiter(1)
         self._bell = anyio.Event()
         self._calm = anyio.Event()
         self._took = anyio.Event()
         self._opened = anyio.Event()
-        self._writes = anyio.Event()  # set while there is a writer, which may be merging
         self._touched: dict[str, None] = {}
         self._in_hand = 0
         self._warm = Warm()
@@ -104,7 +100,7 @@ class Searcher:
             await anyio.sleep_forever()
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._stay_light)
+            tasks.start_soon(self._lightness.keep)
             await self._serve_always()
 
     async def _serve_always(self) -> None:
@@ -125,15 +121,6 @@ class Searcher:
                 with anyio.CancelScope(shield=True):
                     await self._let_go()
             await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
-
-    async def _stay_light(self) -> None:
-        """While there is a writer, which may be merging, gives back what it has mapped and is done with."""
-        folder = self._pipeline.home.search
-        while True:
-            await self._writes.wait()
-            await anyio.sleep(LIGHT_S)
-            if memory.file_bytes() > (MAPPED_READING if self._is_reading() else MAPPED):
-                await anyio.to_thread.run_sync(memory.page_out, folder)
 
     async def kept_up(self) -> None:
         """Waits a little while there is more to take in than should be held in memory."""
@@ -173,6 +160,7 @@ class Searcher:
 
     async def opened(self, within: float) -> Engine | None:
         """What to search in; where it is just being opened, that is waited for so many seconds."""
+        self._lightness.searched()
         with anyio.move_on_after(0 if self.is_missing else within):
             await self._opened.wait()
         return self.engine
@@ -253,7 +241,7 @@ class Searcher:
         plans, finished = await self._ask(
             lambda db: progress.plans(db, some, shelf.progress, AT_ONCE, shelf.needs_calls, landed)
         )
-        self._writes.set()
+        self._lightness.writing()
         await self._in_thread(lambda: shelf.take_all(plans, self.recall, words))
         if words is not None:
             for plan in plans:
@@ -343,8 +331,7 @@ class Searcher:
 
     async def _put_down(self, shelf: Shelf) -> None:
         await self._in_thread(shelf.engine.rest)
-        if self._writes.is_set():
-            self._writes = anyio.Event()
+        self._lightness.written()
 
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         return await self._pipeline.index.ask(question, within=LAST_RETRY_S)

@@ -72,11 +72,18 @@ class Scanner:
         tally = Tally()
         before, seen = self._seen, dict[str, int]()
         changed: list[Found] = []
+        owner = os.geteuid()
         for root in roots:
-            for path, found in _sweep(root, self._suffix, self._max_depth, tally):
-                looks = hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
-                if before.get(path) != looks and path not in seen:
-                    changed.append(_found(path, root, found))
+            for entry in _sweep(root, self._suffix, self._max_depth, tally):
+                found = _looked_at(entry)
+                if found is None:
+                    continue
+                path, looks = entry.path, hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+                if before.get(path) != looks:  # else it may be read, as it could when it was last looked at
+                    if _is_refused(found, owner, tally):
+                        continue
+                    if path not in seen:
+                        changed.append(_found(path, root, found))
                 seen[path] = looks
         self._seen = seen
         return Scan(
@@ -93,13 +100,16 @@ def walk(
     root: str, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH, tally: Tally | None = None
 ) -> Iterator[Found]:
     """Every file below `root` that may be read and whose name ends in `suffix`; a root that is missing has none."""
-    for path, found in _sweep(root, suffix, max_depth, Tally() if tally is None else tally):
-        yield _found(path, root, found)
-
-
-def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[tuple[str, os.stat_result]]:
-    """The walk itself, which an idle daemon does most: one stat per transcript and nothing for other files."""
+    tally = Tally() if tally is None else tally
     owner = os.geteuid()
+    for entry in _sweep(root, suffix, max_depth, tally):
+        found = _looked_at(entry)
+        if found is not None and not _is_refused(found, owner, tally):
+            yield _found(entry.path, root, found)
+
+
+def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[os.DirEntry[str]]:
+    """The walk itself: every entry whose name ends in `suffix` and that is no folder."""
     folders = [(root, 0)]
     while folders:
         folder, depth = folders.pop()
@@ -110,9 +120,7 @@ def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[
                 else:
                     tally.refused["too deep"] += 1
             elif entry.name.endswith(suffix):
-                found = _examine(entry, owner, tally)
-                if found is not None:
-                    yield entry.path, found
+                yield entry
             elif entry.is_symlink() and entry.is_dir():
                 tally.refused["symlink"] += 1
 
@@ -131,16 +139,18 @@ def _entries(folder: str, tally: Tally) -> Sequence[os.DirEntry[str]]:
     return listed
 
 
-def _examine(entry: os.DirEntry[str], owner: int, tally: Tally) -> os.stat_result | None:
+def _looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
     try:
-        found = entry.stat(follow_symlinks=False)
+        return entry.stat(follow_symlinks=False)
     except OSError:
         return None
+
+
+def _is_refused(found: os.stat_result, owner: int, tally: Tally) -> bool:
     reason = objection(found, owner=owner)
-    if reason is None:
-        return found
-    tally.refused[reason] += 1
-    return None
+    if reason is not None:
+        tally.refused[reason] += 1
+    return reason is not None
 
 
 def _found(path: str, root: str, found: os.stat_result) -> Found:

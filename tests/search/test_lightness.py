@@ -1,0 +1,62 @@
+"""What search's files take of memory: given back when nobody needs it, at hand while somebody searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from burnd import memory
+from burnd.search import lightness
+from burnd.search.lightness import Lightness
+
+
+@pytest.mark.parametrize(
+    ("mapped", "reading", "searched", "given_back"),
+    [
+        (lightness.USUALLY, False, False, False),
+        (lightness.USUALLY + 1, False, False, True),
+        (lightness.USUALLY + 1, False, True, False),
+        (lightness.SEARCHING + 1, False, True, True),
+        (lightness.READING + 1, True, True, True),
+    ],
+)
+async def test_pages_are_given_back_when_nobody_needs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, reading: bool, searched: bool, given_back: bool
+) -> None:
+    """Beyond a limit, which is higher while somebody searches and lower while a backlog is read."""
+    paged = []
+    monkeypatch.setattr(memory, "file_bytes", lambda: mapped)
+    monkeypatch.setattr(memory, "page_out", paged.append)
+    monkeypatch.setattr(lightness, "_LOOK_S", 0.001)
+    kept = Lightness(tmp_path, lambda: reading, lambda: 100.0)
+    kept.writing()
+    if searched:
+        kept.searched()
+    with anyio.move_on_after(0.1):
+        await kept.keep()
+    assert bool(paged) == given_back
+
+
+async def test_it_rests_when_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the last search and the last writer it looks once more, gives back what is left, and is not woken again."""
+    looks = 0
+    now = 100.0
+
+    def look() -> int:
+        nonlocal looks, now
+        looks += 1
+        now += 4.0
+        return lightness.USUALLY + 1
+
+    paged: list[float] = []
+    monkeypatch.setattr(memory, "file_bytes", look)
+    monkeypatch.setattr(memory, "page_out", lambda _: paged.append(now))
+    monkeypatch.setattr(lightness, "_LOOK_S", 0.001)
+    kept = Lightness(tmp_path, lambda: False, lambda: now)
+    kept.searched()
+    with anyio.move_on_after(0.1):
+        await kept.keep()
+    assert looks == 3
+    assert paged == [112.0]
