@@ -13,7 +13,7 @@ from burnd.errors import BurndError
 from burnd.ledger.files import free_bytes, prepare_home
 from burnd.paths import Home, socket_path, user_home
 from burnd.pricing import PriceFileError, PriceTable
-from burnd.recording.pipeline import RESERVE_BYTES, RESERVE_SHARE
+from burnd.recording.room import reserve_of
 from burnd.server.place import check_folder
 from burnd.settings import config
 from burnd.settings.config import Settings
@@ -73,7 +73,7 @@ def _log(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterato
 
 def _disk(home: Home, settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
     free, size = free_bytes(home.root)
-    reserve = min(RESERVE_BYTES, size // RESERVE_SHARE) if settings.reserve is None else settings.reserve
+    reserve = reserve_of(size, settings.reserve)
     if free < reserve:
         yield Finding(
             "error", f"disk: {free:,} bytes are free, and recording waits below {reserve:,} (free some space)"

@@ -22,7 +22,8 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
-from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service

@@ -15,7 +15,8 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
-from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import Pipeline
 from tests.make import START_MS
 
 # Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.

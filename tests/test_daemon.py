@@ -17,8 +17,7 @@ import pytest
 
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.pipeline import wall_ms
-from burnd.records.times import DAY_MS, to_iso
+from burnd.records.times import DAY_MS, to_iso, wall_ms
 from tests.conftest import Opened
 from tests.make import text, turn
 from tests.server.wire import noise

@@ -13,7 +13,8 @@ from burnd.errors import NotNow
 from burnd.index.change import CursorChange
 from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.recording.batch import Batch
-from burnd.recording.pipeline import Pipeline, wall_ms
+from burnd.recording.pipeline import Pipeline
+from burnd.records.times import wall_ms
 from burnd.settings.config import Settings
 
 log = structlog.get_logger()

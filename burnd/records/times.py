@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import lru_cache
+
+Clock = Callable[[], int]
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
+
+
+def wall_ms() -> int:
+    """The time of day. Only a default: who needs the time is given a clock."""
+    return time.time_ns() // 1_000_000
 
 
 @lru_cache(maxsize=8192)  # the records of one line share its time

@@ -22,7 +22,8 @@ from burnd.paths import Home
 from burnd.queries.status import Counts
 from burnd.queries.view import View
 from burnd.quota import Quotas
-from burnd.recording.pipeline import Clock, Pipeline, wall_ms
+from burnd.recording.pipeline import Pipeline
+from burnd.records.times import Clock, wall_ms
 from burnd.search.searcher import Searcher
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
@@ -93,8 +94,9 @@ class Service:
         self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
         self._searcher = Searcher(pipeline, is_reading=self._is_reading)
         self._explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
-        pipeline.listeners += [self.feed.landed, self._searcher.landed, self._explainer.landed]
-        pipeline.paces.append(self._searcher.kept_up)
+        pipeline.follow(self.feed.landed)
+        pipeline.follow(self._searcher.landed, self._searcher.kept_up)
+        pipeline.follow(self._explainer.landed)
         spool.on_roots = self.add_roots
 
     def _is_reading(self) -> bool:

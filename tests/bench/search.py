@@ -28,7 +28,8 @@ from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.search.documents import strings
 from burnd.search.searcher import Searcher
@@ -108,7 +109,7 @@ async def _appending(home: Home) -> Rows:
         searcher.landed(change)
         told += time.perf_counter() - begun
 
-    pipeline.listeners.append(landed)
+    pipeline.follow(landed)
     await _append_ms(pipeline, "heard")
     await pipeline.close()
     added = told / APPENDS * 1000

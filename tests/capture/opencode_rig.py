@@ -10,7 +10,8 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.fold import Folded
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Copy, Turn
 from burnd.records.codec import encode_content
 from burnd.sources.opencode import OpenCode

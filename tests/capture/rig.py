@@ -11,7 +11,8 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import Pipeline
 from burnd.records.codec import encode_content
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.codex import CodexTranscripts

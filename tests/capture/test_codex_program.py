@@ -15,8 +15,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd.recording.pipeline import Pipeline, wall_ms
+from burnd.recording.pipeline import Pipeline
 from burnd.records import Event, Quota, Session, Turn, Usage
+from burnd.records.times import wall_ms
 from burnd.sources.codex import Codex, codex_roots
 from tests.capture.codex_model import ScriptedModel
 from tests.capture.rig import CodexRig

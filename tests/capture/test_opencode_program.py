@@ -16,8 +16,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd.recording.pipeline import wall_ms
 from burnd.records import Turn, Usage
+from burnd.records.times import wall_ms
 from burnd.sources.opencode import OpenCode
 from tests.capture.opencode_model import TITLE, ScriptedModel
 from tests.capture.opencode_rig import OpenCodeRig, clean_read

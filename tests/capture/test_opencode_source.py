@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from burnd.ledger.fold import Folded
-from burnd.recording.pipeline import wall_ms
 from burnd.records import Content
 from burnd.records.codec import encode_content
+from burnd.records.times import wall_ms
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode import OpenCode
 from burnd.sources.opencode_attended import Pace

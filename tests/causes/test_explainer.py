@@ -38,7 +38,7 @@ async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
     """Somebody who asks waits for it, and what is not asked for is counted within a moment, too."""
     pipeline = await with_turns(opened, 3)
     explainer = Explainer(pipeline)
-    pipeline.listeners.append(explainer.landed)
+    pipeline.follow(explainer.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(explainer.run)
         await explainer.settled(30)
@@ -100,7 +100,7 @@ async def test_old_logs_are_read_first(opened: Opened) -> None:
     pipeline = await opened()
     now, is_reading = [0.0], True
     explainer = Explainer(pipeline, is_reading=lambda: is_reading, clock=lambda: now[0])
-    pipeline.listeners.append(explainer.landed)
+    pipeline.follow(explainer.landed)
     await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n)) for n in range(3)]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(explainer.run)

@@ -12,7 +12,7 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.pipeline import open_pipeline
+from burnd.recording.opening import open_pipeline
 from burnd.records.times import to_iso
 from burnd.search.searcher import Searcher
 from tests.make import text
@@ -24,7 +24,7 @@ async def main() -> None:
     lock = HomeLock(home.lock)
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=64, reserve=0)
     searcher = Searcher(pipeline)
-    pipeline.listeners.append(searcher.landed)
+    pipeline.follow(searcher.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searcher.run)
         for i in range(begin, begin + 100_000):

@@ -95,7 +95,7 @@ async def library(
 async def _library(opened: Opened, mode: Any, is_reading: Callable[[], bool]) -> AsyncIterator[Library]:
     pipeline = await opened(mode)
     searcher = Searcher(pipeline, is_reading=is_reading)
-    pipeline.listeners.append(searcher.landed)
+    pipeline.follow(searcher.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(searcher.run)
         await until(lambda: searcher.engine is not None)

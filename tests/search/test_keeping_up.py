@@ -167,9 +167,9 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
             before = dict(lib.searcher._serving.progress)  # type: ignore[union-attr]
             said = [text(f"m{first}", "new", session_id=session), text("m0", "more", session_id=session, n=9)]
             warm = Warm()
-            lib.pipeline.listeners.append(lambda change: warm.keep(change.placed))
+            lib.pipeline.follow(lambda change: warm.keep(change.placed))
             await lib.pipeline.commit(Batch(content=said))
-            lib.pipeline.listeners.pop()
+            lib.pipeline._listeners.pop()
             told = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, warm.landed))
             found = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, lambda *_: ()))
             assert told[0] == found[0]
@@ -404,7 +404,7 @@ async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch
     monkeypatch.setattr(builtins, "__import__", importing)
     pipeline = await opened()
     found = Searcher(pipeline)
-    pipeline.listeners.append(found.landed)
+    pipeline.follow(found.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.run)
         await pipeline.commit(Batch(content=[text("m", "apple")]))

@@ -48,7 +48,7 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
     if params.index == params.reclassify:
         raise Refusal("say what to rebuild: index, or reclassify", 'for example {"index": true}')
     pipeline = service.pipeline
-    if pipeline.rebuilding is not None:
+    if pipeline.pulse.rebuilding is not None:
         raise Refusal("a rebuild is under way already", "status says how far it is")
     changed = 0
     async with anyio.create_task_group() as tasks:
@@ -64,8 +64,8 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
 async def _tell(pipeline: Pipeline, caller: Caller) -> None:
     while True:
         await anyio.sleep(_TOLD_EVERY_S)
-        if pipeline.rebuilding is not None:
-            await caller.progress(*pipeline.rebuilding)
+        if pipeline.pulse.rebuilding is not None:
+            await caller.progress(*pipeline.pulse.rebuilding)
 
 
 async def show_config(service: Service, _params: NoParams) -> Result:

@@ -91,7 +91,7 @@ async def _found_in(
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
     """What cannot be kept now, while the index is made anew or the disk is full, is looked for again next time."""
-    if service.pipeline.rebuilding is None:
+    if service.pipeline.pulse.rebuilding is None:
         with contextlib.suppress(StorageError):
             await service.pipeline.derive(generation, work)
 

@@ -119,7 +119,7 @@ def _ledger(service: Service, counts: counting.Counts) -> dict[str, Any]:
         "sessions": counts.sessions,
         "stamps": counts.stamps,
         "skipped": {"count": counts.skipped_lines, "lines": lines},
-        "refusedRecords": service.pipeline.refused if service.is_open else 0,
+        "refusedRecords": service.pipeline.pulse.refused if service.is_open else 0,
     }
 
 
@@ -136,7 +136,7 @@ def _content(service: Service, counts: counting.Counts) -> dict[str, Any]:
 def _index_state(service: Service) -> str:
     if not service.is_open:
         return str(service.work)
-    rebuilding = service.pipeline.rebuilding
+    rebuilding = service.pipeline.pulse.rebuilding
     if rebuilding is None:
         return "ready"
     done, total = rebuilding
@@ -170,7 +170,7 @@ def _folder_size(folder: str) -> int:
 def _disk(service: Service) -> dict[str, Any]:
     if not service.is_open:
         return {"free": None, "reserve": None}
-    free, reserve = service.pipeline.room()
+    free, reserve = service.pipeline.room.measure()
     return {"free": free, "reserve": reserve}
 
 
@@ -200,11 +200,14 @@ def _degraded(
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
     pipeline, spool = service.pipeline, service.spool
-    free, reserve = pipeline.room()
+    free, reserve = pipeline.room.measure()
     if free < reserve:
         yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
-    if pipeline.refused:
-        yield f"{pipeline.refused:,} records could not have been read back and were not written", "please report it"
+    if pipeline.pulse.refused:
+        yield (
+            f"{pipeline.pulse.refused:,} records could not have been read back and were not written",
+            "please report it",
+        )
     if pipeline.content.set_aside:
         yield (
             "the file of large content was damaged and was set aside",

@@ -1,0 +1,60 @@
+"""Opens what the one writer writes to, mended and in step."""
+
+from __future__ import annotations
+
+import structlog
+
+from burnd.index import build
+from burnd.index.store import IndexStore
+from burnd.ledger.content import ContentStore
+from burnd.ledger.journal import Journal
+from burnd.ledger.keeping import Keeping
+from burnd.paths import Home
+from burnd.recording.pipeline import Pipeline
+from burnd.recording.room import Room
+from burnd.recording.stores import Stores
+from burnd.records import Prune, Session
+from burnd.records.times import Clock, to_iso, wall_ms
+
+log = structlog.get_logger()
+
+
+async def open_pipeline(
+    home: Home,
+    keeping: Keeping,
+    *,
+    inline_bytes: int,
+    reserve: int | None = None,
+    now: Clock = wall_ms,
+    report: build.Progress = build.no_progress,
+) -> Pipeline:
+    """Opens ledger, content and index. The caller holds the home's lock."""
+    content = ContentStore(home.content, inline_bytes=inline_bytes)
+    journal = Journal(home.ledger, now())
+    if journal.torn:
+        log.warning("ledger.recovered", torn_bytes=journal.torn)
+    try:
+        index = await build.open_current(home.index_db, journal, content, report)
+    except BaseException:
+        content.close()
+        journal.close()
+        raise
+    pipeline = Pipeline(Stores(home, journal, content, index, now), keeping, Room(home.root, reserve))
+    try:
+        await _teach(keeping, index)
+    except BaseException:
+        await pipeline.close()
+        raise
+    return pipeline
+
+
+async def _teach(keeping: Keeping, index: IndexStore) -> None:
+    """What was said of keeping content, session by session."""
+    rows = await index.rows(
+        "SELECT session_id, content_mode, parent_session_id, pruned_up_to FROM sessions "
+        "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"
+    )
+    for session_id, mode, parent, pruned in rows:
+        keeping.learn(Session(session_id=session_id, source="", content_mode=mode, parent_session_id=parent))
+        if pruned is not None:
+            keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
