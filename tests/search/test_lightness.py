@@ -26,7 +26,7 @@ async def test_pages_are_given_back_when_nobody_needs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: int, reading: bool, searched: bool, given_back: bool
 ) -> None:
     """Beyond a limit, which is higher while somebody searches and lower while a backlog is read."""
-    paged = []
+    paged: list[Path] = []
     monkeypatch.setattr(memory, "file_bytes", lambda: mapped)
     monkeypatch.setattr(memory, "page_out", paged.append)
     monkeypatch.setattr(lightness, "_LOOK_S", 0.001)
