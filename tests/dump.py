@@ -11,9 +11,9 @@ from burnd.causes.rolling import COUNTED as SPENT
 from burnd.index.cells import cells_in, prompts_in
 from burnd.index.rollup import COUNTED
 from burnd.index.store import IndexStore
-from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
 from burnd.records import Copy, Turn
+from tests.folded import Folded
 
 _KIND = "cs.name, cm.name, cp.name, cf.name, c.tier, c.open, c.unlogged"
 _JOINS = """

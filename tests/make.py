@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
+from burnd.ledger.content import ContentStore, Placed
 from burnd.records import Content, Selector, Stamp, TimeRange, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.times import to_iso
 
@@ -74,3 +76,8 @@ def stamp(seconds: float = 0, *, within: tuple[float, float] | None = None, **ke
         selector=Selector(session_id=session, message_id=message, range=span),
         enrichment=keys,
     )
+
+
+def append_content(store: ContentStore, records: Iterable[Content], now_ms: int) -> list[Placed]:
+    """Puts records into a content store as they are."""
+    return store.append_shelved(store.shelve(records), now_ms)

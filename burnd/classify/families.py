@@ -13,9 +13,6 @@ FORMAT: Final = "format"
 VERIFICATION: Final = "verification"
 BUILD_DEPLOY: Final = "build-deploy"
 
-FAMILIES: Final = (TESTING, REVIEW, GIT, DEPS, FORMAT, VERIFICATION, BUILD_DEPLOY)
-"""In the order in which they win over each other for one command."""
-
 
 def by_word(listed: Mapping[str | None, str]) -> dict[str, str | None]:
     """Turn `{family: "word word"}` into `{word: family}` in the same order; None lists words of no family."""

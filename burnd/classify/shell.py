@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from burnd.classify.families import word_set
 from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand
-from burnd.classify.shell_runners import RUNNER_WORDS, RUNNERS, Finding
+from burnd.classify.shell_runners import RUNNERS, Finding
 from burnd.classify.shell_split import RESERVED, simple_commands
 from burnd.classify.shell_wrappers import base_name, unwrap, without_assignments
 
@@ -24,12 +24,6 @@ _SETUP: Final = word_set(
     "cd pushd popd export set unset source true false sleep shopt umask trap alias local readonly declare"
 )
 """Commands that prepare for another one; they name the whole only where there is no other."""
-
-VERB_WORDS: Final = RUNNER_WORDS.union(
-    (word for phrases in SUBCOMMANDS.values() for phrase in phrases for word in phrase.split()),
-    (choice.flag for rule in FLAGGED.values() for choice in rule.choices),
-)
-"""Every word a verb may hold after the name of its program."""
 
 
 class Reading(NamedTuple):

@@ -60,10 +60,6 @@ _JVM_GOALS: Final = by_word(
     }
 )
 
-RUNNER_WORDS: Final = frozenset(
-    {"test", UNKNOWN_GOAL, *_SCRIPTS, *_PACKAGE_COMMANDS, *_MAKE_GOALS, *_JVM_GOALS},
-)
-
 
 def _read_scripts(program: str, args: Sequence[str]) -> Finding:
     words = (word for _, word in positionals(program, args))

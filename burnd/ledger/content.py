@@ -56,15 +56,12 @@ class ContentStore:
         self._blobs_path = folder / "blobs.db"
         self._blobs: BlobStore | None = None
 
-    def append_content(self, records: Iterable[Content], now_ms: int) -> list[Placed]:
-        """Makes records durable, blobs first, and returns where they stand; all of them or none."""
-        return self.append_shelved(self.shelve(records), now_ms)
-
     def shelve(self, records: Iterable[Content]) -> list[Shelved]:
         """Makes records ready for the disk; one that could not be read back is left out."""
         return shelve(records, self.inline_bytes)
 
     def append_shelved(self, shelved: Sequence[Shelved], now_ms: int) -> list[Placed]:
+        """Makes records durable, blobs first, and returns where they stand; all of them or none."""
         blobs: dict[str, bytes] = {}
         refs: defaultdict[str, set[str]] = defaultdict(set)
         by_session: defaultdict[str, list[Shelved]] = defaultdict(list)

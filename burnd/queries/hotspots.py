@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from heapq import nsmallest
 from operator import mul
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.sums import Sums
@@ -38,7 +38,6 @@ NOT_COUNTED: Final = "not yet explained"
 NOT_MISSED: Final = "everything else"
 NO_PROMPT: Final = "no prompt"
 By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"]
-WAYS: Final[tuple[By, ...]] = get_args(By)
 Rank = Literal["cost", "tokens", "rides"]
 
 # The level at which subjects are read, and of which kind they must be.

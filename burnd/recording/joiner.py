@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -15,20 +14,11 @@ from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
 from burnd.readers.join import holder, join
 from burnd.recording.batch import Held
+from burnd.recording.known import Outcome, Rail, agents_of, kept_agent, linked, open_turns
 from burnd.recording.projects import ProjectKeys
-from burnd.records import Copy, Overhead, Subagent, Turn
-from burnd.records.codec import Entry, decode
+from burnd.records import Copy, Overhead, Turn
 
 Key = tuple[str, str]
-Rail = tuple[str, str]
-
-
-@dataclass
-class Outcome:
-    """What is to be said in the ledger, and what is only shown as open for now."""
-
-    entries: list[Entry] = field(default_factory=list)
-    open: list[OpenTurn] = field(default_factory=list)
 
 
 class _Message(msgspec.Struct):
@@ -57,7 +47,7 @@ class Joiner:
         messages = await self._load(keys)
         for item in held:
             _take(messages[item.holding.source, item.holding.message_id], item)
-        known = await self._agents(messages.values(), agents)
+        known = await agents_of(self._index, [m.turn for m in messages.values() if m.turn is not None], agents)
         projects = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
         await self._projects.learn(project for project in projects if project is not None)
         outcome = Outcome()
@@ -98,7 +88,7 @@ class Joiner:
     async def _load(self, keys: Iterable[Key]) -> dict[Key, _Message]:
         messages = {key: _Message() for key in keys}
         known = await self._index.known_turns(sorted(messages))
-        opened = await self._open_records([k.id for k in known.values() if k.open])
+        opened = await open_turns(self._index, [k.id for k in known.values() if k.open])
         for key, row in known.items():
             message = messages[key]
             if row.id in opened:
@@ -112,15 +102,6 @@ class Joiner:
             if owner is None or holder(owner) != holder(copy):
                 messages[copy.source, copy.message_id].copies[holder(copy)] = copy
         return messages
-
-    async def _open_records(self, turns: list[int]) -> dict[int, tuple[Turn, str, str]]:
-        sql = (
-            "SELECT o.turn, o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file "
-            "WHERE o.turn IN ({keys})"
-        )
-        found = await select_keyed(self._index.rows, sql, [(turn,) for turn in turns])
-        decoded = ((turn, decode(record), source, path) for turn, record, source, path in found)
-        return {turn: (entry, source, path) for turn, entry, source, path in decoded if isinstance(entry, Turn)}
 
     async def _copies(self, keys: list[Key]) -> list[Copy]:
         """Who else is known to hold these messages."""
@@ -142,19 +123,6 @@ class Joiner:
         )
         return {(row[0], row[1]) for row in await select_keyed(self._index.rows, sql, sorted(rails))}
 
-    async def _agents(self, messages: Iterable[_Message], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
-        """What is known of the agents whose turns these are, the best word first."""
-        rails = {holder(m.turn) for m in messages if m.turn is not None and m.turn.subagent is not None}
-        sql = (
-            "WITH wanted(session_id, agent_id) AS ({keys}) SELECT a.* FROM wanted w "
-            "CROSS JOIN agents a ON a.session_id = w.session_id AND a.agent_id = w.agent_id"
-        )
-        rows = [AgentRow(*row) for row in await select_keyed(self._index.rows, sql, sorted(rails))]
-        known: dict[Rail, dict[int, AgentRow]] = {}
-        for row in (*rows, *told):
-            known.setdefault((row.session_id, row.agent_id), {})[row.told_by] = row
-        return {rail: [said[n] for n in sorted(said)] for rail, said in known.items()}
-
 
 def _take(message: _Message, item: Held) -> None:
     """One holding into its message. One that may still grow counts only where it owns the message."""
@@ -164,7 +132,9 @@ def _take(message: _Message, item: Held) -> None:
     owns = holder(joined.turn) == holding.holder
     if not owns and not holding.settled:
         return
-    turn = _keep_agent(joined.turn, before)
+    turn = joined.turn
+    if turn.subagent is not None and before is not None and holder(before) == holder(turn):
+        turn = msgspec.structs.replace(turn, subagent=kept_agent(turn.subagent, before.subagent))
     if not holding.settled and message.open_in is None and turn == before:
         return  # a log read again has not come to its end yet: what the ledger says of it stays settled
     message.turn = turn
@@ -172,31 +142,6 @@ def _take(message: _Message, item: Held) -> None:
     message.touched = True
     if owns:
         message.open_in = None if holding.settled else (item.source, item.path)
-
-
-def _keep_agent(turn: Turn, before: Turn | None) -> Turn:
-    """A transcript read again may know less of who started it than was known before."""
-    old = before.subagent if before is not None and holder(before) == holder(turn) else None
-    new = turn.subagent
-    if old is None or new is None:
-        return turn
-    merged = Subagent(
-        is_sidechain=new.is_sidechain,
-        agent_id=new.agent_id,
-        type=new.type or old.type,
-        parent_tool_use_id=new.parent_tool_use_id or old.parent_tool_use_id,
-    )
-    return msgspec.structs.replace(turn, subagent=merged)
-
-
-def linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:
-    """The turn with the call that started its agent, by the best word on it."""
-    if turn.subagent is None or not told:
-        return turn
-    call = next((row.tool_use_id for row in told if row.tool_use_id), turn.subagent.parent_tool_use_id)
-    kind = next((row.type for row in told if row.type), turn.subagent.type)
-    subagent = msgspec.structs.replace(turn.subagent, parent_tool_use_id=call, type=kind)
-    return msgspec.structs.replace(turn, subagent=subagent)
 
 
 def _total(overhead: Overhead) -> int:

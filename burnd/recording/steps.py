@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, Known, OpenTurn
@@ -17,9 +16,9 @@ from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
 from burnd.recording.batch import Told
-from burnd.recording.joiner import Outcome, linked
-from burnd.records import Copy, Subagent, Turn, Usage
-from burnd.records.codec import decode, digest
+from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns
+from burnd.records import Copy, Turn, Usage
+from burnd.records.codec import digest
 from burnd.records.times import to_ms
 
 Key = tuple[str, str]
@@ -39,12 +38,12 @@ class Steps:
             return outcome
         known = await self._index.known_turns(sorted({one.key for one in told}))
         rivals = await self._rivals(told)
-        links = await self._links(told, agents)
+        links = await agents_of(self._index, [one.turn for one in told], agents)
         copies = _copies([*(one.turn for one in told), *rivals])
         for one in told:
             before = known.get(one.key)
             if (owner := copies.get(one.key)) is None:
-                self._say(one, links.get(one.turn.session_id, ()), before, outcome)
+                self._say(one, links.get((one.turn.session_id, one.turn.rail_id), ()), before, outcome)
                 continue
             outcome.entries += [_copy(one.turn)] if one.settled else []
             outcome.entries += [_taken_back(one.turn, owner)] if before is not None else []
@@ -76,32 +75,13 @@ class Steps:
         own = {one.turn.message_id for one in told}
         found = await select_keyed(self._index.rows, sql, sorted(keys))
         rows = [row for row in found if row[1] not in own]
-        opened = await self._opened([row[0] for row in rows if row[2]])
-        turns = [opened.get(row[0]) or self._logged(row[3], row[4]) for row in rows]
+        opened = await open_turns(self._index, [row[0] for row in rows if row[2]])
+        turns = [opened[row[0]].turn if row[0] in opened else self._logged(row[3], row[4]) for row in rows]
         return [turn for turn in turns if turn is not None]
 
     def _logged(self, position: int | None, length: int | None) -> Turn | None:
         entry = self._journal.entry_at(position, length) if position is not None and length is not None else None
         return entry if isinstance(entry, Turn) else None
-
-    async def _opened(self, rows: Sequence[int]) -> dict[int, Turn]:
-        sql = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
-        found = await select_keyed(self._index.rows, sql, [(row,) for row in rows])
-        decoded = ((row, decode(record)) for row, record in found)
-        return {row: entry for row, entry in decoded if isinstance(entry, Turn)}
-
-    async def _links(self, told: Sequence[Told], agents: Sequence[AgentRow]) -> dict[str, list[AgentRow]]:
-        """Which calls started the sessions that are agents of others."""
-        children = {(one.turn.session_id, one.turn.rail_id) for one in told if one.turn.subagent is not None}
-        sql = (
-            "WITH wanted(session_id, agent_id) AS ({keys}) SELECT a.* FROM wanted w "
-            "CROSS JOIN agents a ON a.session_id = w.session_id AND a.agent_id = w.agent_id"
-        )
-        known = [AgentRow(*row) for row in await select_keyed(self._index.rows, sql, sorted(children))]
-        links: defaultdict[str, dict[int, AgentRow]] = defaultdict(dict)
-        for row in (*known, *agents):
-            links[row.session_id][row.told_by] = row
-        return {session: [said[n] for n in sorted(said)] for session, said in links.items()}
 
 
 def _key(turn: Turn) -> Key:
@@ -184,7 +164,7 @@ def _kept(turn: Turn, said: Turn) -> Turn:
     return replace(
         turn,
         project_key=said.project_key if same_project else turn.project_key,
-        subagent=_kept_agent(turn.subagent, said.subagent),
+        subagent=kept_agent(turn.subagent, said.subagent),
     )
 
 
@@ -199,10 +179,3 @@ def says_less(turn: Turn, said: Turn) -> bool:
 
 def _tokens(usage: Usage) -> int:
     return usage.context + usage.output + usage.reasoning
-
-
-def _kept_agent(agent: Subagent | None, said: Subagent | None) -> Subagent | None:
-    if agent is None or said is None:
-        return agent
-    call = agent.parent_tool_use_id or said.parent_tool_use_id
-    return msgspec.structs.replace(agent, parent_tool_use_id=call, type=agent.type or said.type)

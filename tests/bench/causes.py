@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import anyio
 import msgspec
@@ -30,7 +30,7 @@ from burnd.causes.packs import Counted, packed
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Piece, Written, number, write
 from burnd.index.store import IndexStore, open_index
-from burnd.queries.hotspots import WAYS, HotspotsParams, hotspots
+from burnd.queries.hotspots import By, HotspotsParams, hotspots
 from burnd.queries.view import View
 from tests.bench.queries import ODD, PRICES
 from tests.bench.year import END_MS, make_year, session_id
@@ -62,7 +62,7 @@ def questions() -> Iterator[tuple[float, dict[str, Any]]]:
         {"branch": "topic-3"},
         {"session": session_id(40)},
     )
-    for by in WAYS:
+    for by in get_args(By):
         for filters in plain:
             yield 100, {"by": by, "limit": 30, **filters}
         for filters in by_session:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from burnd.ledger.files import HomeLock, prepare_home
-from burnd.ledger.fold import Folded
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.opening import open_pipeline
@@ -18,6 +17,7 @@ from burnd.sources.opencode import OpenCode
 from burnd.sources.opencode_attended import Pace
 from burnd.sources.opencode_wanted import Wanted
 from tests.dump import index_dump, ledger_dump
+from tests.folded import Folded
 from tests.readers.opencode_data import NOW_MS
 
 EAGER = Pace(tick=0.0, discover=0.0, scan=0.0, rest=0.0, doubt=1e9)

@@ -15,7 +15,6 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.ledger.fold import Folded
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
@@ -23,6 +22,7 @@ from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.readers.transcript import Transcript, call, text
 
 QUICK = Times(roots=0.2, alive=1.0, scan=1.0, poll=0.2)

@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-from burnd.ledger.fold import Folded
 from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.records.times import wall_ms
@@ -22,6 +21,7 @@ from burnd.sources.opencode_attended import Pace
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_claude_source import until
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.readers.opencode_data import Writer, assistant, reasoning, text, tokens, tool
 from tests.readers.opencode_stories import ended
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from burnd.causes import counting
 from burnd.causes.explainer import Explainer
 from burnd.index.change import FileChange
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries import hotspots, prompts
-from burnd.queries.hotspots import NOT_COUNTED, WAYS
+from burnd.queries.hotspots import NOT_COUNTED, By
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from tests.causes import worlds
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import examples
 from tests.queries.asking import PRICES, ask_hotspots, ask_summary
 from tests.queries.naive import Naive
@@ -38,7 +38,7 @@ def _short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 @st.composite
 def questions(draw: st.DrawFn) -> list[dict[str, Any]]:
     asked = []
-    for by in WAYS:
+    for by in get_args(By):
         names = draw(st.lists(st.sampled_from(sorted(filters)), max_size=3, unique=True))
         chosen = {name: draw(filters[name]) for name in names}
         asked.append(chosen | {"by": by, "rank": draw(st.sampled_from(RANKS)), "limit": draw(st.integers(1, 5))})

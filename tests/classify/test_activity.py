@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.classify.activity import LABELS, Call, Walk, has_edits, is_document, label, retries, step
-from burnd.classify.families import FAMILIES
 from burnd.classify.keywords import CLASSES
 from burnd.classify.shell import verb
+from tests.classify.families import FAMILIES
 from tests.classify.test_shell_families import EACH
 
 EDIT = Call("Edit", path="src/a.py")

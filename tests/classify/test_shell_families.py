@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from burnd.classify.families import FAMILIES
 from burnd.classify.shell import family, verb
+from tests.classify.families import FAMILIES
 
 
 def _each(programs: str, words: str) -> list[str]:

@@ -8,11 +8,11 @@ import time
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from burnd.classify.families import FAMILIES
-from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, VERB_WORDS, read
+from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, read
 from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
 from burnd.classify.shell_runners import RUNNERS
 from burnd.classify.shell_wrappers import WRAPPERS
+from tests.classify.families import FAMILIES, VERB_WORDS
 from tests.classify.test_shell_families import EACH
 
 LISTED = [command for _, command in EACH]

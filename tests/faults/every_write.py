@@ -12,13 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
 from burnd.paths import Home
 from burnd.records.codec import digest
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.watched import Watched, answers, whole
 from tests.faults.writers import LONG
+from tests.folded import Folded
 from tests.readers import opencode_data as opencode
 from tests.readers.rollout import Rollout, says, thread
 from tests.server.wire import Daemon, Wire, running, until

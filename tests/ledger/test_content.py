@@ -20,7 +20,7 @@ from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
 from burnd.records import BlobRef, Content, File
 from burnd.records.codec import clean
-from tests.make import START_MS, at, examples, text, tool_result, tool_use
+from tests.make import START_MS, append_content, at, examples, text, tool_result, tool_use
 
 NOW = START_MS + 3_600_000
 BIG = "a long answer, said once. " * 320  # 8 KB
@@ -55,7 +55,7 @@ def test_content_comes_back_as_it_was(
     records = [text(f"m{n}", words) for n, words in enumerate(texts)]
     records += [tool_use("u", given_to), tool_result("r", came_back)]
     records += [text("f", None, kind="file", file=File(mime="image/png", data=image))]  # type: ignore[arg-type]
-    store.append_content(records, NOW)
+    append_content(store, records, NOW)
     expected = [msgspec.structs.replace(r, text=clean(r.text)) if isinstance(r.text, str) else r for r in records]
     assert list(store.read_content("s1")) == expected
     store.close()
@@ -64,7 +64,7 @@ def test_content_comes_back_as_it_was(
 def test_json_that_looks_like_a_reference_is_not_one(store: ContentStore) -> None:
     """A tool input that has a reference's own shape is still only a tool input."""
     trick = {"blob": sha_of(b"x"), "bytes": 1}
-    store.append_content([tool_use("u", trick), tool_result("r", trick)], NOW)
+    append_content(store, [tool_use("u", trick), tool_result("r", trick)], NOW)
     use, result = store.read_content("s1")
     assert use.tool_use is not None
     assert result.tool_result is not None
@@ -73,7 +73,7 @@ def test_json_that_looks_like_a_reference_is_not_one(store: ContentStore) -> Non
 
 def test_the_threshold_is_exact(store: ContentStore) -> None:
     """511 bytes stay inline, 512 go to a blob; bytes count, not characters."""
-    store.append_content([text("a", "x" * 511), text("b", "x" * 512), text("c", "é" * 256)], NOW)
+    append_content(store, [text("a", "x" * 511), text("b", "x" * 512), text("c", "é" * 256)], NOW)
     stored = [placed.record.text for placed in store.stored("s1")]
     assert [isinstance(t, BlobRef) for t in stored] == [False, True, True]
 
@@ -81,7 +81,7 @@ def test_the_threshold_is_exact(store: ContentStore) -> None:
 def test_system_prompts_and_binaries_are_always_blobs(store: ContentStore) -> None:
     """However small they are."""
     image = text("f", None, kind="file", file=File(mime="image/png", data=b"tiny"))  # type: ignore[arg-type]
-    store.append_content([text("s", "be good", role="system"), image], NOW)
+    append_content(store, [text("s", "be good", role="system"), image], NOW)
     assert blob_count(store) == 2
     assert [r.text for r in store.read_content("s1", "s")] == ["be good"]
 
@@ -89,14 +89,14 @@ def test_system_prompts_and_binaries_are_always_blobs(store: ContentStore) -> No
 def test_an_answer_shared_by_six_forks_is_stored_once(store: ContentStore) -> None:
     """An 8 KB answer that six sessions hold is one blob, and each session reads it."""
     for n in range(6):
-        store.append_content([text("m1", BIG, session_id=f"fork{n}")], NOW)
+        append_content(store, [text("m1", BIG, session_id=f"fork{n}")], NOW)
     assert blob_count(store) == 1
     for n in range(6):
         assert [r.text for r in store.read_content(f"fork{n}")] == [BIG]
 
 
 def test_one_message_can_be_asked_for(store: ContentStore) -> None:
-    store.append_content([text("m1", "one"), text("m2", "two"), text("m1", "more", b=1)], NOW)
+    append_content(store, [text("m1", "one"), text("m2", "two"), text("m1", "more", b=1)], NOW)
     assert [r.text for r in store.read_content("s1", "m1")] == ["one", "more"]
     assert list(store.read_content("s1", "nobody")) == []
     assert list(store.read_content("no such session")) == []
@@ -104,15 +104,15 @@ def test_one_message_can_be_asked_for(store: ContentStore) -> None:
 
 def test_the_newest_record_counts(store: ContentStore) -> None:
     """A block that was written again with other text reads as the newer one, in its old place."""
-    store.append_content([text("m1", "draft"), text("m2", "after")], NOW)
-    store.append_content([text("m1", "final")], NOW)
+    append_content(store, [text("m1", "draft"), text("m2", "after")], NOW)
+    append_content(store, [text("m1", "final")], NOW)
     assert [r.text for r in store.read_content("s1")] == ["final", "after"]
 
 
 def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
     """What cannot be given back says so and keeps its hash; the rest of the session reads on."""
-    store.append_content([text("m1", BIG)], NOW)
-    store.append_content([text("m2", BIG + "!"), text("m3", "short")], NOW)
+    append_content(store, [text("m1", BIG)], NOW)
+    append_content(store, [text("m2", BIG + "!"), text("m3", "short")], NOW)
     with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:
         db.execute("DELETE FROM blob WHERE sha = ?", (bytes.fromhex(sha_of(BIG.encode())),))
         db.execute("UPDATE pack SET data = x'00112233' WHERE id = (SELECT max(id) FROM pack)")
@@ -124,37 +124,37 @@ def test_a_missing_or_damaged_blob_is_said(store: ContentStore) -> None:
 
 def test_a_torn_sidecar_is_mended(store: ContentStore) -> None:
     """A line that a crash cut off is not read, and the next append begins on a line of its own."""
-    store.append_content([text("m1", "one")], NOW)
+    append_content(store, [text("m1", "one")], NOW)
     with open(store.sidecars.path("s1"), "ab") as sidecar:
         sidecar.write(b'{"v":1,"sessionId":"s1","rail')
     again = ContentStore(store.sidecars.folder)
-    again.append_content([text("m2", "two")], NOW)
+    append_content(again, [text("m2", "two")], NOW)
     assert [r.text for r in again.read_content("s1")] == ["one", "two"]
 
 
 def test_a_sidecar_is_as_old_as_its_newest_record(store: ContentStore) -> None:
     """Taking in old logs does not renew them; a time to come counts as now."""
-    store.append_content([text("m1", ts=at(50)), text("m2", ts=at(10))], NOW)
+    append_content(store, [text("m1", ts=at(50)), text("m2", ts=at(10))], NOW)
     assert store.sidecars.mtime_ms("s1") == START_MS + 50_000
-    store.append_content([text("m3", ts=at(20))], NOW)
+    append_content(store, [text("m3", ts=at(20))], NOW)
     assert store.sidecars.mtime_ms("s1") == START_MS + 50_000
-    store.append_content([text("m4", ts="2099-01-01T00:00:00.000Z")], NOW)
+    append_content(store, [text("m4", ts="2099-01-01T00:00:00.000Z")], NOW)
     assert store.sidecars.mtime_ms("s1") == NOW
 
 
 def test_a_sidecar_changed_by_hand_is_gone_on_with(store: ContentStore) -> None:
     """Somebody deleted or cut a sidecar under us: the next append goes to what is there now."""
-    store.append_content([text("m1", "one")], NOW)
+    append_content(store, [text("m1", "one")], NOW)
     os.unlink(store.sidecars.path("s1"))
-    store.append_content([text("m2", "two")], NOW)
+    append_content(store, [text("m2", "two")], NOW)
     assert [r.text for r in store.read_content("s1")] == ["two"]
 
 
 def test_dropping_keeps_what_others_need(store: ContentStore) -> None:
     """Exactly the blobs that no other session refers to go."""
     shared, alone = BIG, BIG + "only here"
-    store.append_content([text("m1", shared), text("m2", alone)], NOW)
-    store.append_content([text("m1", shared, session_id="s2")], NOW)
+    append_content(store, [text("m1", shared), text("m2", alone)], NOW)
+    append_content(store, [text("m1", shared, session_id="s2")], NOW)
     assert store.drop(["s1"]) > 0
     assert blob_count(store) == 1
     assert list(store.read_content("s1")) == []
@@ -178,14 +178,14 @@ def test_what_takes_the_place_of_what_is_gone_is_read_as_it_is(store: ContentSto
     """A pack may get the number and the very size of one that is gone: a reader that saw the other is not misled."""
     recall = Recall(store.sidecars.folder)
     for n in range(10, 20):
-        store.append_content([text("m", f"answer word{n}x {BIG}")], NOW)
+        append_content(store, [text("m", f"answer word{n}x {BIG}")], NOW)
         assert recalled(recall, store, "s1") == [f"answer word{n}x {BIG}"]
         store.drop(["s1"])
 
 
 def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
     """The content folder appears with the first record."""
-    assert store.append_content([], NOW) == []
+    assert append_content(store, [], NOW) == []
     assert list(store.read_content("s1")) == []
     assert store.sweep() == 0
     assert not store.sidecars.folder.exists()
@@ -204,7 +204,7 @@ def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
             store.drop([session_id])
             model.pop(session_id, None)
         else:
-            store.append_content([text(f"m{letter}{deed}", letter * 3000, session_id=session_id)], NOW)
+            append_content(store, [text(f"m{letter}{deed}", letter * 3000, session_id=session_id)], NOW)
             model.setdefault(session_id, set()).add(letter)
     needed: set[str] = set().union(*model.values()) if model else set()
     assert not needed or blob_count(store) == len(needed)
@@ -217,7 +217,7 @@ def test_blobs_live_exactly_as_long_as_somebody_refers_to_them(
 def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """More sidecars than are kept open, synced beside each other: where one cannot be, every one is as it was."""
     said = [text("m1", "one", session_id=f"s{n}", ts=at(n)) for n in range(100)]
-    store.append_content(said, NOW)
+    append_content(store, said, NOW)
     before = {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()}
     doomed = store.sidecars.path("s77").stat().st_ino
     sync = os.fdatasync
@@ -229,10 +229,10 @@ def test_many_sessions_are_written_all_or_none(store: ContentStore, monkeypatch:
 
     monkeypatch.setattr(os, "fdatasync", failing)
     with pytest.raises(SyncFailed):
-        store.append_content([text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
+        append_content(store, [text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
     assert {sidecar.path: (sidecar.size, sidecar.mtime_ms) for sidecar in store.sidecars.list()} == before
     monkeypatch.setattr(os, "fdatasync", sync)
-    store.append_content([text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
+    append_content(store, [text("m2", "two", session_id=f"s{n}") for n in range(100)], NOW)
     assert [r.text for r in store.read_content("s99")] == ["one", "two"]
     assert store.sidecars.mtime_ms("s99") == START_MS + 99_000
 
@@ -243,7 +243,7 @@ def test_what_comes_bit_by_bit_ends_in_few_packs(store: ContentStore, monkeypatc
     said = [f"{n} " * 300 for n in range(60)]
     recall = Recall(store.sidecars.folder)
     for n, words in enumerate(said):
-        store.append_content([text(f"m{n}", words, session_id=f"s{n % 3}")], NOW)
+        append_content(store, [text(f"m{n}", words, session_id=f"s{n % 3}")], NOW)
         if n % 7 == 0:
             assert recalled(recall, store, "s0")[-1] == said[n - n % 3]
     with sqlite3.connect(store.sidecars.folder / "blobs.db") as db:

@@ -17,7 +17,6 @@ from burnd.index.build import aside
 from burnd.index.rows import SAID
 from burnd.index.schema import STEPS
 from burnd.index.tags import tags_of
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries import candidates, checking, quotes
@@ -26,6 +25,7 @@ from burnd.recording.batch import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
+from tests.folded import Folded
 from tests.make import at, examples, stamp, text, turn
 
 

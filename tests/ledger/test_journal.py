@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from burnd.errors import FileReplaced, HomeBusy, HomeError, NoSpace, StorageError
 from burnd.ledger import files
-from burnd.ledger.fold import Folded
 from burnd.ledger.journal import Journal
 from burnd.records import Turn
 from burnd.records.codec import Skipped, encode
+from tests.folded import Folded
 from tests.make import at, turn
 
 

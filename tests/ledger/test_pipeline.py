@@ -9,11 +9,11 @@ import anyio
 import pytest
 
 from burnd.errors import NotNow
-from burnd.ledger.fold import Folded
 from burnd.recording.batch import Batch
 from burnd.records import Session
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
+from tests.folded import Folded
 from tests.make import at, stamp, text, turn
 
 

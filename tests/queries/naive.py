@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from burnd.ledger.fold import Folded, lineage
+from burnd.ledger.fold import lineage
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of
 from burnd.records import Overhead, Turn
 from burnd.records.times import to_ms
+from tests.folded import Folded
 
 USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries.compare import MOST_COMPARED, median
 from burnd.queries.quota_share import Peak, _points
@@ -19,6 +18,7 @@ from burnd.recording.batch import Batch
 from burnd.records import Quota, Usage
 from burnd.records.times import to_ms
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, ask_summary, by_cell

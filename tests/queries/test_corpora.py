@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from burnd.causes.explainer import Explainer
-from burnd.queries.hotspots import NOT_COUNTED, WAYS
+from burnd.queries.hotspots import NOT_COUNTED, By
 from burnd.queries.kinds import shown_model
 from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
@@ -57,7 +57,7 @@ async def causes_add_up(pipeline: Pipeline) -> None:
     third = (last - first) // 3
     for filters in ({}, {"since": first + third, "until": last - third}):
         total = (await ask_summary(pipeline.index, **filters))["totals"]
-        for by in WAYS:
+        for by in get_args(By):
             answer = await ask_hotspots(pipeline, by=by, **filters)
             assert answer["totals"] == total
             assert all(row["key"] != NOT_COUNTED for row in answer["rows"]), (by, filters)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.queries.export import ExportParams, export
@@ -18,6 +17,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import ServerTools, Session, Subagent, Usage
 from burnd.records.codec import Entry
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import at, examples, stamp, turn
 from tests.queries.looking import look
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 
 from burnd.attribution import in_order
 from burnd.index.change import Change, FileChange, OpenTurn
-from burnd.ledger.fold import Folded
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
 from burnd.queries import rails
@@ -19,6 +18,7 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Compaction, Copy, Turn, Usage
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import at, examples, turn
 from tests.queries import worlds
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import examples
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.queries.tags import Stamped, stamped
 from burnd.queries.view import View
@@ -16,6 +15,7 @@ from burnd.recording.batch import Batch
 from burnd.records import Session
 from burnd.records.times import to_ms
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import NOW, PRICES

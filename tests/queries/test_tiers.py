@@ -6,7 +6,6 @@ import random
 
 import msgspec
 
-from burnd.ledger.fold import Folded
 from burnd.pricing import PriceTable
 from burnd.pricing.pricefile import UserLists
 from burnd.recording.batch import Batch
@@ -15,6 +14,7 @@ from burnd.records import Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.dump import index_dump
+from tests.folded import Folded
 from tests.make import START_MS, turn
 from tests.queries.asking import PRICES, ask_compare, ask_summary
 from tests.queries.naive import Naive

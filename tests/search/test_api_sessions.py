@@ -12,7 +12,6 @@ from burnd.clients import api_sessions
 from burnd.clients.api_before import Before, before
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.content.recall import Recall
-from burnd.ledger.fold import Folded
 from burnd.queries.messages import MessagesParams
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
@@ -24,6 +23,7 @@ from burnd.records import Turn, Usage
 from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.dump import index_dump
+from tests.folded import Folded
 from tests.make import START_MS, at, text, turn
 from tests.search.library import PRICES, library
 

@@ -14,7 +14,7 @@ import pytest
 from burnd.content.recall import Recall, Spot
 from burnd.ledger.content import ContentStore
 from burnd.records import BlobRef, Content
-from tests.make import START_MS, text, tool_result
+from tests.make import START_MS, append_content, text, tool_result
 
 Damage = Callable[[bytes], bytes | None]
 SESSIONS = 6
@@ -60,7 +60,7 @@ def made(folder: Path) -> list[tuple[str, list[Spot]]]:
     found = []
     for n in range(SESSIONS):
         records = [text("m", said(n), session_id=f"s{n}"), tool_result("r", said(n + 100), session_id=f"s{n}")]
-        placed = store.append_content(records, START_MS)
+        placed = append_content(store, records, START_MS)
         found.append((f"s{n}", [Spot(item.position, item.length) for item in placed]))
     store.close()
     return found
@@ -108,7 +108,7 @@ def test_a_damaged_line_takes_no_other_with_it(tmp_path: Path) -> None:
     """Whichever byte of a sidecar is another one, the records beside it are read, and nothing is raised."""
     ((session, spots), *_) = made(tmp_path)
     store = ContentStore(tmp_path)
-    more = store.append_content([text(f"m{n}", f"small {n}", session_id=session) for n in range(3)], START_MS)
+    more = append_content(store, [text(f"m{n}", f"small {n}", session_id=session) for n in range(3)], START_MS)
     store.close()
     spots = [*spots, *(Spot(item.position, item.length) for item in more)]
     path = tmp_path / f"{session}.jsonl"

@@ -13,12 +13,12 @@ import pytest
 from burnd.clients import spool as spooling
 from burnd.clients.spool import Spool
 from burnd.errors import NoSpace
-from burnd.ledger.fold import Folded
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Stamp
 from burnd.records.times import to_iso
 from tests.conftest import Opened
+from tests.folded import Folded
 from tests.make import START_MS, at, text, turn
 from tests.readers.transcript import Transcript
 from tests.readers.transcript import text as said

@@ -1,0 +1,65 @@
+"""What the index knows that is joined with news of turns: those that are shown as open, and who started which agent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from burnd.index.change import AgentRow, OpenTurn
+from burnd.index.store import IndexStore, select_keyed
+from burnd.records import Subagent, Turn
+from burnd.records.codec import Entry, decode
+
+Rail = tuple[str, str]
+_OPEN = (
+    "SELECT o.turn, o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file WHERE o.turn IN ({keys})"
+)
+_AGENTS = (
+    "WITH wanted(session_id, agent_id) AS ({keys}) SELECT a.* FROM wanted w "
+    "CROSS JOIN agents a ON a.session_id = w.session_id AND a.agent_id = w.agent_id"
+)
+
+
+@dataclass
+class Outcome:
+    """What is to be said in the ledger, and what is only shown as open for now."""
+
+    entries: list[Entry] = field(default_factory=list)
+    open: list[OpenTurn] = field(default_factory=list)
+
+
+async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTurn]:
+    """Of these rows of turns, those that may still grow, as they are shown."""
+    found = await select_keyed(index.rows, _OPEN, [(row,) for row in rows])
+    decoded = ((row, decode(record), source, path) for row, record, source, path in found)
+    return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}
+
+
+async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
+    """What is known, with what was just told, of the agents whose turns these are: by rail, the best word first."""
+    rails = {(turn.session_id, turn.rail_id) for turn in turns if turn.subagent is not None}
+    rows = [AgentRow(*row) for row in await select_keyed(index.rows, _AGENTS, sorted(rails))]
+    known: defaultdict[Rail, dict[int, AgentRow]] = defaultdict(dict)
+    for row in (*rows, *told):
+        known[row.session_id, row.agent_id][row.told_by] = row
+    return {rail: [said[n] for n in sorted(said)] for rail, said in known.items()}
+
+
+def linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:
+    """The turn with the call that started its agent, by the best word on it."""
+    if turn.subagent is None or not told:
+        return turn
+    call = next((row.tool_use_id for row in told if row.tool_use_id), turn.subagent.parent_tool_use_id)
+    kind = next((row.type for row in told if row.type), turn.subagent.type)
+    return replace(turn, subagent=replace(turn.subagent, parent_tool_use_id=call, type=kind))
+
+
+def kept_agent(new: Subagent | None, old: Subagent | None) -> Subagent | None:
+    """What is read again may know less of who started an agent than was known before."""
+    if new is None or old is None:
+        return new
+    call = new.parent_tool_use_id or old.parent_tool_use_id
+    return replace(new, parent_tool_use_id=call, type=new.type or old.type)
