@@ -2,19 +2,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 # More than there are cores: many tests wait for something, and others can run meanwhile.
 JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 
 .PHONY: run test test-slow test-faults check format bench lock clean
 
-$(READY): requirements.lock pyproject.toml
+# What running needs, in the versions of the lock; hatchling and editables make the package.
+$(RUNS): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --constraint requirements.lock hatchling editables
+	$(PIP) --constraint requirements.lock --no-build-isolation -e .
 	@touch $@
 
-run: $(READY)  ## start the daemon in the background, show what it found and what to ask next
+# What developing needs beside it: all of the lock.
+$(READY): $(RUNS)
+	$(PIP) -r requirements.lock
+	@touch $@
+
+run: $(RUNS)  ## start the daemon in the background, show what it found and what to ask next
 	$(BIN)/burnctl up --look
 
 test: $(READY)  ## the default tests
@@ -41,7 +49,7 @@ bench: $(READY)  ## measure; see docs/benchmarks.md
 lock:  ## pin the newest versions that satisfy pyproject.toml
 	rm -rf .lock-venv && $(PYTHON) -m venv .lock-venv
 	.lock-venv/bin/python -m pip install --quiet -e '.[dev]' hatchling editables
-	{ echo '# Every package `make` installs, pinned. Made by `make lock`; install with `pip install -r requirements.lock`.'; \
+	{ echo '# Every package that `make test` installs, pinned; `make run` takes from it what running needs. Made by `make lock`.'; \
 	  .lock-venv/bin/python -m pip freeze --exclude-editable; } > requirements.lock
 	rm -rf .lock-venv
 

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from burnctl.errors import BurnctlError
 from burnctl.exporting import COLUMNS, beside_of, flat
+from burnd.extras import PARQUET, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ try:
 except ImportError:
     raise BurnctlError(
         "Parquet needs pyarrow, which is not installed",
-        "install it with: pip install 'burnd[parquet]'; or use --format jsonl or csv",
+        f"install it with: {to_install(PARQUET)}; or use --format jsonl or csv",
     ) from None
 
 _ROWS_AT_ONCE = 20_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl.errors import BurnctlError
+from burnd.extras import MCP, to_install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 HELP = (
     "serves past sessions to an agent over the Model Context Protocol, on stdin and stdout: search_sessions, "
     "session_messages, session_cost, why, summary, hotspots, compare. It only reads, its answers are short, and it "
-    "never starts burnd. It needs the package `mcp`, which comes with burnd[mcp]"
+    "never starts burnd. It needs the package `mcp`, and says how to install it where that is missing"
 )
 EXAMPLES = ("claude mcp add burnd -- burnctl mcp",)
 
@@ -26,7 +27,7 @@ def run(_options: argparse.Namespace) -> int:
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "pydantic"):
             raise
-        hint = "install it with: pip install 'burnd[mcp]'"
+        hint = f"install it with: {to_install(MCP)}"
         raise BurnctlError("the MCP server needs the package `mcp`, version 2 or newer", hint) from None
     server().run("stdio")
     return 0

@@ -51,7 +51,7 @@ def check_command(settings: Settings) -> None:
     if said is not None:
         raise BurnctlError(
             f"{command[0]} cannot start burnd: {said[-1] if said else 'it does not say why'}",
-            "install burnd with pip, pipx or uv, and use the burnctl that comes with it",
+            "install burnd (`pipx install .` in a clone of it), and use the burnctl that comes with it",
         )
 
 

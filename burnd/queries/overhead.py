@@ -1,6 +1,6 @@
 """What sessions began with, before anybody had said a word: what prefixes cost, for whoever knows what is in them.
 
-The daemon reads no file that a log names: it says what a token of the prefix came to, and who asks has the files.
+The daemon reads no memory file: it says what a token of the prefix came to, and who asks has the files.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -143,7 +144,7 @@ def test_parquet_without_pyarrow_says_so(home: Home, folder: Path) -> None:
         done = run(home, "export", "--format", "parquet", "-o", str(folder / "out"), PYTHONPATH=str(folder))
         assert server.asked == []
     assert done.returncode == 1
-    assert "pip install 'burnd[parquet]'" in done.stderr
+    assert f"{sys.executable} -m pip install 'pyarrow>=17'" in done.stderr
     assert not (folder / "out").exists()
 
 

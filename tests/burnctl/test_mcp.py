@@ -210,12 +210,12 @@ def test_what_has_no_list_cannot_be_cut() -> None:
 
 
 def test_without_the_package_it_says_what_to_install(home: Home) -> None:
-    """One line, and an exit code."""
+    """One line with the command, for the environment that burnctl runs in, and an exit code."""
     script = "import sys; sys.modules['mcp'] = None; from burnctl.cli import main; sys.exit(main(['mcp']))"
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
         "burnctl: the MCP server needs the package `mcp`, version 2 or newer; "
-        "install it with: pip install 'burnd[mcp]'\n"
+        f"install it with: {sys.executable} -m pip install 'mcp>=2'\n"
     )

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from burnd import __version__
+from burnd import __version__, extras
 from tests.packaging.scripts import ROOT, load
 
 _BESIDE = ("man/man1/burnctl.1", "man/man1/burnd.1", "bash-completion/completions/burnctl", "_burnctl", "burnctl.fish")
@@ -43,6 +44,15 @@ def test_the_sdist_can_be_tested(built: Path) -> None:
     for wanted in ("Makefile", "requirements.lock", "tests/make.py", "docs/architecture.md", "packaging/make_man.py"):
         assert wanted in names
     assert not [name for name in names if name.startswith((".venv", ".bench", ".git/"))]
+
+
+def test_hints_name_what_the_package_asks_for() -> None:
+    """Who is told to install a package is told the version that would have come with burnd."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    assert optional["mcp"] == [extras.MCP]
+    assert optional["parquet"] == [extras.PARQUET]
+    assert extras.SEARCH in project["dependencies"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The pictures in the README show what burnctl prints today."""
+"""The pictures in the README and the pages show what burnctl prints today."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def test_the_pictures_have_colours() -> None:
         assert f'fill="{colour}"' in drawn
 
 
-def test_the_readme_shows_them() -> None:
-    """Each picture has its place, and nothing in it is fetched from elsewhere."""
-    readme = (ROOT / "README.md").read_text()
+def test_each_has_its_place() -> None:
+    """One is in the README, the others on a page; nothing in them is fetched from elsewhere."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    text = "".join(page.read_text() for page in pages)
     for path in load("make_pictures").FOLDER.glob("*.svg"):
-        assert f"docs/pictures/{path.name}" in readme
+        assert f"pictures/{path.name})" in text
         assert path.read_text().count("http") == 1  # the name of the format

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from burnd import protocol
@@ -104,4 +105,4 @@ def test_without_tantivy_everything_else_works(home: Home) -> None:
         assert "tantivy" in error["message"]
         assert error["code"] == protocol.REFUSED
         states = [one for one in wire.call("status")["degraded"] if "tantivy" in one["what"]]
-        assert ["pip install" in one["remedy"] for one in states] == [True]
+        assert [f"{sys.executable} -m pip install" in one["remedy"] for one in states] == [True]

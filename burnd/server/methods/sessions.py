@@ -5,6 +5,7 @@ from __future__ import annotations
 from burnd.clients import api_sessions
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
+from burnd.extras import SEARCH, to_install
 from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.search import SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
@@ -37,7 +38,7 @@ async def find(service: Service, params: SearchParams) -> Result:
 
 def _not_searchable(searcher: Searcher) -> Exception:
     if searcher.is_missing:
-        return Refusal(searcher.problem, "install it with: pip install tantivy")
+        return Refusal(searcher.problem, f"install it with: {to_install(SEARCH)}; then: burnctl restart")
     return NotNow(searcher.problem or "search is being set right again", "", "try again in a moment")
 
 

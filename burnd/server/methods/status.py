@@ -12,6 +12,7 @@ import anyio
 from burnd import __version__, protocol
 from burnd.budget import standings
 from burnd.errors import IndexDamaged
+from burnd.extras import SEARCH, to_install
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.records.times import to_iso
@@ -21,7 +22,10 @@ from burnd.sources.base import Progress, Status
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
-_SEARCH_REMEDIES = {True: "install it beside burnd: pip install tantivy", False: "nothing: it is tried again by itself"}
+_SEARCH_REMEDIES = {
+    True: f"install it with: {to_install(SEARCH)}; then: burnctl restart",
+    False: "nothing: it is tried again by itself",
+}
 
 
 async def status(service: Service, _params: NoParams) -> Result:
