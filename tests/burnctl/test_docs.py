@@ -52,7 +52,7 @@ def test_every_command_that_a_page_shows_is_there(path: Path) -> None:
     shown = re.findall(r"(?<=`)burnctl [^`\n]+|(?<=^    )burnctl [^#\n]+", path.read_text(), re.MULTILINE)
     for line in shown:
         verb, *words = re.split(r"\[?-- ", line)[0].split()[1:]
-        if verb in ("COMMAND", "help", "--version", "..."):
+        if verb in ("COMMAND", "help", "--version"):
             continue
         assert verb in present(), line
         parser = parser_for(verb, load(verb))
