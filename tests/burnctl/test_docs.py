@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -161,4 +162,4 @@ def test_the_example_of_a_reader_runs(
 
 def test_the_example_of_the_prices_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(examples()[3], {})
-    assert capsys.readouterr().out == "0.015\n"
+    assert Decimal(capsys.readouterr().out) == Decimal("0.015")
