@@ -21,8 +21,8 @@ from burnd.records import Turn
 
 BUCKET_MS = 900_000
 SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
-QUARTER, HOUR, DAY, BLOCK, WATCH = 0, 1, 2, 3, 4
-GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, WATCH: 16}  # in buckets; a watch is four hours
+QUARTER, HOUR, DAY, BLOCK, FOUR_HOURS = 0, 1, 2, 3, 4
+GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, FOUR_HOURS: 16}  # in buckets
 WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
 NO_ACTIVITY = -1
 

@@ -17,11 +17,11 @@ from burnd.index.rollup import (
     BY_ACTIVITY,
     COUNTED,
     DAY,
+    FOUR_HOURS,
     GRAINS,
     HOUR,
     QUARTER,
     SHIFT_MS,
-    WATCH,
     WHOLE_SESSION,
     WITHIN_SESSION,
     begin_of,
@@ -139,7 +139,7 @@ class Reader:
         for stretch in self._stretches(by):
             (begin, end), edges = _whole_buckets(stretch)
             if by.unit is None:
-                for grain, first, last in grains(begin, end, (BLOCK, DAY, WATCH, *self._short_grains(by))):
+                for grain, first, last in grains(begin, end, (BLOCK, DAY, FOUR_HOURS, *self._short_grains(by))):
                     rows += self._sums(by, grain, first, last)
             else:
                 rows += self._by_clock(by, begin, end, stretch.offset)
@@ -167,7 +167,7 @@ class Reader:
         days = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
         moved = (midnight, GRAINS[DAY]) if is_end else (0, midnight)
         parts: list[Row] = []
-        for grain, begin, end in grains(*moved, (WATCH, *self._short_grains(by))):
+        for grain, begin, end in grains(*moved, (FOUR_HOURS, *self._short_grains(by))):
             day = f"d.day * {GRAINS[DAY] // GRAINS[grain]}"
             among = _told_by(days, SUMS._replace(name=_DAYS.format(first, last)))
             parts += self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, among)

@@ -42,7 +42,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Telling:
+class LongMethod:
     """Like Method, for what goes on for long: it is given its caller, to tell how far it has come."""
 
     params: type[Params]
@@ -50,7 +50,7 @@ class Telling:
     within: float | None = LONG_S
 
 
-AnyMethod = Method | Telling
+AnyMethod = Method | LongMethod
 
 
 def at_its_prices(view: View, answer: Result) -> Result:

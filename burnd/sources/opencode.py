@@ -6,7 +6,6 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -19,13 +18,13 @@ from burnd.recording.projects import ProjectKeys
 from burnd.settings.config import Settings
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import Progress, Source, State, Status
-from burnd.sources.opencode_attended import Attended, Pace, damage, trouble_of
+from burnd.sources.opencode_database_follower import DatabaseFollower
 from burnd.sources.opencode_db import Disturbed, Signature
-from burnd.sources.opencode_follower import Follower
-from burnd.sources.opencode_following import Piece
 from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_recording import Recorder
+from burnd.sources.opencode_schedule import Pace, ScheduledDatabase, damage, trouble_of
 from burnd.sources.opencode_schema import Unsupported
+from burnd.sources.opencode_session_state import Piece
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcripts import path_key
@@ -57,7 +56,7 @@ class OpenCode:
         self._wanted = wanted or Wanted()
         self._pace = pace or Pace()
         self._clock = clock
-        self._attended: dict[str, Attended] = {}
+        self._databases: dict[str, ScheduledDatabase] = {}
         self._discovered_at = float("-inf")
         self._generation = pipeline.generation
         self._projects = ProjectKeys()
@@ -78,7 +77,7 @@ class OpenCode:
                 await self.attend()
                 await self._rest()
         finally:
-            for one in self._attended.values():
+            for one in self._databases.values():
                 one.follower.db.rest()
 
     async def flush(self, session_id: str | None = None) -> None:
@@ -103,10 +102,10 @@ class OpenCode:
         flushes, self._flushes = self._flushes, []
         if flushes or self._clock() - self._discovered_at >= self._pace.discover:
             await self._discover()
-        for one in list(self._attended.values()):
-            await self._attend(one, forced=bool(flushes))
+        for one in list(self._databases.values()):
+            await self._visit(one, forced=bool(flushes))
             if flushes and one.signature is None:  # a writer came in between: once more, now beside it
-                await self._attend(one, forced=True)
+                await self._visit(one, forced=True)
             await self._settle(one, [session_id for session_id, _ in flushes])
         self._looked = True
         self._tell_state()
@@ -115,8 +114,8 @@ class OpenCode:
 
     def status(self) -> Status:
         state, detail, remedy = self._condition()
-        followers = [one.follower for one in self._attended.values()]
-        noticed = [one.noticed_at for one in self._attended.values() if one.noticed_at is not None]
+        followers = [one.follower for one in self._databases.values()]
+        noticed = [one.noticed_at for one in self._databases.values() if one.noticed_at is not None]
         counts: Counter[str] = sum((follower.counts for follower in followers), Counter())
         return Status(
             self.name,
@@ -134,22 +133,22 @@ class OpenCode:
         """How it goes: a word, a sentence, and what to do about it. The worst of several databases counts."""
         if self._recorder.blocked:
             return "waiting", self._recorder.blocked, "free some space; nothing is lost meanwhile"
-        if not self._looked and not any(one.follower.waiting or one.wrong() for one in self._attended.values()):
+        if not self._looked and not any(one.follower.waiting or one.wrong() for one in self._databases.values()):
             return "waiting", "starting: looking for what there is", ""
-        if not self._attended:
+        if not self._databases:
             return "absent", f"no database in {self._folders[0]}", ""
         worst = max(
-            ((one.follower.db.path, found) for one in self._attended.values() if (found := one.wrong()) is not None),
+            ((one.follower.db.path, found) for one in self._databases.values() if (found := one.wrong()) is not None),
             key=lambda item: item[1].state == "degraded",
             default=None,
         )
         if worst is not None:
             path, trouble = worst
             return trouble.state, f"{trouble.detail}: {path}", trouble.remedy
-        return "polling", "polling " + ", ".join(one.follower.db.path for one in self._attended.values()), ""
+        return "polling", "polling " + ", ".join(one.follower.db.path for one in self._databases.values()), ""
 
     def _progress(self) -> Progress | None:
-        fills = [one.backfill for one in self._attended.values() if one.follower.waiting and one.backfill.total]
+        fills = [one.backfill for one in self._databases.values() if one.follower.waiting and one.backfill.total]
         if not fills:
             return None
         done, total = sum(fill.done for fill in fills), sum(fill.total for fill in fills)
@@ -160,26 +159,26 @@ class OpenCode:
         """Finds databases that have come, and lets go of those that are gone. That there is none is normal."""
         self._discovered_at = self._clock()
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
-        gone = [path for path in self._attended if path not in paths]
+        gone = [path for path in self._databases if path not in paths]
         for path in gone:
-            self._attended.pop(path).follower.db.rest()
+            self._databases.pop(path).follower.db.rest()
         for path in paths:
-            if path not in self._attended:
-                self._attended[path] = Attended(await self._follower(path))
-        self._attended = {path: self._attended[path] for path in paths}
-        followers = [one.follower for one in self._attended.values()]
+            if path not in self._databases:
+                self._databases[path] = ScheduledDatabase(await self._follower(path))
+        self._databases = {path: self._databases[path] for path in paths}
+        followers = [one.follower for one in self._databases.values()]
         for n, follower in enumerate(followers):
             follower.above = followers[:n]
         if gone or not self._settled_before:
             await self._recorder.settle_all_but({follower.key for follower in followers})
             self._settled_before = True
 
-    async def _follower(self, path: str) -> Follower:
+    async def _follower(self, path: str) -> DatabaseFollower:
         key = path_key(path)
         cursors, shown = await self._recorder.cursors(key), await self._recorder.shown(key)
-        return Follower(path, self._wanted, cursors, shown, self._folders)
+        return DatabaseFollower(path, self._wanted, cursors, shown, self._folders)
 
-    async def _attend(self, one: Attended, *, forced: bool) -> None:
+    async def _visit(self, one: ScheduledDatabase, *, forced: bool) -> None:
         """Looks at a database if it is time, and takes in what is new."""
         now, follower = self._clock(), one.follower
         signature = follower.db.signature()
@@ -207,7 +206,7 @@ class OpenCode:
         if follower.db.is_kept and not one.is_hot(self._clock(), self._pace):
             await self._in_thread(follower.db.rest)
 
-    async def _look(self, one: Attended, signature: Signature, now: float, *, forced: bool) -> None:
+    async def _look(self, one: ScheduledDatabase, signature: Signature, now: float, *, forced: bool) -> None:
         again = one.is_worth_a_try(now, signature)
         if again:
             one.follower.try_again()
@@ -228,7 +227,7 @@ class OpenCode:
             self.rewound += 1
             log.info("source.rewound", source=self.name, reason=looked.rewound)
 
-    async def _take_in(self, one: Attended, *, whole: bool) -> None:
+    async def _take_in(self, one: ScheduledDatabase, *, whole: bool) -> None:
         """Reads and records until nothing waits any more, or it is another database's turn."""
         follower = one.follower
         if not one.backfill.since:
@@ -249,7 +248,7 @@ class OpenCode:
             await self._projects.learn(folders)
             self._keys |= {folder: self._projects.key(folder) for folder in folders}
 
-    async def _settle(self, one: Attended, flushed: Sequence[str | None]) -> None:
+    async def _settle(self, one: ScheduledDatabase, flushed: Sequence[str | None]) -> None:
         """Messages that are complete settle after 2 s of quiet, others after 10 minutes, all of them when asked to."""
         now, follower = self._clock(), one.follower
         for session_id in flushed:
@@ -261,9 +260,9 @@ class OpenCode:
         """When the index was lost, so was how far each database was read: everything is read again."""
         self._generation = self._pipeline.generation
         await self._recorder.forget_cursors()
-        for one in self._attended.values():
+        for one in self._databases.values():
             one.follower.db.rest()
-        self._attended = {}
+        self._databases = {}
         self._discovered_at = float("-inf")
 
     async def _rest(self) -> None:
@@ -276,7 +275,7 @@ class OpenCode:
     def _rests(self, now: float) -> float:
         """How long nobody needs to look: where there is no database, until it is time to see whether one has come."""
         discovery = max(0.0, self._discovered_at + self._pace.discover - now)
-        return min([discovery, *(one.rests(now, self._pace) for one in self._attended.values())])
+        return min([discovery, *(one.rests(now, self._pace) for one in self._databases.values())])
 
     def _tell_state(self) -> None:
         """Says in the log when a state begins, not how long it lasts."""
@@ -286,7 +285,7 @@ class OpenCode:
             tell = log.warning if state == "degraded" else log.info
             tell("source.state", source=self.name, state=state, detail=detail)
 
-    def _tell_progress(self, one: Attended, piece: Piece) -> None:
+    def _tell_progress(self, one: ScheduledDatabase, piece: Piece) -> None:
         """While a lot is taken in, says now and then how far that is, and says when it is done."""
         backfill, now, is_done = one.backfill, self._clock(), not one.follower.waiting
         backfill.done += piece.size
@@ -295,7 +294,7 @@ class OpenCode:
             one.backfill = Backfill()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(partial(work), limiter=self._thread)
+        return await anyio.to_thread.run_sync(work, limiter=self._thread)
 
 
 def _make(given: Surroundings) -> Source:

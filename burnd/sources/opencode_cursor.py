@@ -42,7 +42,7 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A session as it was read: digests of its row and of its messages' stamps, and its number in the event log.
+    """A session as it was read: digests of its row and of its messages' versions, and its number in the event log.
 
     One that is `pending` has messages that had not settled; `unfinished` are those that opencode never finished, each
     with when it was last written to and a digest that a change of its parts changes too.
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
 
     row: int
     seq: int = -1
-    stamps: int = 0
+    versions: int = 0
     pending: bool = False
     unfinished: tuple[tuple[str, int, int], ...] = ()
 

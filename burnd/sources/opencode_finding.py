@@ -98,7 +98,7 @@ class Finder:
             for message_id, updated, digest in seen.unfinished
         }
         newest = dict(sorted(watched.items(), key=lambda item: item[1])[-_MOST_WATCHED:])
-        now = queries.stamps_of(db, schema, list(newest))
+        now = queries.versions_of(db, schema, list(newest))
         for message_id, (_, digest, session_id) in newest.items():
             if message_id not in now or now[message_id].digest != digest:
                 self.mark(session_id, deep=True)

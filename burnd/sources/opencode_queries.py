@@ -26,7 +26,7 @@ class SessionFound(NamedTuple):
     digest: int
 
 
-class Stamp(NamedTuple):
+class RowVersion(NamedTuple):
     """A message as it stands in its session's order: a change of it or its parts changes `digest`.
 
     Without a look at the parts, `digest` is 0.
@@ -127,47 +127,47 @@ def message_ids(db: sqlite3.Connection, session_id: str) -> frozenset[str]:
     return frozenset(_text(row[0]) for row in db.execute("SELECT id FROM message WHERE session_id = ?", (session_id,)))
 
 
-def stamps_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, Stamp]:
-    """The stamps of these messages, with a look at their parts."""
-    found: list[Stamp] = []
+def versions_of(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> dict[str, RowVersion]:
+    """The versions of these messages, with a look at their parts."""
+    found: list[RowVersion] = []
     for some in _groups(ids, PAGE):
         sql = f"SELECT id, time_created, {schema.message_updated} FROM message WHERE id IN ({_marks(some)})"
-        found += _with_parts(db, schema, _stamped(db.execute(sql, some)))
-    return {stamp.id: stamp for stamp in found}
+        found += _with_parts(db, schema, _versions(db.execute(sql, some)))
+    return {version.id: version for version in found}
 
 
-def stamps(db: sqlite3.Connection, schema: Schema, session_id: str, *, with_parts: bool) -> list[Stamp]:
+def row_versions(db: sqlite3.Connection, schema: Schema, session_id: str, *, with_parts: bool) -> list[RowVersion]:
     """A session's messages in its order, which is that of their times: ids do not sort by time any more."""
     sql = (
         f"SELECT id, time_created, {schema.message_updated} FROM message WHERE session_id = ? ORDER BY time_created, id"
     )
-    found = _stamped(db.execute(sql, (session_id,)))
+    found = _versions(db.execute(sql, (session_id,)))
     return _with_parts(db, schema, found) if with_parts else found
 
 
-def _stamped(rows: Iterable[Sequence[Any]]) -> list[Stamp]:
-    return [Stamp(_text(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
+def _versions(rows: Iterable[Sequence[Any]]) -> list[RowVersion]:
+    return [RowVersion(_text(row[0]), _whole(row[1]), _whole(row[2])) for row in rows]
 
 
-def _with_parts(db: sqlite3.Connection, schema: Schema, found: Sequence[Stamp]) -> list[Stamp]:
+def _with_parts(db: sqlite3.Connection, schema: Schema, found: Sequence[RowVersion]) -> list[RowVersion]:
     parts: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-    for some in _groups([stamp.id for stamp in found], PAGE):
+    for some in _groups([version.id for version in found], PAGE):
         sql = (
             f"SELECT message_id, id, {schema.part_updated} FROM part "
             f"WHERE message_id IN ({_marks(some)}) ORDER BY message_id, id"
         )
         for message, part, updated in db.execute(sql, some):
             parts[_text(message)].append((_text(part), _whole(updated)))
-    return [one._replace(digest=stamp_digest(*one[:3], parts[one.id])) for one in found]
+    return [one._replace(digest=version_digest(*one[:3], parts[one.id])) for one in found]
 
 
-def stamp_of(row: MessageRow) -> Stamp:
-    """The stamp of a message that was read with its parts."""
+def version_of(row: MessageRow) -> RowVersion:
+    """The version of a message that was read with its parts."""
     parts = [(part.id, part.updated) for part in row.parts]
-    return Stamp(row.id, row.created, row.updated, stamp_digest(row.id, row.created, row.updated, parts))
+    return RowVersion(row.id, row.created, row.updated, version_digest(row.id, row.created, row.updated, parts))
 
 
-def stamp_digest(message_id: str, created: int, updated: int, parts: Iterable[tuple[str, int]]) -> int:
+def version_digest(message_id: str, created: int, updated: int, parts: Iterable[tuple[str, int]]) -> int:
     return digest_of([message_id, created, updated, *parts])
 
 

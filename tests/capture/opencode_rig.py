@@ -14,7 +14,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Copy, Turn
 from burnd.records.codec import encode_content
 from burnd.sources.opencode import OpenCode
-from burnd.sources.opencode_attended import Pace
+from burnd.sources.opencode_schedule import Pace
 from burnd.sources.opencode_wanted import Wanted
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
@@ -53,7 +53,7 @@ class OpenCodeRig:
         return self.wall()
 
     async def close(self) -> None:
-        for one in self.source._attended.values():
+        for one in self.source._databases.values():
             one.follower.db.rest()
         await self.pipeline.close()
         self._lock.release()

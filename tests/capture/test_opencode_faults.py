@@ -21,9 +21,9 @@ import pytest
 from burnd.readers import opencode_rows
 from burnd.readers.opencode_rows import MessageRow, Opened
 from burnd.readers.safe_json import Rejected
-from burnd.sources.opencode_attended import Pace
 from burnd.sources.opencode_db import Database, Disturbed
 from burnd.sources.opencode_finding import Finder
+from burnd.sources.opencode_schedule import Pace
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_opencode_source import conversation, exchange, inputs
 from tests.readers.opencode_data import Writer, text
@@ -106,7 +106,7 @@ async def test_a_database_without_a_write_ahead_log_is_read(rigs: Rigs, writer: 
     exchange(writer, S, 2)
     await rig.settle()
     assert len(inputs(rig)) == 3
-    (one,) = rig.source._attended.values()
+    (one,) = rig.source._databases.values()
     assert not one.is_due(rig.passed + 5, rig.pace, one.follower.db.signature())
     assert [path.name for path in writer.path.parent.iterdir()] == ["opencode.db"]
 
@@ -180,7 +180,7 @@ async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: W
         if n % 100 == 0:
             await rig.attend()
     await rig.attend()
-    assert next(iter(rig.source._attended.values())).follower.db.is_kept
+    assert next(iter(rig.source._databases.values())).follower.db.is_kept
     assert writer.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     assert Path(f"{writer.path}-wal").stat().st_size == 0
     exchange(writer, S, 5000)
@@ -193,7 +193,7 @@ async def test_a_database_that_went_quiet_is_let_go_of(rigs: Rigs, writer: Write
     rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1.0, doubt=1e9))
     conversation(writer)
     await rig.attend()
-    assert next(iter(rig.source._attended.values())).follower.db.is_kept
+    assert next(iter(rig.source._databases.values())).follower.db.is_kept
     await rig.attend(0.5)
     await rig.attend(2.0)
     await rig.attend(2.0)
@@ -423,7 +423,7 @@ async def test_a_lock_is_tried_again_in_time_though_nothing_goes_on(rigs: Rigs, 
     holder.execute("UPDATE session SET title = 'held'")
     await rig.attend(1.0)
     assert rig.source.status().state == "waiting"
-    (one,) = rig.source._attended.values()
+    (one,) = rig.source._databases.values()
     assert one.rests(rig.passed + 60, rig.pace) == 0.1
     holder.close()
     await rig.attend(1.0)
@@ -502,14 +502,14 @@ async def test_a_session_that_breaks_the_reader_is_passed_over(
             raise RuntimeError("nobody foresaw this")
         return real(row)
 
-    monkeypatch.setattr("burnd.sources.opencode_reading.opened", breaks)
+    monkeypatch.setattr("burnd.sources.opencode_fetching.opened", breaks)
     for session in ("ses_a", "ses_b", "ses_c"):
         conversation(writer, session, 1)
     await rig.settle()
     assert set(inputs(rig)) == {"ses_a-a0", "ses_c-a0"}
     status = rig.source.status()
     assert (status.state, "RuntimeError" in status.detail) == ("degraded", True)
-    monkeypatch.setattr("burnd.sources.opencode_reading.opened", real)
+    monkeypatch.setattr("burnd.sources.opencode_fetching.opened", real)
     await rig.attend(301.0)
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)

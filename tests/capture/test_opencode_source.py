@@ -17,7 +17,7 @@ from burnd.records.codec import encode_content
 from burnd.records.times import wall_ms
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode import OpenCode
-from burnd.sources.opencode_attended import Pace
+from burnd.sources.opencode_schedule import Pace
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_claude_source import until
 from tests.conftest import Opened
@@ -609,7 +609,7 @@ async def test_at_its_own_pace_a_row_is_seen_within_moments(opened: Opened, writ
         await source.flush()
         assert await are_open(opened, set())
         tasks.cancel_scope.cancel()
-    assert not any(one.follower.db.is_kept for one in source._attended.values())
+    assert not any(one.follower.db.is_kept for one in source._databases.values())
 
 
 async def are_open(opened: Opened, expected: set[str]) -> bool:

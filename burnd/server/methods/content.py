@@ -16,7 +16,7 @@ from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content
 from burnd.records.times import DAY_MS
-from burnd.server.method import LONG_S, AnyMethod, Caller, Method, Result, Telling
+from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, Result
 from burnd.server.service import Service, Work
 
 MOST_RECORDS = 500
@@ -194,5 +194,5 @@ async def _tell(work: Work, caller: Caller) -> None:
 METHODS: dict[str, AnyMethod] = {
     "content.read": Method(ReadParams, read),
     "content.prune": Method(PruneParams, prune, within=LONG_S),
-    "content.forget": Telling(ForgetParams, forget, within=None),
+    "content.forget": LongMethod(ForgetParams, forget, within=None),
 }

@@ -7,7 +7,7 @@ import anyio
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
 from burnd.recording.pipeline import Pipeline
-from burnd.server.method import LONG_S, AnyMethod, Caller, Method, NoParams, Result, Telling
+from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result
 from burnd.server.service import Service
 from burnd.settings.shown import shown
 from burnd.sources.running import Kept
@@ -80,7 +80,7 @@ async def shutdown(service: Service, _params: NoParams) -> Result:
 
 METHODS: dict[str, AnyMethod] = {
     "flush": Method(FlushParams, flush, within=LONG_S),
-    "rebuild": Telling(RebuildParams, rebuild, within=None),
+    "rebuild": LongMethod(RebuildParams, rebuild, within=None),
     "config.show": Method(NoParams, show_config),
     "shutdown": Method(NoParams, shutdown),
 }

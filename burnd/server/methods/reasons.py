@@ -19,7 +19,7 @@ from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
 from burnd.queries.waste import WasteParams
 from burnd.queries.why import WhyParams, why
-from burnd.server.method import AnyMethod, Caller, Method, Result, Telling, at_its_prices
+from burnd.server.method import AnyMethod, Caller, LongMethod, Method, Result, at_its_prices
 from burnd.server.service import Service
 
 _PORTION_S: Final = 60.0  # one session may be very long
@@ -109,7 +109,7 @@ METHODS: dict[str, AnyMethod] = {
     "why": Method(WhyParams, explain),
     "hotspots": Method(HotspotsParams, show_hotspots),
     "by_tool": Method(ByToolParams, show_by_tool),
-    "waste": Telling(WasteParams, look_for_waste),
-    "overhead": Telling(OverheadParams, weigh_prefixes),
+    "waste": LongMethod(WasteParams, look_for_waste),
+    "overhead": LongMethod(OverheadParams, weigh_prefixes),
     "flow": Method(FlowParams, draw),
 }

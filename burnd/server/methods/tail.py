@@ -14,7 +14,7 @@ from burnd.pricing import PriceTable, Tokens, turn_cost, usd
 from burnd.queries.view import Params
 from burnd.records import Turn
 from burnd.server.feed import Landed, Notice
-from burnd.server.method import AnyMethod, Caller, Result, Telling
+from burnd.server.method import AnyMethod, Caller, LongMethod, Result
 from burnd.server.service import Service
 
 
@@ -92,4 +92,4 @@ def _cost(turn: Turn, prices: PriceTable) -> float | None:
     return float(usd(turn_cost(price, tokens, fast=turn.speed == "fast", searches=tools.search if tools else 0)))
 
 
-METHODS: dict[str, AnyMethod] = {"tail": Telling(TailParams, tail, within=None)}
+METHODS: dict[str, AnyMethod] = {"tail": LongMethod(TailParams, tail, within=None)}

@@ -19,10 +19,10 @@ from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
 from burnd.sources.opencode_db import Database, Disturbed, Version
+from burnd.sources.opencode_fetching import Keys, Raw, RowFetcher
 from burnd.sources.opencode_finding import Finder
-from burnd.sources.opencode_following import Following, Piece
-from burnd.sources.opencode_reading import Keys, Raw, Reader
 from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
+from burnd.sources.opencode_session_state import Piece, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
 
@@ -42,7 +42,7 @@ class Looked(NamedTuple):
     rewound: str = ""
 
 
-class Follower:
+class DatabaseFollower:
     """`look` finds out what changed, `read` takes it in, `settle` says what has gone quiet; one thread at a time."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Follower:
         self.db = Database(path)
         self.key = path_key(path)
         self.shown = shown  # turns that the index shows as open
-        self.above: Sequence[Follower] = ()  # databases whose word on a session counts more
+        self.above: Sequence[DatabaseFollower] = ()  # databases whose word on a session counts more
         self.wanting: set[str] = set()  # folders whose projects must be known before more can be read
         self.coming: tuple[str, ...] = ()
         self.damage = ""
@@ -59,9 +59,9 @@ class Follower:
         self.counts: Counter[str] = Counter()
         self._wanted = wanted
         self._finder = Finder(wanted, cursors)
-        self._reader = Reader([os.path.dirname(path), *folders], wanted)
+        self._rows = RowFetcher([os.path.dirname(path), *folders], wanted)
         self._cursor_source = source_key(SOURCE, self.key)
-        self._following: OrderedDict[str, Following] = OrderedDict()
+        self._sessions: OrderedDict[str, SessionState] = OrderedDict()
         self._due: dict[str, float] = {}
         self._unreadable: set[str] = set()
         self._schema: tuple[tuple[int, int], int, Schema] | None = None
@@ -98,9 +98,9 @@ class Follower:
                 return Looked(False)
             schema = self._probe(db)
             rewound = self._past_damage(lambda: self._finder.find_new(db, self.db.identity)) or ""
-            for session_id, following in self._following.items():
-                deep = scan and not following.has_sequence
-                if deep or following.pending:
+            for session_id, state in self._sessions.items():
+                deep = scan and not state.has_sequence
+                if deep or state.pending:
                     self._finder.mark(session_id, deep=deep)
             if scan or rewound:
                 shown_in = {turn.session_id for turn in self.shown.values()}
@@ -125,10 +125,10 @@ class Follower:
     def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> Piece:
         """What has gone quiet by now; with `flush` all that is open, or all of one session."""
         piece = Piece()
-        for name, following in list(self._following.items()):
+        for name, state in list(self._sessions.items()):
             flushed = flush and session_id in (None, name)
             if flushed or self._due.get(name, now + 1) <= now:
-                self._tell(following, piece, now, flush=flushed)
+                self._tell(state, piece, now, flush=flushed)
         return piece
 
     def changes(self, piece: Piece) -> list[CursorChange]:
@@ -210,11 +210,9 @@ class Follower:
     def _read_one(
         self, db: sqlite3.Connection, schema: Schema, session_id: str, keys: Keys, *, deep: bool, most_bytes: int
     ) -> Raw:
-        following, seen = self._following.get(session_id), self._finder.seen.get(session_id)
+        state, seen = self._sessions.get(session_id), self._finder.seen.get(session_id)
         try:
-            return self._reader.read(
-                db, schema, session_id, following, seen, keys=keys, deep=deep, most_bytes=most_bytes
-            )
+            return self._rows.fetch(db, schema, session_id, state, seen, keys=keys, deep=deep, most_bytes=most_bytes)
         except sqlite3.Error as error:
             if not queries.is_damage(error):
                 raise
@@ -246,39 +244,39 @@ class Follower:
             piece.seen[session_id] = msgspec.structs.replace(known, row=found.digest, seq=raw.seq)
             return
         place = Place(found.row, keys.get(found.row.directory or ""))
-        following = self._following.get(session_id)
-        if following is None:
-            following = Following(place, self.key, known=not self.caught_up or session_id in self._finder.seen)
-        following.move(place)
-        following.elsewhere = self._elsewhere(session_id)
-        following.read_as, following.partly_read = (found.digest, raw.seq), raw.more
-        heard = self._reader.hear(raw, following, None if following.known else now, now, wall_ms)
-        following.known = following.known and raw.more
-        following.take([stamp.id for stamp in raw.stamps], {one.stamp.id: one for one in heard}, now)
-        self._following[session_id] = following
-        self._following.move_to_end(session_id)
-        self._tell(following, piece, now)
+        state = self._sessions.get(session_id)
+        if state is None:
+            state = SessionState(place, self.key, known=not self.caught_up or session_id in self._finder.seen)
+        state.move(place)
+        state.elsewhere = self._elsewhere(session_id)
+        state.read_as, state.partly_read = (found.digest, raw.seq), raw.more
+        heard = self._rows.messages(raw, state, None if state.known else now, now, wall_ms)
+        state.known = state.known and raw.more
+        state.take([version.id for version in raw.versions], {one.version.id: one for one in heard}, now)
+        self._sessions[session_id] = state
+        self._sessions.move_to_end(session_id)
+        self._tell(state, piece, now)
 
-    def _tell(self, following: Following, piece: Piece, now: float, *, flush: bool = False) -> None:
-        name = following.place.session.id
-        news, due = following.news(now, flush=flush)
+    def _tell(self, state: SessionState, piece: Piece, now: float, *, flush: bool = False) -> None:
+        name = state.place.session.id
+        news, due = state.news(now, flush=flush)
         piece.add(news)
-        piece.steps += following.orphans(self.shown)
+        piece.steps += state.orphans(self.shown)
         if due is None:
             self._due.pop(name, None)
         else:
             self._due[name] = due
-        pending = bool(following.pending) or following.partly_read or name in self._unreadable
-        row, seq = following.read_as
-        stamps = 0 if pending else following.stamps_digest
-        piece.seen[name] = Seen(row, seq, stamps, pending, following.unfinished)
+        pending = bool(state.pending) or state.partly_read or name in self._unreadable
+        row, seq = state.read_as
+        versions = 0 if pending else state.versions_digest
+        piece.seen[name] = Seen(row, seq, versions, pending, state.unfinished)
 
     def _drop(self, session_id: str, now: float, piece: Piece) -> None:
         """A session that is gone, or not wanted any more: what was seen of it stands."""
-        following = self._following.get(session_id)
-        if following is not None:
-            following.take((), {}, now)
-            piece.content += following.news(now)[0].content
+        state = self._sessions.get(session_id)
+        if state is not None:
+            state.take((), {}, now)
+            piece.content += state.news(now)[0].content
         left = [turn for turn in self.shown.values() if turn.session_id == session_id]
         piece.steps += [Told(turn, True, self.key) for turn in left]
         piece.seen[session_id] = None
@@ -286,17 +284,17 @@ class Follower:
 
     def _trim(self) -> None:
         """Lets go of sessions in which nothing is open, the longest unchanged first; old ones are not kept at all."""
-        spare = sum(len(following.messages) for following in self._following.values())
+        spare = sum(len(state.messages) for state in self._sessions.values())
         spare -= _KEPT_MESSAGES if self.caught_up else 0
-        for name, following in list(self._following.items()):
+        for name, state in list(self._sessions.items()):
             if spare <= 0:
                 return
-            if not following.pending and name not in self._finder.waiting:
-                spare -= len(following.messages)
+            if not state.pending and name not in self._finder.waiting:
+                spare -= len(state.messages)
                 self._forget(name)
 
     def _forget(self, session_id: str) -> None:
-        self._following.pop(session_id, None)
+        self._sessions.pop(session_id, None)
         self._due.pop(session_id, None)
 
     def _note_unreadable(self, raw: Raw) -> None:

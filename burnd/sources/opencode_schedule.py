@@ -8,8 +8,8 @@ import msgspec
 
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import State
+from burnd.sources.opencode_database_follower import DatabaseFollower
 from burnd.sources.opencode_db import Signature
-from burnd.sources.opencode_follower import Follower
 from burnd.sources.opencode_queries import error_name
 from burnd.sources.opencode_schema import Unsupported
 
@@ -49,10 +49,10 @@ class Trouble(msgspec.Struct, frozen=True):
         return now >= self.until or (self.any_change and before != after)
 
 
-class Attended:
+class ScheduledDatabase:
     """A database and when to look at it again."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: DatabaseFollower) -> None:
         self.follower = follower
         self.signature: Signature | None = None
         self.changed_at = float("-inf")

@@ -1,4 +1,4 @@
-"""Reads the rows of one session of opencode's: those that must be read, in one short look at the database."""
+"""Fetches the rows of one session of opencode's: those that must be read, in one short look at the database."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from burnd.readers.safe_json import Rejected
 from burnd.records import Content
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Seen, digest_of
-from burnd.sources.opencode_following import Following, Heard
 from burnd.sources.opencode_places import TOOL_OUTPUTS
-from burnd.sources.opencode_queries import Fetched, SessionFound, Stamp
+from burnd.sources.opencode_queries import Fetched, RowVersion, SessionFound
 from burnd.sources.opencode_schema import Schema
+from burnd.sources.opencode_session_state import ReadMessage, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.safe_open import small_file
 
@@ -36,7 +36,7 @@ class Raw(NamedTuple):
     session_id: str
     found: SessionFound | None = None
     seq: int = -1
-    stamps: Sequence[Stamp] = ()
+    versions: Sequence[RowVersion] = ()
     fetched: Fetched = Fetched([])
     more: bool = False
     unchanged: bool = False
@@ -44,19 +44,19 @@ class Raw(NamedTuple):
     failure: str = ""
 
 
-class Reader:
-    """How rows are read and opened, for one database."""
+class RowFetcher:
+    """How rows are fetched and opened, for one database."""
 
     def __init__(self, folders: Sequence[str], wanted: Wanted) -> None:
         self._folders = folders
         self._wanted = wanted
 
-    def read(
+    def fetch(
         self,
         db: sqlite3.Connection,
         schema: Schema,
         session_id: str,
-        following: Following | None,
+        state: SessionState | None,
         seen: Seen | None,
         *,
         keys: Keys,
@@ -71,17 +71,19 @@ class Reader:
             if (folder := found.row.directory) is not None and folder not in keys:
                 return Raw(session_id, wanting=folder)
             seq = queries.sequence_of(db, schema, session_id)
-            if following is None and seen is not None and not seen.pending:
-                stamps = queries.stamps(db, schema, session_id, with_parts=True)
-                if digest_of(stamp.digest for stamp in stamps) == seen.stamps:
+            if state is None and seen is not None and not seen.pending:
+                versions = queries.row_versions(db, schema, session_id, with_parts=True)
+                if digest_of(version.digest for version in versions) == seen.versions:
                     return Raw(session_id, found, seq, unchanged=True)
             else:
-                stamps = queries.stamps(db, schema, session_id, with_parts=deep and following is not None)
-            ids = following.changed_among(stamps) if following is not None else [stamp.id for stamp in stamps]
+                versions = queries.row_versions(db, schema, session_id, with_parts=deep and state is not None)
+            ids = state.changed_among(versions) if state is not None else [version.id for version in versions]
             fetched, done = queries.fetch(db, schema, ids, most_bytes)
-            return Raw(session_id, found, seq, stamps, fetched, more=done < len(ids))
+            return Raw(session_id, found, seq, versions, fetched, more=done < len(ids))
 
-    def hear(self, raw: Raw, following: Following, quiet_since: float | None, now: float, wall_ms: int) -> list[Heard]:
+    def messages(
+        self, raw: Raw, state: SessionState, quiet_since: float | None, now: float, wall_ms: int
+    ) -> list[ReadMessage]:
         """The rows opened; a message that says what it said is not opened again.
 
         `quiet_since` of None goes by the rows' own times, for rows that were there before anybody looked.
@@ -89,13 +91,13 @@ class Reader:
         heard = []
         for row in raw.fetched.rows:
             digest = hash((row.created, row.data, *(part.data for part in row.parts)))
-            stamp = queries.stamp_of(row)
+            version = queries.version_of(row)
             since = _quiet_since(row, now, wall_ms) if quiet_since is None else quiet_since
-            if (known := following.unchanged(row.id, digest)) is not None:
-                heard.append(Heard(stamp, known, [], digest, since))
+            if (known := state.unchanged(row.id, digest)) is not None:
+                heard.append(ReadMessage(version, known, [], digest, since))
             else:
                 said, content = self._open(raw.session_id, row)
-                heard.append(Heard(stamp, said, content, digest, since))
+                heard.append(ReadMessage(version, said, content, digest, since))
         return heard
 
     def _open(self, session_id: str, row: MessageRow) -> tuple[Said, list[Content]]:

@@ -18,17 +18,17 @@ from burnd.readers.opencode_session import Place, Step, Walked, session_record, 
 from burnd.recording.batch import Told
 from burnd.records import Content, Session, Turn
 from burnd.sources.opencode_cursor import Marker, Seen, digest_of
-from burnd.sources.opencode_queries import Stamp
+from burnd.sources.opencode_queries import RowVersion
 
 QUIET_S = 2.0
 IDLE_S = 600.0
 _TOLD_BY_RESULT = 1
 
 
-class Heard(NamedTuple):
+class ReadMessage(NamedTuple):
     """A message as it was just read: what it says, its content, and a hash of its bytes."""
 
-    stamp: Stamp
+    version: RowVersion
     said: Said
     content: list[Content]
     digest: int
@@ -57,10 +57,10 @@ class Piece(msgspec.Struct):
 class Message:
     """One message: what it said when it was last read, the walk behind it, and what was given away of it."""
 
-    __slots__ = ("content", "digest", "quiet_since", "said", "settled", "stamp", "step", "told", "walked")
+    __slots__ = ("content", "digest", "quiet_since", "said", "settled", "step", "told", "version", "walked")
 
-    def __init__(self, heard: Heard) -> None:
-        self.stamp, self.said, self.digest = heard.stamp, heard.said, heard.digest
+    def __init__(self, heard: ReadMessage) -> None:
+        self.version, self.said, self.digest = heard.version, heard.said, heard.digest
         self.content: list[Content] | None = heard.content
         self.quiet_since = heard.quiet_since
         self.settled = False
@@ -68,9 +68,9 @@ class Message:
         self.step: Step | None = None
         self.told: tuple[Turn, bool] | None = None
 
-    def hear(self, heard: Heard, now: float) -> bool:
+    def hear(self, heard: ReadMessage, now: float) -> bool:
         """Takes in a newer reading; whether it says anything else than the last one."""
-        self.stamp = heard.stamp
+        self.version = heard.version
         if heard.digest == self.digest:
             return False
         self.said, self.digest, self.content = heard.said, heard.digest, heard.content
@@ -78,7 +78,7 @@ class Message:
         return True
 
 
-class Following:
+class SessionState:
     """The messages of one session in its order. Used by one thread at a time."""
 
     def __init__(self, place: Place, path: str, *, known: bool = False) -> None:
@@ -116,16 +116,16 @@ class Following:
     @property
     def unfinished(self) -> tuple[tuple[str, int, int], ...]:
         """The answers that opencode never finished, or whose calls it never answered, as they were last read."""
-        left = [message.stamp for message in self.messages if message.said.is_unfinished]
-        return tuple((stamp.id, stamp.updated, stamp.digest) for stamp in left)
+        left = [message.version for message in self.messages if message.said.is_unfinished]
+        return tuple((version.id, version.updated, version.digest) for version in left)
 
     @property
-    def stamps_digest(self) -> int:
-        return digest_of(message.stamp.digest for message in self.messages)
+    def versions_digest(self) -> int:
+        return digest_of(message.version.digest for message in self.messages)
 
-    def changed_among(self, stamps: Sequence[Stamp]) -> list[str]:
+    def changed_among(self, versions: Sequence[RowVersion]) -> list[str]:
         """Which of these messages must be read: new ones, changed ones, and all that have not settled."""
-        return [stamp.id for stamp in stamps if self._must_be_read(stamp)]
+        return [version.id for version in versions if self._must_be_read(version)]
 
     def move(self, place: Place) -> None:
         """The session's row says something else now."""
@@ -133,7 +133,7 @@ class Following:
             self.place = place
             self._walk_from = self._tell_from = 0
 
-    def take(self, order: Sequence[str], heard: Mapping[str, Heard], now: float) -> None:
+    def take(self, order: Sequence[str], heard: Mapping[str, ReadMessage], now: float) -> None:
         """Takes in the session's order, of what has been read so far, and the messages just read."""
         messages, changed = [], set()
         self._there = frozenset(order)
@@ -180,12 +180,12 @@ class Following:
         gone = [turn for name, turn in shown.items() if turn.session_id == own and name not in self._there]
         return [Told(turn, True, self.path) for turn in gone]
 
-    def _must_be_read(self, stamp: Stamp) -> bool:
-        message = self._by_id.get(stamp.id)
+    def _must_be_read(self, version: RowVersion) -> bool:
+        message = self._by_id.get(version.id)
         if message is None or not message.settled:
             return True
-        known = message.stamp
-        return stamp.updated != known.updated or (stamp.digest not in (0, known.digest))
+        known = message.version
+        return version.updated != known.updated or (version.digest not in (0, known.digest))
 
     def _settle_order(self, messages: list[Message], changed: set[str]) -> None:
         """Finds out from where on the walk must be made again."""
