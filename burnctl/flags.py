@@ -40,11 +40,12 @@ def no_start(parser: argparse.ArgumentParser) -> None:
 
 
 def project(text: str) -> str:
-    """A project as it was named: a folder that is there becomes its full path, so that `.` means this one."""
+    """A project as it was named: a folder becomes its full path, so that `.` means this one; a remote or name stays."""
     import os
 
     folder = os.path.expanduser(text)
-    return os.path.abspath(folder) if os.path.isdir(folder) else text
+    is_path = folder.startswith(("/", "./", "../"))  # also of one that is gone
+    return os.path.abspath(folder) if is_path or os.path.isdir(folder) else text
 
 
 def source(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from burnctl import flags
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed
 from burnd import __version__, protocol
@@ -185,11 +186,8 @@ def _newest_here(client: Client) -> str:
     return str(newest["sessionId"])
 
 
-def _folder(project: str | None) -> str | None:
-    if project is None:
-        return None
-    folder = os.path.expanduser(project)
-    return os.path.abspath(folder) if os.path.isdir(folder) else project
+def _folder(given: str | None) -> str | None:
+    return flags.project(given) if given is not None else None
 
 
 def bounded(answer: dict[str, Any]) -> str:

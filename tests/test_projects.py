@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.recording.projects import ProjectKeys, canonical_remote, remote_of
+from burnd.recording.projects import ProjectKeys, remote_of
+from burnd.records.remotes import canonical_remote
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "session", metavar="SESSION", nargs="?", help="a session, with its subagents and child sessions"
     )
     parser.add_argument(
-        "--project", metavar="PROJECT", type=flags.project, help="every session of it; . is this folder's"
+        "--project",
+        metavar="PROJECT",
+        type=flags.project,
+        help="every session of it, in all clones and worktrees of its repository; . is this folder's",
     )
     parser.add_argument("--match", metavar="TEXT", help="every session that has this text in it, exactly as written")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -56,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     if not plan["count"]:
         print("nothing to erase: no session has that in it")
         return 0
-    print(_shown(plan, screen))
+    print(_shown(plan, screen, is_project=options.project is not None))
     if not options.yes and not _agreed():
         print("nothing was erased")
         return 1
@@ -73,7 +76,7 @@ def _agreed() -> bool:
     return input("erase it for good? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _shown(plan: dict[str, Any], screen: Screen) -> str:
+def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     """The sessions it is about, as many as a person reads, and how much it is in all."""
     from burnctl.render import Column, number, size, table
 
@@ -91,8 +94,15 @@ def _shown(plan: dict[str, Any], screen: Screen) -> str:
     lines = [table(columns, rows, screen)]
     if (more := plan["count"] - len(rows)) > 0:
         lines.append(f"... and {number(more)} more")
-    lines.append(f"\nThis would erase the content of {_sessions(plan['count'])}, {size(plan['bytes'])} on disk.")
+    where = _where(plan) if is_project else ""
+    lines.append(f"\nThis would erase the content of {_sessions(plan['count'])}{where}, {size(plan['bytes'])} on disk.")
     return "\n".join(lines)
+
+
+def _where(plan: dict[str, Any]) -> str:
+    """Nobody is to be surprised by folders that were not named: a project has clones."""
+    folders = len({row["project"] for row in plan["sessions"]})
+    return f" in {folders} folders (a project is all clones and worktrees of its repository)" if folders > 1 else ""
 
 
 def _sessions(count: int) -> str:

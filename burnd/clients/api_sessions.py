@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import anyio.to_thread
 import msgspec
 
 from burnd.clients.api_before import Before, Led, before, message
+from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
 from burnd.index.store import select_keyed
 from burnd.queries.sessions import Known, exactly
@@ -30,7 +30,6 @@ from burnd.readers.claude_usage import Bill
 from burnd.readers.log import NEVER
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.projects import remote_of
 from burnd.records import Content, Event, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import ABOUT_A_SESSION
@@ -71,7 +70,7 @@ class SetParams(Params, frozen=True, kw_only=True):
     summary: str | None = None
 
 
-async def new(pipeline: Pipeline, ask: Ask, params: NewParams) -> str:
+async def new(pipeline: Pipeline, ask: Ask, folders: Folders, params: NewParams) -> str:
     """Makes a session and returns its id. It is there at once and for ever, whether or not anything is said in it."""
     for name, value in (("agent", params.agent), ("sender", params.sender)):
         if not value.strip() or len(value) > LONGEST_ID:
@@ -81,13 +80,14 @@ async def new(pipeline: Pipeline, ask: Ask, params: NewParams) -> str:
     _check_words(params.title, None)
     if params.parent is not None:
         await _known(ask, params.parent)
+    folder = await folders.look(params.project) if params.project else None
     now = to_iso(pipeline.now())
     session = Session(
         session_id=str(uuid.uuid4()),
         source=params.source or "",
         parent_session_id=params.parent,
         project=params.project,
-        project_key=await anyio.to_thread.run_sync(remote_of, params.project) if params.project else None,
+        project_key=next(iter(folder.keys), None) if folder else None,
         agent=params.agent,
         created_by=params.sender,
         created_at=now,

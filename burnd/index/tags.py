@@ -11,7 +11,7 @@ import msgspec
 from burnd.ledger.fold import lineage
 
 TurnKey = tuple[str, str]
-Keyed = Callable[[str, Iterable[Sequence[Any]]], list[tuple[Any, ...]]]
+Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
 
 
 class _Stamped(NamedTuple):

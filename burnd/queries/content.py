@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+from burnd.queries import families, projects
 from burnd.queries.view import Missing, View
 
 Kept = Literal["yes", "pruned", "no"]
@@ -38,20 +39,17 @@ def _is_said(view: View, session: int, message_id: str) -> bool:
 
 def family(view: View, session_id: str) -> set[str]:
     """A session and all that it or its children started. Raises Missing."""
-    if not view.rows("SELECT 1 FROM sessions WHERE session_id = ?", (session_id,)):
+    if not (found := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
         raise Missing(f"there is no session {session_id[:100]!r}")
-    return {name for (name,) in view.rows(_FAMILY, (session_id,))}
+    return set(families.below(view, [found[0][0]]).values())
 
 
 def of_project(view: View, project: str) -> set[str]:
-    """The sessions of a folder, of those below it, or of a git remote by its key. Raises Missing."""
-    folder = project.rstrip("/") or "/"
-    below = folder.rstrip("/") + "/"
-    # A prefix as a range: LIKE would take an underscore for any character.
-    found = view.rows(_OF_PROJECT, (project, folder, below, below[:-1] + "0"))
+    """The sessions of a project, each with all that it or its children started. Raises Missing or Refusal."""
+    found = projects.sessions(view, project)
     if not found:
         raise Missing(f"there is no session of project {project[:200]!r}")
-    return {session_id for (session_id,) in found}
+    return set(families.below(view, found).values())
 
 
 def summaries(view: View, session_ids: Sequence[str]) -> list[dict[str, Any]]:
@@ -68,18 +66,6 @@ _RECORDS = f"""
 SELECT max(position), length {_NEWEST} ORDER BY rail, msg_idx, message_id, n, b LIMIT ?3 OFFSET ?4
 """
 _HOW_MANY = f"SELECT count(*) FROM (SELECT 1 {_NEWEST})"
-_FAMILY = """
-WITH RECURSIVE family(session_id) AS (
-  SELECT ?1 UNION SELECT s.session_id FROM sessions s JOIN family f ON s.parent_session_id = f.session_id)
-SELECT session_id FROM family
-"""
-_OF_PROJECT = """
-WITH wanted(id) AS (SELECT id FROM names WHERE name IN (?1, ?2) OR (name >= ?3 AND name < ?4))
-SELECT session_id FROM sessions WHERE project IN wanted OR project_key IN wanted
-UNION
-SELECT s.session_id FROM turns t JOIN sessions s ON s.id = t.session
-WHERE t.project IN wanted OR t.project_key IN wanted
-"""
 _SUMMARIES = """
 WITH wanted(session_id) AS ({keys})
 SELECT s.session_id, n.name, p.name, s.kept_count, s.content_bytes FROM wanted w

@@ -9,10 +9,11 @@ import msgspec
 
 from burnd.classify.activity import LABELS
 from burnd.index.rollup import NO_ACTIVITY
-from burnd.queries import naming
+from burnd.queries import families, naming, projects
 from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.selection import Selection, grouped
+from burnd.queries.session_ids import row_of
 from burnd.queries.tags import is_said, stamped
 from burnd.queries.view import Mistaken, Params, View
 from burnd.records.times import to_iso
@@ -61,12 +62,17 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chos
         end=end,
         zone=zone,
         kinds=_kinds(view, filters, kinds),
-        places=naming.places(view, filters.project) if filters.project is not None else None,
+        places=projects.places(view, filters.project) if filters.project is not None else None,
         activities=_activity(view, filters.activity) if filters.activity is not None else None,
         branches=naming.branch(view, filters.branch) if filters.branch is not None else None,
-        sessions=naming.sessions(view, filters.session) if filters.session is not None else None,
+        sessions=_family(view, filters.session) if filters.session is not None else None,
     )
     return Chosen(_by_tags(view, filters, selection, tag_keys), kinds, _said(filters, begin, end))
+
+
+def _family(view: View, given: str) -> frozenset[int]:
+    """The session with this id, or the only one whose id begins so, with all its child sessions."""
+    return frozenset(families.below(view, [row_of(view, given)]))
 
 
 def _kinds(view: View, filters: Filters, kinds: Kinds) -> frozenset[int] | None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from burnd import protocol
 from burnd.attribution.rates import rate_of, spent_by
 from burnd.pricing import usd
-from burnd.queries import naming, sessions
+from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import Params, Refusal, View
@@ -36,7 +36,7 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
         raise Refusal(f"limit is from 1 to {MOST_STEPS}")
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
-    rails = explaining.rails(naming.sessions(view, known.session_id), known.row)
+    rails = explaining.rails(families.below(view, [known.row]), known.row)
     bills = explaining.bills(rails)
     every = [bill for root in bills for bill in root.every()]
     lanes = _shown(every)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from burnd import protocol
 from burnd.content.recall import Recall
+from burnd.queries import projects
 from burnd.queries.candidates import Candidates
 from burnd.queries.messages import why_not_retained
-from burnd.queries.sessions import find, of_project, times
+from burnd.queries.sessions import find, times
 from burnd.queries.view import Params, View
 from burnd.queries.windows import Hit, Windows
 from burnd.search.documents import session_key
@@ -95,7 +96,7 @@ def _narrowed(view: View, params: SearchParams) -> Only:
     if params.session is not None:
         rows = {find(view, params.session).row}
     if params.project is not None:
-        of_it = of_project(view, params.project)
+        of_it = projects.sessions(view, params.project)
         rows = of_it if rows is None else rows & of_it
     if params.source is not None:
         of_it = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}

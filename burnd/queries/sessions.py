@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable
-from os.path import commonprefix
 from typing import Any, Final, NamedTuple
 
 from burnd import protocol
-from burnd.index.rollup import WHOLE_SESSION
-from burnd.queries import content, naming
+from burnd.queries import projects
 from burnd.queries.kinds import kinds_of
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
+from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally
-from burnd.queries.view import Missing, Params, Refusal, View
-from burnd.records.content import LEAF, NO_RAIL
+from burnd.queries.view import Params, Refusal, View
+from burnd.records.content import NO_RAIL
 from burnd.records.times import to_iso, to_ms
 
 USUAL_SESSIONS, MOST_SESSIONS = 50, 200
-_SHOWN_IN_A_REFUSAL: Final = 4
 _SUMMARY_LISTED: Final = 500  # characters
 _NAMES: Final = (
     "sessionId",
@@ -86,7 +83,7 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
     if params.next is not None:
         conditions.append("(coalesce(s.updated_at, 0), s.session_id) < (?, ?)")
         values += _place(params.next)
-    where = " AND ".join([_IS_A_SESSION, *conditions])
+    where = " AND ".join([IS_A_SESSION, *conditions])
     order = "ORDER BY coalesce(s.updated_at, 0) DESC, s.session_id DESC LIMIT ?"
     rows = view.rows(f"SELECT s.id, {_COLUMNS} WHERE {where} {order}", [*values, limit + 1])
     page = [_briefly(shown(row[1:])) for row in rows[:limit]]
@@ -118,22 +115,8 @@ def meta(view: View, params: MetaParams) -> dict[str, Any]:
 
 def find(view: View, given: str) -> Known:
     """The session with this id, or the only one whose id begins so. Raises Missing or Refusal."""
-    if (known := exactly(view, given)) is not None:
-        return known
-    if not given:
-        raise Refusal("a session's id must not be empty", "burnctl sessions lists them")
-    # A prefix as a range: LIKE would take an underscore for any character.
-    sql = f"SELECT s.session_id FROM sessions s WHERE {_IS_A_SESSION} AND s.session_id >= ? AND s.session_id < ?"
-    found = view.rows(f"{sql} ORDER BY 1 LIMIT 100", (given, given + "\U0010ffff"))
-    if not found:
-        raise Missing(f"no session is or begins with {given[:80]!r}", "burnctl sessions lists them")
-    if len(found) > 1:
-        some = ", ".join(session_id for (session_id,) in found[:_SHOWN_IN_A_REFUSAL])
-        more = ", ..." if len(found) > _SHOWN_IN_A_REFUSAL else ""
-        raise Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {some}{more}")
-    known = exactly(view, found[0][0])
-    assert known is not None  # noqa: S101 - it was found in the same state of the index
-    return known
+    ((row, *columns),) = view.rows(f"SELECT s.id, {_COLUMNS} WHERE s.id = ?", (row_of(view, given),))
+    return Known(row, columns[0], tuple(columns))
 
 
 def exactly(view: View, session_id: str) -> Known | None:
@@ -146,35 +129,6 @@ def known_of(view: View, session_ids: Iterable[str]) -> dict[str, Known]:
     keys = [(session_id,) for session_id in session_ids]
     rows = view.keyed(f"SELECT s.id, {_COLUMNS} WHERE s.session_id IN ({{keys}})", keys)
     return {row[1]: Known(row[0], row[1], row[1:]) for row in rows}
-
-
-def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
-    """As much of the beginning of each id as no other session shares: its neighbours in the alphabet share most."""
-    found = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
-    return {own: own[: 1 + max(_alike(own, before), _alike(own, after))] for own, before, after in found}
-
-
-def _alike(one: str, other: str) -> int:
-    """How many characters two ids begin alike."""
-    return len(commonprefix([one, other]))  # noqa: RUF071 - they are no paths
-
-
-def of_project(view: View, project: str) -> set[int]:
-    """The rows of the sessions that are of a project, or have a turn that is. Raises Missing or Refusal."""
-    found: set[int] = set()
-    with contextlib.suppress(Missing):
-        # Sessions that have no turn yet, or none at all.
-        known = [(session_id,) for session_id in content.of_project(view, project)]
-        found = {row for (row,) in view.keyed("SELECT id FROM sessions WHERE session_id IN ({keys})", known)}
-    try:
-        places = naming.places(view, project)
-    except Missing:
-        if found:
-            return found
-        raise
-    if places is None:  # all that there are
-        return found | {row for (row,) in view.rows(_IN_ANY_PLACE)}
-    return found | {row for (row,) in view.keyed(_IN_PLACES, [(place,) for place in places])}
 
 
 def shown(row: tuple[Any, ...]) -> dict[str, Any]:
@@ -223,7 +177,7 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
     )
     conditions = [sql for sql, value in wanted if value is not None]
     if params.project is not None:
-        conditions.append(f"s.id IN ({','.join(map(str, sorted(of_project(view, params.project))))})")
+        conditions.append(f"s.id IN ({','.join(map(str, sorted(projects.sessions(view, params.project))))})")
     return conditions, [value for _, value in wanted if value is not None]
 
 
@@ -260,16 +214,3 @@ FROM sessions s LEFT JOIN names n ON n.id = s.source
 LEFT JOIN names p ON p.id = coalesce(s.project, (SELECT t.project {_FIRST_TURN}))
 LEFT JOIN names k ON k.id = coalesce(s.project_key, (SELECT t.project_key {_FIRST_TURN}))
 """
-_NEIGHBOURS = """
-WITH wanted(own) AS ({keys})
-SELECT own, coalesce((SELECT max(session_id) FROM sessions WHERE session_id < own), ''),
-       coalesce((SELECT min(session_id) FROM sessions WHERE session_id > own), '') FROM wanted
-"""
-_IS_A_SESSION = f"""
-(s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL
- OR EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)
- OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
- OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id AND substr(m.message_id, 1, {len(LEAF)}) <> '{LEAF}'))
-"""
-_IN_ANY_PLACE = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION}"
-_IN_PLACES = f"{_IN_ANY_PLACE} AND place IN ({{keys}})"

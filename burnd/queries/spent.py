@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.kinds import kinds_of
 from burnd.queries.reading import Reader
@@ -27,8 +28,8 @@ class Spending:
 
     def of_session(self, session_id: str) -> Tally:
         """A session with its subagents and the sessions it started."""
-        family = frozenset(row[0] for row in self._view.rows(_FAMILY, (session_id,)))
-        return self._sum(Selection(sessions=family, kinds=self.kinds))
+        own = [row for (row,) in self._view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))]
+        return self._sum(Selection(sessions=frozenset(families.below(self._view, own)), kinds=self.kinds))
 
     def _sum(self, selection: Selection) -> Tally:
         tally = Tally()
@@ -44,11 +45,3 @@ def spent_in(view: View, chosen: Chosen) -> Tally:
         if not chosen.kinds[kind].is_unlogged:
             tally.add(chosen.kinds[kind], tier, counts)
     return tally
-
-
-_FAMILY = """
-WITH RECURSIVE family(id, session_id) AS (
-  SELECT id, session_id FROM sessions WHERE session_id = ?
-  UNION SELECT s.id, s.session_id FROM family f JOIN sessions s ON s.parent_session_id = f.session_id
-) SELECT id FROM family
-"""

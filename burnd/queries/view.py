@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from burnd.index.store import keyed
 from burnd.pricing import PriceTable
 from burnd.records.base import camel
 
 Row = tuple[Any, ...]
-_KEYS_AT_ONCE = 500
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
@@ -36,23 +37,30 @@ class Missing(Refusal):
     """Raised when what was asked for by name is not there."""
 
 
+class Folder(NamedTuple):
+    """A folder that a caller names: the names that lead to it, and the keys of the remotes of its repository."""
+
+    names: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def unseen(cls, given: str) -> Folder:
+        """As far as its name alone tells."""
+        return cls((os.path.normpath(given),))
+
+
 class View(NamedTuple):
     """One consistent look at everything that is known."""
 
     db: sqlite3.Connection
     prices: PriceTable
     now: int  # milliseconds since 1970
+    # By how the caller names them. Looked at before anything is asked: a question waits for no disk but the index's.
+    folders: Mapping[str, Folder] = MappingProxyType({})
 
     def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[Row]:
         return self.db.execute(sql, tuple(parameters)).fetchall()
 
-    def keyed(self, sql: str, keys: Iterable[Sequence[Any]]) -> list[Row]:
+    def keyed(self, sql: str, keys: Iterable[Row]) -> list[Row]:
         """Runs `sql` with `{keys}` standing for VALUES of the given keys, as many at once as SQLite takes well."""
-        wanted = [tuple(key) for key in keys]
-        found: list[Row] = []
-        for begin in range(0, len(wanted), _KEYS_AT_ONCE):
-            some = wanted[begin : begin + _KEYS_AT_ONCE]
-            marks = "(" + ",".join("?" * len(some[0])) + ")"
-            values = "VALUES " + ",".join([marks] * len(some))
-            found += self.rows(sql.format(keys=values), chain.from_iterable(some))
-        return found
+        return keyed(self.db, sql, keys)

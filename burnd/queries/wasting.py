@@ -18,6 +18,7 @@ from burnd.attribution import Explained, Rate, Spent, explain
 from burnd.attribution.causes import Selected
 from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
+from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.rails import RailEntries, load
 from burnd.queries.reading import Reader
@@ -124,37 +125,15 @@ def plan(view: View, chosen: Chosen) -> Plan:
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
     kept = {session: row for session, *row in view.rows(_KEPT)}
     sizes = sizes_of(view)
-    families = []
-    for root, members in _families(view, selected).items():
+    wanted = []
+    for root, members in families.by_root(view, selected).items():
         n = sum(turns.get(member, 0) for member in members)
         is_whole = n == sum(selected[member] for member in members)
         rows = [kept.get(member, (_NOT_COUNTED, None, None, None)) for member in members]
         holds = is_whole and all(row[1] == root and row[2] == sizes for row in rows)
         found = next((row[3] for member, row in zip(members, rows, strict=True) if member == root), None)
-        families.append(Family(root, members, n, is_whole, tuple(row[0] for row in rows), found if holds else None))
-    return Plan(chosen, families)
-
-
-def _families(view: View, sessions: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """All members of the families of these sessions, by their roots. A circle of parents, which only damage could
-    make, is cut somewhere."""
-    parents: dict[int, int] = dict(view.rows(_PARENTS))
-    roots: dict[int, int] = {}
-
-    def root_of(session: int) -> int:
-        line = [session]
-        while (above := parents.get(line[-1])) is not None and above not in line and line[-1] not in roots:
-            line.append(above)
-        top = roots.get(line[-1], line[-1] if parents.get(line[-1]) is None else min(line))
-        roots.update(dict.fromkeys(line, top))
-        return top
-
-    wanted = {root_of(session) for session in sessions}
-    members: defaultdict[int, set[int]] = defaultdict(set)
-    for session in (*parents, *sessions):
-        if (root := root_of(session)) in wanted:
-            members[root].add(session)
-    return {root: (root, *sorted(members[root] - {root})) for root in sorted(wanted)}
+        wanted.append(Family(root, members, n, is_whole, tuple(row[0] for row in rows), found if holds else None))
+    return Plan(chosen, wanted)
 
 
 def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -> list[tuple[Family, bytes]]:
@@ -222,10 +201,6 @@ SELECT s.session, sum(s.n) FROM session_sums s JOIN classes c ON c.id = s.class
 WHERE s.grain = 1 AND c.unlogged = 0 GROUP BY s.session
 """
 _KEPT = "SELECT session, change, root, sizes, found FROM findings"
-_PARENTS = """
-SELECT c.id, p.id FROM sessions c JOIN sessions p ON p.session_id = c.parent_session_id
-WHERE c.parent_session_id IS NOT NULL
-"""
 _NAMED = "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source WHERE t.id IN ({keys})"
 _BEGIN = "INSERT INTO findings(session) SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM findings)"
 _CHANGES = "SELECT session, change FROM findings WHERE session IN (SELECT value FROM json_each(?))"

@@ -10,7 +10,7 @@ from burnd import protocol
 from burnd.attribution.causes import Selected
 from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
-from burnd.queries import dimensions, naming, sessions
+from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item, billed
 from burnd.queries.costing import Cost, total
 from burnd.queries.filters import Chosen, Filters, choose
@@ -54,7 +54,7 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
         raise Refusal(f"limit is from 1 to {MOST_CAUSES}")
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
-    rails = explaining.rails(naming.sessions(view, known.session_id), known.row)
+    rails = explaining.rails(families.below(view, [known.row]), known.row)
     quotes = Quotes(view, recall)
     if params.turn is not None:
         return why_turn(explaining, quotes, known, rails, TurnOf(params.turn, params.rail, params.limit))

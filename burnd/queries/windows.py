@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from burnd.content.recall import Recall, Spot
 from burnd.queries.messages import Line, Span, lines_of
-from burnd.queries.sessions import Known, short_ids
+from burnd.queries.session_ids import short_ids
+from burnd.queries.sessions import Known
 from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.codec import clean

@@ -16,8 +16,8 @@ from burnd.readers.holding import Holding
 from burnd.readers.log import Reading, iso, tally
 from burnd.readers.safe_json import Repaired
 from burnd.readers.weights import size
-from burnd.recording.projects import canonical_remote
 from burnd.records import Block, Compaction, Session, Subagent
+from burnd.records.remotes import canonical_remote
 from burnd.records.times import to_ms
 
 COMPRESSED: Final = ".jsonl.zst"  # what Codex makes of logs that have grown cold, if it is told to

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import os
-import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,11 +11,11 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from burnd.records.remotes import canonical_remote
+
 _MOST_REMEMBERED = 10_000
 _LARGEST_FILE = 1 << 20
 _PATIENCE_S = 2.0
-_SCP = re.compile(r"(?:[^@/]+@)?([^:/\s]+):(?!//)(.+)")
-_URL = re.compile(r"[a-z+]+://(?:[^@/]*@)?([^/:]+)(?::\d+)?/(.+)", re.IGNORECASE)
 
 
 class ProjectKeys:
@@ -43,15 +42,6 @@ class ProjectKeys:
     def key(self, folder: str) -> str | None:
         """`host/path` of the repository's origin, or None where there is none to be found."""
         return self._known.get(folder)
-
-
-def canonical_remote(url: str) -> str | None:
-    """`git@github.com:me/it.git` and `https://github.com/me/it` are both `github.com/me/it`."""
-    match = _URL.fullmatch(url.strip()) or _SCP.fullmatch(url.strip())
-    if match is None:
-        return None
-    path = match[2].strip("/").removesuffix(".git").strip("/")
-    return f"{match[1].lower()}/{path}" if path else None
 
 
 def remote_of(folder: str) -> str | None:

@@ -63,6 +63,6 @@ def query(params: type[Params], function: Callable[[View, Any], Result]) -> Meth
     """A method that is a question to the index: `function` runs in a worker thread, in one state of it."""
 
     async def call(service: Service, given: Any) -> Result:
-        return await service.ask(lambda view: function(view, given))
+        return await service.ask(lambda view: function(view, given), project=getattr(given, "project", None))
 
     return Method(params, call)

@@ -14,6 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from burnd.causes.explainer import Explainer
+from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import DEADLINE_S
@@ -78,6 +79,7 @@ class Service:
         self.counts = Counts()  # as last known
         self.notices: dict[str, str] = {}  # what is not as it should be, with what to do about it
         self.feed = Feed()
+        self.folders = Folders()
         self.sources: dict[str, Kept] = {}
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source
         self._prices = Prices(home.prices)
@@ -155,12 +157,16 @@ class Service:
     def prices(self) -> Prices:
         return self._prices
 
-    async def ask(self, question: Callable[[View], T], within: float = DEADLINE_S) -> T:
-        """Puts a question to one state of the index, in a worker thread; interrupted when nobody waits for it."""
+    async def ask(self, question: Callable[[View], T], within: float = DEADLINE_S, project: str | None = None) -> T:
+        """Puts a question to one state of the index, in a worker thread; interrupted when nobody waits for it.
+
+        Where it is about a project by its folder, that is looked at before.
+        """
+        folders = {project: await self.folders.look(project)} if project and os.path.isabs(project) else {}
         prices, now = self._prices.table, self.now()
         index = self.pipeline.index
         try:
-            return await index.ask(lambda db: question(View(db, prices, now)), within)
+            return await index.ask(lambda db: question(View(db, prices, now, folders)), within)
         except IndexDamaged:
             if not index.closed:
                 self.damaged.set()

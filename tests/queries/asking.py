@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
+from burnd.clients.folders import look_at
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
 from burnd.queries.hotspots import HotspotsParams, hotspots
 from burnd.queries.summary import SummaryParams, summary
-from burnd.queries.view import View
+from burnd.queries.view import Folder, View
 from burnd.recording.pipeline import Pipeline
 from tests.make import START_MS
 
@@ -21,8 +22,13 @@ NOW = START_MS + 3_600_000
 
 async def ask_summary(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:
     """The answer as a client gets it, with parameters as a client sends them."""
-    asked = msgspec.convert(params, SummaryParams)
-    return await index.ask(lambda db: summary(View(db, prices, now), asked))
+    asked, folders = msgspec.convert(params, SummaryParams), _looked_at(params)
+    return await index.ask(lambda db: summary(View(db, prices, now, folders), asked))
+
+
+def _looked_at(params: dict[str, Any]) -> dict[str, Folder]:
+    """The folder of the project, as the daemon looks it up before it asks."""
+    return {params["project"]: look_at(params["project"])} if params.get("project") else {}
 
 
 async def ask_compare(index: IndexStore, prices: PriceTable = PRICES, now: int = NOW, **params: Any) -> dict[str, Any]:

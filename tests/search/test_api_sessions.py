@@ -11,6 +11,7 @@ import pytest
 from burnd.clients import api_sessions
 from burnd.clients.api_before import Before, before
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
+from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
 from burnd.queries.messages import MessagesParams
 from burnd.queries.messages import messages as page_of
@@ -56,7 +57,8 @@ class Program:
         return await self.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
 
     async def new(self, **params: Any) -> str:
-        return await api_sessions.new(self.pipeline, self.ask, NewParams(**{"agent": "me", "sender": "you"} | params))
+        asked = NewParams(**{"agent": "me", "sender": "you"} | params)
+        return await api_sessions.new(self.pipeline, self.ask, Folders(), asked)
 
     async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
         raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})

@@ -139,7 +139,7 @@ def test_a_project_and_a_session_are_forgotten(home: Home) -> None:
 
 
 async def test_children_go_with_their_parent(opened: Opened) -> None:
-    """A session's family is all that it or its children started."""
+    """A session's family is all that it or its children started; so goes a project with what its sessions started."""
     from burnd.queries.content import family, of_project
     from burnd.queries.view import View
 
@@ -152,7 +152,7 @@ async def test_children_go_with_their_parent(opened: Opened) -> None:
         return pipeline.index.ask(lambda db: question(View(db, None, 0)))  # type: ignore[arg-type]
 
     assert await ask(lambda view: family(view, "root")) == {"root", "child", "grandchild"}
-    assert await ask(lambda view: of_project(view, "/a_b")) == {"root"}
+    assert await ask(lambda view: of_project(view, "/a_b")) == {"root", "child", "grandchild"}
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,15 @@ import pytest
 
 from burnd.index.change import Change, OpenTurn
 from burnd.paths import Home
+from burnd.queries.projects import to_come
+from burnd.queries.view import View
+from burnd.recording.batch import Batch
 from burnd.records import Turn
 from burnd.server.feed import QUEUE, Feed, Landed
 from burnd.server.methods.tail import TailParams
+from tests.conftest import Opened
 from tests.make import turn
+from tests.queries.asking import PRICES
 from tests.readers.transcript import Transcript, call, text
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, until
@@ -80,13 +85,30 @@ def test_only_what_was_asked_for_is_streamed(live: Daemon) -> None:
         ({"project": "/"}, True),
         ({"project": "/p/app"}, True),
         ({"project": "/p/ap"}, False),
+        ({"project": "/clone"}, True),
         ({"project": "github.com/a/b"}, True),
+        ({"project": "git@github.com:a/b.git"}, True),
+        ({"project": "clone"}, True),
         ({"project": "github.com/a"}, False),
     ],
 )
-def test_which_turns_a_follower_wants(asked: dict[str, str], wanted: bool) -> None:
-    params = TailParams(**asked)
-    assert params.wants(turn(project="/p/app", project_key="github.com/a/b")) == wanted
+async def test_which_turns_a_follower_wants(opened: Opened, asked: dict[str, str], wanted: bool) -> None:
+    """A project is what it is in reports: a clone of what was recorded before lands as well."""
+    params, pipeline = TailParams(**asked), await opened()
+    await pipeline.commit(Batch(entries=[turn("m1", project="/clone", project_key="github.com/a/b")]))
+    project = None
+    if params.project is not None:
+        named = params.project
+        project = await pipeline.index.ask(lambda db: to_come(View(db, PRICES, 0), named))
+    assert params.wants(turn(project="/p/app", project_key="github.com/a/b"), project) == wanted
+
+
+async def test_a_remote_can_be_followed_before_anything_is_of_it(opened: Opened) -> None:
+    pipeline = await opened()
+    project = await pipeline.index.ask(lambda db: to_come(View(db, PRICES, 0), "https://github.com/a/b.git"))
+    assert project.covers("/p/app", "github.com/a/b")
+    assert not project.covers("/p/app", "github.com/a/c")
+    assert not project.covers(None, None)
 
 
 def test_who_leaves_is_forgotten(live: Daemon) -> None:

@@ -167,7 +167,7 @@ async def _meant(service: Service, params: ForgetParams, caller: Caller) -> set[
     if params.session is not None:
         return await service.ask(lambda view: family(view, str(params.session)))
     if params.project is not None:
-        return await service.ask(lambda view: of_project(view, str(params.project)))
+        return await service.ask(lambda view: of_project(view, str(params.project)), project=params.project)
     return await _with_text(service, str(params.match), caller)
 
 

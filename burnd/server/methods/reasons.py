@@ -36,7 +36,7 @@ async def show_hotspots(service: Service, params: HotspotsParams) -> Result:
     """Waits a moment for what has just landed to be counted; what is not by then is a row of the answer."""
     await service.explainer.settled(_SETTLED_S)
     ledger = service.home.ledger
-    return await service.ask(lambda view: at_its_prices(view, hotspots(view, ledger, params)))
+    return await service.ask(lambda view: at_its_prices(view, hotspots(view, ledger, params)), project=params.project)
 
 
 async def show_by_tool(service: Service, params: ByToolParams) -> Result:
@@ -75,7 +75,7 @@ async def _found_in(
     """Portion by portion, and keeps what it finds."""
     ledger = service.home.ledger
     await _write(service, generation, wasting.begin)
-    plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)))
+    plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)), project=filters.project)
     found = [family.kept for family in plan.families if family.kept is not None]
     done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
     for some in plan.portions():

@@ -27,7 +27,9 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
     try:
-        answer = await service.ask(lambda view: search(view, Lookup(engine), searcher.recall, params))
+        answer = await service.ask(
+            lambda view: search(view, Lookup(engine), searcher.recall, params), project=params.project
+        )
     except Unusable:
         searcher.damaged()
         raise _not_searchable(searcher) from None
@@ -60,7 +62,7 @@ async def read(service: Service, params: MessagesParams) -> Result:
 
 async def new(service: Service, params: NewParams) -> Result:
     """The session is durable when it returns."""
-    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, params))
+    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders, params))
 
 
 async def set_words(service: Service, params: SetParams) -> Result:

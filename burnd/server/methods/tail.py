@@ -11,6 +11,7 @@ from burnd.budget import standings
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.queries.projects import Project, to_come
 from burnd.queries.view import Params
 from burnd.records import Turn
 from burnd.server.feed import Landed, Notice
@@ -19,31 +20,25 @@ from burnd.server.service import Service
 
 
 class TailParams(Params, frozen=True):
-    """Which turns; all of them unless something is said. A project is a folder, one below it, or a git remote's key."""
+    """Which turns; all of them unless something is said. A project is what it is in reports."""
 
     session: str | None = None
     project: str | None = None
     source: str | None = None
 
-    def wants(self, turn: Turn) -> bool:
+    def wants(self, turn: Turn, project: Project | None) -> bool:
+        """`project` is what the caller's name for it means."""
         if self.session not in (None, turn.session_id) or self.source not in (None, turn.source):
             return False
-        return self.project is None or is_of_project(turn.project, turn.project_key, self.project)
-
-
-def is_of_project(folder: str | None, key: str | None, wanted: str) -> bool:
-    """Whether a session in `folder`, whose remote has `key`, is of the wanted project."""
-    if wanted == key:
-        return True
-    wanted = wanted.rstrip("/") or "/"
-    return folder is not None and (folder == wanted or folder.startswith(wanted.rstrip("/") + "/"))
+        return project is None or project.covers(turn.project, turn.project_key)
 
 
 async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
     """Answers at once, then notifies of each turn, and of a budget that is or will be crossed. Who reads too slowly is
     told how many went by unseen."""
     _ = service.pipeline  # nothing lands before it is open
-    with service.feed.following(params.wants) as follower:
+    project = await _project(service, params.project) if params.project is not None else None
+    with service.feed.following(lambda turn: params.wants(turn, project)) as follower:
         await caller.answer({"following": True})
         for budget in await _crossed(service):
             await caller.notify("tail", {"version": protocol.VERSION, "missed": 0, "budget": budget})
@@ -53,6 +48,10 @@ async def tail(service: Service, params: TailParams, caller: Caller) -> Result:
             for item in landed:
                 await caller.notify("tail", shown(item, prices, missed))
                 missed = 0
+
+
+async def _project(service: Service, given: str) -> Project:
+    return await service.ask(lambda view: to_come(view, given), project=given)
 
 
 async def _crossed(service: Service) -> list[dict[str, Any]]:

@@ -1,0 +1,111 @@
+"""What a project is, wherever one can be named: some folders with all below them, and every clone of some remotes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from burnd.index.rollup import WHOLE_SESSION
+from burnd.queries.naming import SHOWN, no_such
+from burnd.queries.view import Folder, Missing, Mistaken, Refusal, View
+from burnd.records.remotes import canonical_remote
+
+LONGEST = 4096
+Where = tuple[str | None, str | None]  # a folder, and the key of its remote
+
+
+class Project(NamedTuple):
+    """Folders, and the keys of remotes."""
+
+    folders: frozenset[str]
+    keys: frozenset[str]
+
+    def covers(self, folder: str | None, key: str | None) -> bool:
+        """Whether what was done in this folder, a clone of the remote with this key, is of the project."""
+        return key in self.keys or (folder is not None and any(_is_in(folder, own) for own in self.folders))
+
+
+def meant(view: View, given: str) -> Project:
+    """The project that a caller names: by a folder, by a remote in any spelling, or by the last parts of either.
+
+    A folder is meant with all below it, and with all clones and worktrees of the repository it lies in. What the disk
+    says of it was looked up before. Raises Mistaken; where it is no folder, also Missing and Refusal.
+    """
+    if not given.strip() or len(given) > LONGEST:
+        raise Mistaken("a project is a folder or a remote like github.com/me/it")
+    in_turns = [(folder, key) for _, folder, key in view.rows(_PLACES)]
+    if os.path.isabs(given):
+        return _by_folder(view.folders.get(given) or Folder.unseen(given), in_turns)
+    return _by_name(given, {*in_turns, *view.rows(_OF_SESSIONS)})
+
+
+def to_come(view: View, given: str) -> Project:
+    """The same for turns that are yet to land: a name that nothing has so far is a remote's."""
+    try:
+        return meant(view, given)
+    except Missing:
+        return Project(frozenset(), frozenset((canonical_remote(given) or given.strip("/"),)))
+
+
+def places(view: View, given: str) -> frozenset[int] | None:
+    """The places of a project's turns. None where that is every place there is."""
+    project, known = meant(view, given), view.rows(_PLACES)
+    found = frozenset(place for place, folder, key in known if project.covers(folder, key))
+    return found if len(found) < len(known) else None
+
+
+def sessions(view: View, given: str) -> set[int]:
+    """The rows of the sessions that are of a project, or have a turn that is."""
+    project = meant(view, given)
+    of_turns = [(place,) for place, folder, key in view.rows(_PLACES) if project.covers(folder, key)]
+    folders = [(number,) for number, folder in view.rows(_FOLDERS) if project.covers(folder, None)]
+    rows = view.keyed(_IN_PLACES, of_turns) + view.keyed(_IN_FOLDERS, folders)
+    return {row for (row,) in rows + view.keyed(_OF_REMOTES, [(key,) for key in project.keys])}
+
+
+def _by_folder(folder: Folder, known: Iterable[Where]) -> Project:
+    # One that is gone is known by what was recorded of it, or of the one it was in.
+    around = frozenset(key for own, key in known if key and own and any(_is_in(name, own) for name in folder.names))
+    return Project(frozenset(folder.names), around.union(folder.keys))
+
+
+def _by_name(given: str, known: Iterable[Where]) -> Project:
+    """By the whole remote in any spelling, else by the last parts of a remote or folder, if they mean one project."""
+    remote = canonical_remote(given) or given.strip("/")
+    if exact := {where for where in known if remote == where[1] or given in where}:
+        return _all_of(exact)
+    ends = {where for where in known if any(f"/{name}".endswith(f"/{remote}") for name in where if name)}
+    names = {key or folder for folder, key in ends or known} - {None}
+    if not ends:
+        raise no_such("project", given, names | {os.path.basename(name) for name in names if name})
+    if len(names) > 1:
+        shown = ", ".join(sorted(name for name in names if name)[:SHOWN])
+        raise Refusal(f"more than one project is called {given[:80]!r}", f"say which: {shown}")
+    return _all_of(ends)
+
+
+def _all_of(wheres: Iterable[Where]) -> Project:
+    """Every clone where there is a remote, else the folder."""
+    folders = frozenset(folder for folder, key in wheres if folder and not key)
+    return Project(folders, frozenset(key for _, key in wheres if key))
+
+
+def _is_in(folder: str, other: str) -> bool:
+    """Whether a folder is the other one or lies below it."""
+    return folder == other or folder.startswith(other.rstrip("/") + "/")
+
+
+# Only where there is a turn now: what one that was revised said before would else depend on when the index was made.
+_PLACES = (
+    "SELECT p.id, f.name, k.name FROM places p LEFT JOIN names f ON f.id = p.project "
+    "LEFT JOIN names k ON k.id = p.project_key WHERE EXISTS (SELECT 1 FROM sums WHERE place = p.id)"
+)
+_OF_SESSIONS = (
+    "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "
+    "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key"
+)
+_FOLDERS = "SELECT id, name FROM names WHERE id IN (SELECT project FROM sessions)"
+_IN_PLACES = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND place IN ({{keys}})"
+_IN_FOLDERS = "SELECT id FROM sessions WHERE project IN ({keys})"
+_OF_REMOTES = "SELECT id FROM sessions WHERE project_key IN (SELECT id FROM names WHERE name IN ({keys}))"

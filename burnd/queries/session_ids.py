@@ -1,0 +1,57 @@
+"""Sessions by their ids: found by as much of the beginning as is enough, and shown so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os.path import commonprefix
+from typing import Final
+
+from burnd.queries.view import Missing, Mistaken, Refusal, View
+from burnd.records.content import LEAF
+
+_SHOWN: Final = 8
+_HINT: Final = "burnctl sessions lists them"
+
+
+def row_of(view: View, given: str) -> int:
+    """The row of the session with this id, or of the only one whose id begins so. Raises Missing or Refusal."""
+    if not given:
+        raise Mistaken("a session's id must not be empty", _HINT)
+    found = view.rows("SELECT id, session_id FROM sessions WHERE session_id = ?", (given,))
+    # A prefix as a range: LIKE would take an underscore for any character.
+    found = found or view.rows(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1))
+    if not found:
+        raise Missing(f"no session is or begins with {given[:80]!r}", _HINT)
+    if len(found) > 1:
+        shown = ", ".join(session_id for _, session_id in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+        raise Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {shown}")
+    return int(found[0][0])
+
+
+def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
+    """As much of the beginning of each id as no other session shares: its neighbours in the alphabet share most."""
+    found = view.keyed(_NEIGHBOURS, [(session_id,) for session_id in session_ids])
+    return {own: own[: 1 + max(_alike(own, before), _alike(own, after))] for own, before, after in found}
+
+
+def _alike(one: str, other: str) -> int:
+    """How many characters two ids begin alike."""
+    return len(commonprefix([one, other]))  # noqa: RUF071 - they are no paths
+
+
+# Of a row `s` of sessions: not one that only holds summaries of other sessions' lines.
+IS_A_SESSION = f"""
+(s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL
+ OR EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)
+ OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
+ OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id AND substr(m.message_id, 1, {len(LEAF)}) <> '{LEAF}'))
+"""
+_BEGINNING = f"""
+SELECT s.id, s.session_id FROM sessions s
+WHERE {IS_A_SESSION} AND s.session_id >= ? AND s.session_id < ? ORDER BY 2 LIMIT ?
+"""
+_NEIGHBOURS = """
+WITH wanted(own) AS ({keys})
+SELECT own, coalesce((SELECT max(session_id) FROM sessions WHERE session_id < own), ''),
+       coalesce((SELECT min(session_id) FROM sessions WHERE session_id > own), '') FROM wanted
+"""
