@@ -17,12 +17,12 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd.budget import Standing, standings
 from burnd.errors import IndexDamaged, StorageError
 from burnd.index.asking import TookTooLong
 from burnd.ledger.files import replace_file
 from burnd.paths import user_home
 from burnd.pricing import usd
+from burnd.queries.budgets import Standing, standings
 from burnd.queries.view import View
 from burnd.records.times import to_iso
 

@@ -14,11 +14,11 @@ import anyio
 import pytest
 
 from burnd import budget_watch
-from burnd.budget import Standing, period_of, standings
 from burnd.budget_watch import BudgetWatch, run_command
 from burnd.errors import ConfigError
 from burnd.paths import Home
 from burnd.pricing import PriceTable
+from burnd.queries.budgets import Standing, period_of, standings
 from burnd.queries.view import View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline

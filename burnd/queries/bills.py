@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from burnd.attribution import Branch, Cause, Explained, explain, nest
 from burnd.attribution.causes import Selected
+from burnd.causes.rails import RailEntries, load
 from burnd.queries.costing import Cost, Costing, total
-from burnd.queries.rails import RailEntries, load
 from burnd.queries.view import View
 from burnd.records import ToolCall, Turn
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 
 from burnd import protocol
-from burnd.budget import standings
 from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
+from burnd.queries.budgets import standings
 from burnd.queries.kinds import kinds_of
 from burnd.queries.limit_windows import LENGTHS, Window, windows
 from burnd.queries.spent import Spending

@@ -13,9 +13,9 @@ import msgspec
 
 from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
+from burnd.causes.rails import RailEntries
 from burnd.content.recall import Reading, Recall, is_reference
 from burnd.index.schema import MESSAGES_BY_ID, is_message
-from burnd.queries.rails import RailEntries
 from burnd.queries.view import View
 from burnd.records import Content
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from burnd import protocol
-from burnd.budget import period_of, standings
+from burnd.queries.budgets import period_of, standings
 from burnd.queries.limits import running_quota, running_window
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally

@@ -11,11 +11,11 @@ from burnd import protocol
 from burnd.attribution import Cause, Explained, add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
+from burnd.causes.rails import RailEntries
 from burnd.queries import wasting
 from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Chosen, Filters
 from burnd.queries.quotes import Quotes
-from burnd.queries.rails import RailEntries
 from burnd.queries.spent import spent_in
 from burnd.queries.view import Refusal, View
 from burnd.queries.wording import within

@@ -1,4 +1,4 @@
-"""Looks for waste in many sessions: what was found in one is kept in the index, and looked for again when it changed.
+"""Looks for waste in many sessions: in those of which what was found before is not kept, or does not hold any more.
 
 A session is looked at with all that it started, its family. Of a family that filters select only in part, the selected
 turns alone are looked at, and nothing is kept.
@@ -6,9 +6,8 @@ turns alone are looked at, and nothing is kept.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,9 +17,11 @@ from burnd.attribution import Explained, Rate, Spent, explain
 from burnd.attribution.causes import Selected
 from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
+from burnd.causes.kept_waste import Family, Kept, sizes_of
+from burnd.causes.rails import RailEntries, load
+from burnd.index.rollup import WHOLE_SESSION
 from burnd.queries import families
 from burnd.queries.filters import Chosen
-from burnd.queries.rails import RailEntries, load
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import TURNS, By
 from burnd.queries.view import View
@@ -28,7 +29,6 @@ from burnd.records import Turn
 
 MAIN: Final = "main"
 _TURNS_AT_ONCE: Final = 4000
-_NOT_COUNTED: Final = -1
 Paid = list[tuple[Rate, Spent]]
 
 
@@ -67,20 +67,6 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     prefix: Prefix | None = None
 
 
-class Family(NamedTuple):
-    """A session and those it started, by their rows; `kept` is what was found in it, if that still holds.
-
-    `changes` is how often each of them had changed, `is_whole` whether all of their turns are selected.
-    """
-
-    root: int
-    members: tuple[int, ...]
-    turns: int
-    is_whole: bool
-    changes: tuple[int, ...]
-    kept: bytes | None
-
-
 class Plan(NamedTuple):
     """The families that filters select."""
 
@@ -111,11 +97,6 @@ def decoded(kept: bytes) -> Found:
     return _found.decode(kept)
 
 
-def begin(db: sqlite3.Connection) -> None:
-    """From now on changes of every session are counted. To be run inside a transaction, before anything is planned."""
-    db.execute(_BEGIN)
-
-
 def plan(view: View, chosen: Chosen) -> Plan:
     """Which families have a turn that is selected, and what is known of each."""
     selected: defaultdict[int, int] = defaultdict(int)
@@ -123,16 +104,12 @@ def plan(view: View, chosen: Chosen) -> Plan:
         if not chosen.kinds[kind].is_unlogged:
             selected[session] += n
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
-    kept = {session: row for session, *row in view.rows(_KEPT)}
-    sizes = sizes_of(view)
+    kept = Kept(view.db, sizes_of(view.prices))
     wanted = []
     for root, members in families.by_root(view, selected).items():
         n = sum(turns.get(member, 0) for member in members)
         is_whole = n == sum(selected[member] for member in members)
-        rows = [kept.get(member, (_NOT_COUNTED, None, None, None)) for member in members]
-        holds = is_whole and all(row[1] == root and row[2] == sizes for row in rows)
-        found = next((row[3] for member, row in zip(members, rows, strict=True) if member == root), None)
-        wanted.append(Family(root, members, n, is_whole, tuple(row[0] for row in rows), found if holds else None))
+        wanted.append(kept.family(root, members, n, is_whole=is_whole))
     return Plan(chosen, wanted)
 
 
@@ -179,29 +156,8 @@ def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
     return lambda turn: (turn.source, turn.message_id) in keys
 
 
-def keep(db: sqlite3.Connection, sizes: str, told: Iterable[tuple[Family, bytes]]) -> None:
-    """Remembers what was found, unless one of the family has changed since. To be run inside a transaction."""
-    for family, found in told:
-        if not family.is_whole:
-            continue
-        sessions = list(zip(family.members, family.changes, strict=True))
-        now = dict(db.execute(_CHANGES, (msgspec.json.encode(family.members).decode(),)).fetchall())
-        if all(now.get(session) == change for session, change in sessions):
-            rows = [(family.root, sizes, found if session == family.root else None, session) for session, _ in sessions]
-            db.executemany(_KEEP, rows)
-
-
-def sizes_of(view: View) -> str:
-    """The context sizes at which prices change: what is kept tells rates apart by them."""
-    return msgspec.json.encode(view.prices.thresholds()).decode()
-
-
-_TURNS_OF = """
+_TURNS_OF = f"""
 SELECT s.session, sum(s.n) FROM session_sums s JOIN classes c ON c.id = s.class
-WHERE s.grain = 1 AND c.unlogged = 0 GROUP BY s.session
+WHERE s.grain = {WHOLE_SESSION} AND c.unlogged = 0 GROUP BY s.session
 """
-_KEPT = "SELECT session, change, root, sizes, found FROM findings"
 _NAMED = "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source WHERE t.id IN ({keys})"
-_BEGIN = "INSERT INTO findings(session) SELECT id FROM sessions WHERE id NOT IN (SELECT session FROM findings)"
-_CHANGES = "SELECT session, change FROM findings WHERE session IN (SELECT value FROM json_each(?))"
-_KEEP = "UPDATE findings SET root = ?, sizes = ?, found = ? WHERE session = ?"

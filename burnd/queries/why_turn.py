@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution import Part, anatomy, rate_of
+from burnd.causes.rails import RailEntries
 from burnd.queries.bills import Explaining
 from burnd.queries.costing import Cost, total
 from burnd.queries.quotes import Quotes
-from burnd.queries.rails import RailEntries
 from burnd.queries.sessions import Known
 from burnd.queries.view import Missing
 from burnd.queries.wording import label

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from burnd.causes import kept_waste
 from burnd.memory import collect_seldom
 from burnd.paths import Home
 from burnd.pricing import PriceTable
@@ -53,13 +54,13 @@ async def main(turns: int) -> None:
 
 async def _ask(index: Any, ledger: Path, name: str) -> None:
     params = WasteParams()
-    await index.transact(wasting.begin)
+    await index.transact(kept_waste.begin)
     planned, plan = await _timed(index, lambda view: wasting.plan(view, choose(view, params)))
     found = [family.kept for family in plan.families if family.kept is not None]
     looked = 0.0
     for some in plan.portions():
         took, told = await _timed(index, lambda view: wasting.look(view, ledger, plan.chosen, some))  # noqa: B023
-        await index.transact(lambda db: wasting.keep(db, wasting.sizes_of(View(db, PRICES, 0)), told))  # noqa: B023
+        await index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))  # noqa: B023
         found += [kept for _, kept in told]
         looked += took
     decoded = [wasting.decoded(kept) for kept in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from burnd.causes import kept_waste
 from burnd.queries import overhead, wasting
 from burnd.queries.filters import choose
 from burnd.queries.overhead import OverheadParams
@@ -30,7 +31,7 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
         turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
         await pipeline.commit(Batch(entries=[*turns]))
     params = OverheadParams(project="/code/a")
-    await pipeline.index.transact(wasting.begin)
+    await pipeline.index.transact(kept_waste.begin)
 
     def ask(db: object) -> dict[str, object]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from burnd.causes import kept_waste
 from burnd.content.recall import Recall
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
@@ -38,7 +39,7 @@ class Looked:
     async def __call__(self, **params: Any) -> dict[str, Any]:
         asked = msgspec.convert(params, WasteParams)
         asked.check()
-        await self._index.transact(wasting.begin)
+        await self._index.transact(kept_waste.begin)
         plan = await self._index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), asked)))
         found = [family.kept for family in plan.families if family.kept is not None]
         for some in plan.portions():
@@ -49,9 +50,9 @@ class Looked:
             lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, plan.chosen, told)
         )
 
-    async def look(self, plan: wasting.Plan, some: list[wasting.Family]) -> list[tuple[wasting.Family, bytes]]:
+    async def look(self, plan: wasting.Plan, some: list[kept_waste.Family]) -> list[tuple[kept_waste.Family, bytes]]:
         told = await self._index.ask(lambda db: wasting.look(_view(db), self._ledger, plan.chosen, some))
-        await self._index.transact(lambda db: wasting.keep(db, wasting.sizes_of(_view(db)), told))
+        await self._index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))
         return told
 
 
@@ -122,7 +123,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[*wasteful().entries]))
     looked = Looked(pipeline)
-    await pipeline.index.transact(wasting.begin)
+    await pipeline.index.transact(kept_waste.begin)
     plan = await pipeline.index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), WasteParams())))
     scene = wasteful()
     scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from burnd.causes import kept_waste
+from burnd.causes.kept_waste import Family, sizes_of
 from burnd.errors import StorageError
 from burnd.queries import overhead, waste, wasting
 from burnd.queries.filters import Chosen, Filters, choose
@@ -74,7 +76,7 @@ async def _found_in(
 ) -> tuple[Chosen, list[wasting.Found]]:
     """Portion by portion, and keeps what it finds."""
     ledger = service.home.ledger
-    await _write(service, generation, wasting.begin)
+    await _write(service, generation, kept_waste.begin)
     plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)), project=filters.project)
     found = [family.kept for family in plan.families if family.kept is not None]
     done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
@@ -82,7 +84,7 @@ async def _found_in(
         if service.pipeline.generation != generation:
             break  # rows are other sessions' now
         told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
-        await _write(service, generation, partial(wasting.keep, told=told.families, sizes=told.sizes))
+        await _write(service, generation, partial(kept_waste.keep, told=told.families, sizes=told.sizes))
         found += [kept for _, kept in told.families]
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
@@ -97,12 +99,12 @@ async def _write(service: Service, generation: int, work: Callable[[sqlite3.Conn
 
 
 class _Told(NamedTuple):
-    families: list[tuple[wasting.Family, bytes]]
+    families: list[tuple[Family, bytes]]
     sizes: str
 
 
-def _look(ledger: Path, plan: wasting.Plan, some: list[wasting.Family], view: View) -> _Told:
-    return _Told(wasting.look(view, ledger, plan.chosen, some), wasting.sizes_of(view))
+def _look(ledger: Path, plan: wasting.Plan, some: list[Family], view: View) -> _Told:
+    return _Told(wasting.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
 
 
 METHODS: dict[str, AnyMethod] = {

@@ -10,11 +10,11 @@ from typing import Any
 import anyio
 
 from burnd import __version__, protocol
-from burnd.budget import standings
 from burnd.errors import IndexDamaged
 from burnd.extras import SEARCH, to_install
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
+from burnd.queries.budgets import standings
 from burnd.records.times import to_iso
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from burnd import protocol
-from burnd.budget import standings
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.queries.budgets import standings
 from burnd.queries.projects import Project, to_come
 from burnd.queries.view import Params
 from burnd.records import Turn

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from burnd.attribution import in_order
+from burnd.causes import rails
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.ledger.lines import read_places
 from burnd.paths import Home
-from burnd.queries import rails
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Compaction, Copy, Turn, Usage
