@@ -30,7 +30,7 @@ def parents(selection: Selection, reader: Reader) -> dict[str, str]:
     """Whose agent each agent is: as most of its turns say, where stamps differ."""
     votes: defaultdict[str, Counter[str]] = defaultdict(Counter)
     labels = selection.groups.labels if selection.groups else ()
-    for group, _, _, n, *_ in reader.read(By(("group",))):
+    for (group,), _, _, (n, *_) in reader.read(By(("group",))):
         agent, parent = labels[group]
         if agent is not None and parent is not None and parent != agent:
             votes[agent][parent] += n

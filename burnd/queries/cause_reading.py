@@ -245,7 +245,7 @@ class CauseReader:
 
     def _group(self, session: int) -> int:
         groups = self._chosen.groups
-        return groups.whole.get(session, groups.rest) if groups is not None else 0
+        return groups.of(session) if groups is not None else 0
 
     def _terms(self, stretch: Stretch) -> list[Clause]:
         return [during(stretch), *self._scan.terms(_TURNS, self._chosen.kinds)]

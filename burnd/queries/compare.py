@@ -16,7 +16,7 @@ from burnd.queries.kinds import Kind, Kinds, rates_over, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import By, Row
+from burnd.queries.scanning import By, Parts, Row
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Mistaken, View
 
@@ -96,7 +96,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
     by, place_of = _by_activity(view, dimension)
-    rows = [row for row in reader.read(by) if not chosen.kinds[row[len(by.keys)]].is_unlogged]
+    rows = [row for row in reader.read(by) if not chosen.kinds[row[1]].is_unlogged]
     whole = _by_name(rows, chosen, dimension, target)
     every_name = _names(view, params, whole)
     names = every_name[:MOST_COMPARED]
@@ -150,32 +150,31 @@ class _Kept(NamedTuple):
     place_of: Callable[[Sequence[Any], Kind], Place]
     kinds: Kinds
 
-    def those(self, rows: Iterable[Row]) -> Iterator[tuple[Place, Kind, Row]]:
-        """Each with its cell, its kind and what stands beside that."""
-        width, label, names = len(self.dimension.by.keys) + 1, self.dimension.label, self.names
-        for row in rows:
-            kind = self.kinds[row[width]]
-            if label(row, kind) in names:
-                yield self.place_of(row[:width], kind), kind, row[width + 1 :]
+    def those(self, rows: Iterable[Parts]) -> Iterator[tuple[Place, Kind, Any, Row]]:
+        """Each with its cell, its kind, what stands beside that, and counts."""
+        label, names = self.dimension.label, self.names
+        for keys, number, beside, counts in rows:
+            kind = self.kinds[number]
+            if label(keys, kind) in names:
+                yield self.place_of(keys, kind), kind, beside, counts
 
 
-def _by_name(rows: Iterable[Row], chosen: Chosen, dimension: Dimension, target: Price | None) -> dict[Any, Cell]:
+def _by_name(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension, target: Price | None) -> dict[Any, Cell]:
     """What falls to all cells of a name."""
-    width = len(dimension.by.keys)
     whole: defaultdict[Any, Cell] = defaultdict(Cell)
-    for row in rows:
-        kind = chosen.kinds[row[width + 1]]
-        whole[dimension.label(row, kind)].add(kind, row[width + 2], row[width + 3 :], target)
+    for keys, number, tier, counts in rows:
+        kind = chosen.kinds[number]
+        whole[dimension.label(keys, kind)].add(kind, tier, counts, target)
     return whole
 
 
 def _cells(
-    turns: Iterable[tuple[Place, Kind, Row]], prompts: Iterable[tuple[Place, Kind, Row]], target: Price | None
+    turns: Iterable[tuple[Place, Kind, Any, Row]], prompts: Iterable[tuple[Place, Kind, Any, Row]], target: Price | None
 ) -> defaultdict[Place, Cell]:
     cells: defaultdict[Place, Cell] = defaultdict(Cell)
-    for place, kind, row in turns:
-        cells[place].add(kind, row[0], row[1:], target)
-    for place, _, (retries, count) in prompts:
+    for place, kind, tier, counts in turns:
+        cells[place].add(kind, tier, counts, target)
+    for place, _, retries, (count,) in prompts:
         cells[place].retries[retries] += count
     return cells
 

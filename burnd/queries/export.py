@@ -138,7 +138,7 @@ class _Wanted:
             return groups.single[row.id][1]
         if row.session in self._parts:
             return next((group for begin, end, group in self._parts[row.session] if begin <= row.ts < end), OUT)
-        return groups.whole.get(row.session, groups.rest)
+        return groups.of(row.session)
 
 
 def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:

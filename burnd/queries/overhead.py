@@ -65,9 +65,9 @@ def _rides(prefixes: Iterable[wasting.Prefix]) -> int:
 
 def _servers(view: View, chosen: Chosen) -> list[dict[str, Any]]:
     """The MCP servers that were called in these sessions, the busiest first."""
-    sessions = {row[0] for row in Reader(view, chosen.selection, chosen.kinds).read(By(("session",)))}
+    sessions = {keys for keys, *_ in Reader(view, chosen.selection, chosen.kinds).read(By(("session",)))}
     calls: defaultdict[str, int] = defaultdict(int)
-    for name, times in view.keyed(_CALLED, [(session,) for session in sessions]):
+    for name, times in view.keyed(_CALLED, sessions):
         calls[name.split("__")[1]] += times
     return [{"server": name, "calls": calls[name]} for name in sorted(calls, key=lambda name: (-calls[name], name))]
 

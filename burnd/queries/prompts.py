@@ -7,7 +7,7 @@ yet, the sessions that wait to be counted, is read turn by turn, as is what lies
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import islice
 from operator import mul
@@ -89,7 +89,7 @@ def _worked(row: Row) -> Worked:
     return Worked((session, prompt) if prompt else None, kind, _sums(counted))
 
 
-def _sums(counted: list[int]) -> tuple[int, ...]:
+def _sums(counted: Sequence[int]) -> tuple[int, ...]:
     turns, *spent = counted
     fresh, _, _, _, five, hour, _ = spent
     return (*spent, fresh + five + hour, turns, 0)
@@ -190,7 +190,7 @@ class _Ranked:
 
 
 def _everything(reader: Reader) -> list[tuple[int, tuple[int, ...]]]:
-    return [(kind, _sums(counted[: 1 + len(TOKENS)])) for kind, _, *counted in reader.read(By())]
+    return [(kind, _sums(counts[: 1 + len(TOKENS)])) for _, kind, _, counts in reader.read(By())]
 
 
 def _among(prompts: Iterable[PromptKey]) -> Clause:

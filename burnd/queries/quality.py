@@ -56,20 +56,19 @@ def qualities(view: View, reader: Reader, chosen: Chosen, dimension: Dimension, 
     wanted = frozenset(shown)
     total = Judgement()
     by_key: defaultdict[Hashable, Judgement] = defaultdict(Judgement)
-    width = len(dimension.by.keys)
-    for row in reader.read_prompts(dimension.by):
-        label = dimension.label(row[:width], chosen.kinds[row[width]])
+    for keys, number, retries, (count,) in reader.read_prompts(dimension.by):
+        label = dimension.label(keys, chosen.kinds[number])
         for judged in (total, by_key[label]) if label in wanted else (total,):
-            judged.edit_prompts += row[width + 2]
-            judged.one_shot_prompts += row[width + 2] if row[width + 1] == 0 else 0
+            judged.edit_prompts += count
+            judged.one_shot_prompts += count if retries == 0 else 0
     names: dict[int, str] = dict(view.rows(_NAMES))
     ended = cache(partial(_ended, names))  # of very many sessions few end in different ways
-    for row in reader.read_facts(ENDINGS._replace(name=_ROOTS), dimension.by, _FACTS.format(view.now - QUIET_MS)):
-        kind = chosen.kinds[row[width]]
-        said = ended(row[width + 1], kind.is_open)
-        label = dimension.label(row[:width], kind)
+    facts = _FACTS.format(view.now - QUIET_MS)
+    for keys, number, fact, (count,) in reader.read_facts(ENDINGS._replace(name=_ROOTS), dimension.by, facts):
+        kind = chosen.kinds[number]
+        said, label = ended(fact, kind.is_open), dimension.label(keys, kind)
         for judged in (total, by_key[label]) if label in wanted else (total,):
-            judged.outcomes[said] += row[width + 2]
+            judged.outcomes[said] += count
     return Quality(total, by_key)
 
 

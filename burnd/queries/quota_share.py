@@ -13,7 +13,7 @@ from burnd.queries.limit_windows import SAME_RESET_MS
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
-from burnd.queries.tally import Tally
+from burnd.queries.tally import tallied
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS
 
@@ -90,12 +90,7 @@ def _points(peaks: Iterable[Peak]) -> float:
 def _costs(
     view: View, chosen: Chosen, selection: Selection, by: By, label: Callable[[Any, Kind], Hashable]
 ) -> dict[Any, int]:
-    tallies: defaultdict[Hashable, Tally] = defaultdict(Tally)
-    width = len(by.keys)
-    for row in Reader(view, selection, chosen.kinds).read(by):
-        kind = chosen.kinds[row[width]]
-        if not kind.is_unlogged:
-            tallies[label(row[:width], kind)].add(kind, row[width + 1], row[width + 2 :])
+    tallies = tallied(Reader(view, selection, chosen.kinds).read(by), chosen.kinds, label)
     return {name: tally.units for name, tally in tallies.items()}
 
 

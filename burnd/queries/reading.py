@@ -39,6 +39,7 @@ from burnd.queries.scanning import (
     UNLOGGED,
     By,
     Clause,
+    Parts,
     Row,
     Scan,
     Table,
@@ -79,11 +80,14 @@ class Reader:
             end if chosen.end is None else min(end, chosen.end),
         )
 
-    def read(self, by: By) -> list[Row]:
+    def read(self, by: By) -> Iterator[Parts]:
         """Sums by these keys and by kind, several of them for the same where it was read from several places.
 
         Beside the kind stands the context size that decides the price where the kind itself does not say it.
         """
+        return by.parts(self._sums_by(by))
+
+    def _sums_by(self, by: By) -> list[Row]:
         if self.begin >= self.end:
             return []
         rows: list[Row] = []
@@ -112,17 +116,18 @@ class Reader:
         inside = frozenset(session for session, is_inside in found if is_inside)
         return inside, frozenset(session for session, is_inside in found if not is_inside)
 
-    def read_facts(self, table: Table, by: By, beside: str = NOTHING) -> list[Row]:
+    def read_facts(self, table: Table, by: By, beside: str = NOTHING) -> Iterator[Parts]:
         """Counts rows of a table of its own, with one of its columns beside the kind."""
-        if self.begin >= self.end:
-            return []
-        return self._one_by_one(table, by, self._chosen.kinds, beside)
+        return by.parts(self._one_by_one(table, by, self._chosen.kinds, beside))
 
-    def read_prompts(self, by: By) -> list[Row]:
+    def read_prompts(self, by: By) -> Iterator[Parts]:
         """Counts prompts with edits, with their retries beside the kind."""
+        return by.parts(self._prompts_by(by))
+
+    def _prompts_by(self, by: By) -> list[Row]:
         is_of_all = self._chosen.is_by_sums and {"place", "activity"}.issuperset(by.keys)
         if by.unit is not None or is_of_all:
-            return self.read_facts(PROMPTS, by, "x.retries")
+            return self._one_by_one(PROMPTS, by, self._chosen.kinds, "x.retries")
         if self.begin >= self.end:
             return []
         inside, across = self.sessions()
@@ -236,6 +241,8 @@ class Reader:
 
     def _one_by_one(self, table: Table, by: By, kinds: frozenset[int] | None, beside: str) -> list[Row]:
         rows: list[Row] = []
+        if self.begin >= self.end:
+            return rows
         for stretch in self._stretches(by):
             terms = [during(stretch), *self._scan.terms(table, kinds)]
             scan = self._scan.plain if table is TURNS else self._scan.by_session
@@ -317,7 +324,9 @@ def grains(
 
 
 _GROSS = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
-_BOUND = "SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = 0 ORDER BY bucket {order} LIMIT 1"
+_BOUND = (
+    f"SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = {QUARTER} ORDER BY bucket {{order}} LIMIT 1"
+)
 _DAYS = (
     f"(SELECT DISTINCT bucket AS day FROM sums WHERE place = 0 AND activity = 0 AND grain = {DAY} "
     "AND bucket >= {} AND bucket < {}) d CROSS JOIN sums"

@@ -10,13 +10,16 @@ import msgspec
 
 from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS, WHOLE_SESSION
 from burnd.queries.periods import Stretch
-from burnd.queries.selection import Groups, Selection
+from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
 from burnd.records.times import DAY_MS, HOUR_MS
 
 Row = tuple[Any, ...]  # the keys that were asked for, kind, what is beside it, and then what is counted
 Key = Literal["place", "activity", "branch", "session", "subagent", "agent_type", "group", "time", "turn"]
 NOTHING = "NULL"
+
+
+Parts = tuple[Row, int, Any, Row]  # the same taken apart: keys, kind, what is beside it, counts
 
 
 class By(NamedTuple):
@@ -28,6 +31,13 @@ class By(NamedTuple):
     @property
     def unit_ms(self) -> int:
         return HOUR_MS if self.unit == "hour" else DAY_MS
+
+    def parts(self, rows: Iterable[Row]) -> Iterator[Parts]:
+        """Rows that were read by these keys, taken apart."""
+        kind = len(self.keys)
+        beside, counts = kind + 1, kind + 2
+        for row in rows:
+            yield row[:kind], row[kind], row[beside], row[counts:]
 
 
 class Table(NamedTuple):
@@ -128,11 +138,11 @@ class Scan:
 
     def _in_groups(self, rows: Iterable[Row], by: By, wide: By, groups: Groups) -> Iterator[Row]:
         """Rows by session and subagent as rows by what was asked for."""
-        chosen, mixed, width = self.chosen, groups.mixed, len(wide.keys)
+        chosen, of, mixed, width = self.chosen, groups.of, groups.mixed, len(wide.keys)
         places = [wide.keys.index(key) if key != "group" else -1 for key in by.keys]
         for row in rows:
             session, subagent = row[:2]
-            group = groups.whole.get(session, groups.rest)
+            group = of(session)
             if chosen.takes(group, subagent) and session not in mixed:
                 yield (*(group if place < 0 else row[place] for place in places), *row[width:])
 
@@ -179,17 +189,17 @@ class Scan:
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in: these, or all there are."""
-        mixed, whole, rest = groups.mixed, groups.whole, groups.rest
+        of, mixed, whole, is_of_all = groups.of, groups.mixed, groups.whole, groups.rest != OUT
 
         def grouped(some: Iterable[int]) -> dict[int, int]:
-            found = {session: whole.get(session, rest) for session in some if session not in mixed}
-            return {session: group for session, group in found.items() if group >= 0}
+            found = {session: of(session) for session in some if session not in mixed}
+            return {session: group for session, group in found.items() if group != OUT}
 
         if sessions is not None:
             return grouped(sessions)
         if self._every is None:
-            every = self.view.rows("SELECT session FROM endings") if rest >= 0 else ()
-            self._every = grouped(chain.from_iterable(every) if rest >= 0 else whole)
+            every = self.view.rows("SELECT session FROM endings") if is_of_all else ()
+            self._every = grouped(chain.from_iterable(every) if is_of_all else whole)
         return self._every
 
     def mixed(

@@ -23,6 +23,10 @@ class Groups(NamedTuple):
     parts: list[tuple[int, int, int, int]]
     single: dict[int, tuple[int, int]]
 
+    def of(self, session: int) -> int:
+        """The group that all turns of a session are in, unless it is mixed."""
+        return self.whole.get(session, self.rest)
+
     @property
     def mixed(self) -> set[int]:
         return {session for session, *_ in self.parts}

@@ -14,7 +14,7 @@ from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
 from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spent import Spending
-from burnd.queries.tally import Tally
+from burnd.queries.tally import Tally, tallied
 from burnd.queries.view import Params, Refusal, View
 from burnd.records.content import NO_RAIL
 from burnd.records.times import to_iso, to_ms
@@ -184,13 +184,8 @@ def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
 def _spent(view: View, sessions: Iterable[int]) -> dict[int, Tally]:
     """What each of these sessions itself has spent."""
     kinds = kinds_of(view)
-    told: dict[int, Tally] = {}
-    for session, kind, tier, *counts in Reader(view, Selection(sessions=frozenset(sessions)), kinds).read(
-        By(keys=("session",))
-    ):
-        if not kinds[kind].is_unlogged:
-            told.setdefault(session, Tally()).add(kinds[kind], tier, counts)
-    return told
+    rows = Reader(view, Selection(sessions=frozenset(sessions)), kinds).read(By(("session",)))
+    return tallied(rows, kinds, lambda keys, _: keys[0])
 
 
 def _place(token: str) -> list[Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from burnd.queries import families
 from burnd.queries.filters import Chosen
-from burnd.queries.kinds import kinds_of
+from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
-from burnd.queries.tally import Tally
+from burnd.queries.tally import Tally, tallied
 from burnd.queries.view import View
 
 
@@ -32,16 +32,13 @@ class Spending:
         return self._sum(Selection(sessions=frozenset(families.below(self._view, own)), kinds=self.kinds))
 
     def _sum(self, selection: Selection) -> Tally:
-        tally = Tally()
-        for kind, tier, *counts in Reader(self._view, selection, self._every).read(By()):
-            tally.add(self._every[kind], tier, counts)
-        return tally
+        return _all_of(Reader(self._view, selection, self._every), self._every)
 
 
 def spent_in(view: View, chosen: Chosen) -> Tally:
     """What the turns came to that filters select."""
-    tally = Tally()
-    for kind, tier, *counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
-        if not chosen.kinds[kind].is_unlogged:
-            tally.add(chosen.kinds[kind], tier, counts)
-    return tally
+    return _all_of(Reader(view, chosen.selection, chosen.kinds), chosen.kinds)
+
+
+def _all_of(reader: Reader, kinds: Kinds) -> Tally:
+    return tallied(reader.read(By()), kinds, lambda *_: None).get(None) or Tally()

@@ -13,7 +13,7 @@ from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quality import Quality, qualities
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import Row
+from burnd.queries.scanning import Parts
 from burnd.queries.tally import Tally, usage
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
@@ -79,21 +79,19 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     return answer
 
 
-def add_up(rows: Iterable[Row], chosen: Chosen, dimension: Dimension) -> Added:
+def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added:
     """Sums by the dimension's labels. What no turn accounts for is kept apart from what turns say."""
-    width = len(dimension.by.keys)
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
     beyond = Tally()
     unpriced, unlogged_models = set(), set()
     kinds, label = chosen.kinds, dimension.label
-    for row in rows:
-        kind = kinds[row[width]]
-        tier, counts = row[width + 1], row[width + 2 :]
+    for keys, number, tier, counts in rows:
+        kind = kinds[number]
         if kind.is_unlogged:
             beyond.add(kind, tier, counts)
             unlogged_models.add(kind.model)
             continue
-        by_key[label(row, kind)].add(kind, tier, counts)
+        by_key[label(keys, kind)].add(kind, tier, counts)
         if kind.price is None and counts[0] > counts[_EMPTIES]:
             unpriced.add(kind.model)
     # What was revised away may leave a row with nothing in it.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import add, attrgetter
 from typing import Any
 
 from burnd import protocol
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
-from burnd.queries.kinds import Kind
+from burnd.queries.kinds import Kind, Kinds
+from burnd.queries.scanning import Parts, Row
 
 _COUNTS = ("edits", "empty", "one_shots", "open", "partial", "turns", "units", "unpriced")
 
@@ -105,6 +107,16 @@ class Tally:
             "costUsd": self.cost_usd,
             "cacheHitRate": self.cache_hit_rate,
         }
+
+
+def tallied(rows: Iterable[Parts], kinds: Kinds, label: Callable[[Row, Kind], Any]) -> dict[Any, Tally]:
+    """Turns by their labels. What no turn accounts for is not among them."""
+    told: defaultdict[Any, Tally] = defaultdict(Tally)
+    for keys, number, tier, counts in rows:
+        kind = kinds[number]
+        if not kind.is_unlogged:
+            told[label(keys, kind)].add(kind, tier, counts)
+    return told
 
 
 def usage(tokens: Sequence[int]) -> dict[str, int]:

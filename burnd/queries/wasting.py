@@ -100,7 +100,7 @@ def decoded(kept: bytes) -> Found:
 def plan(view: View, chosen: Chosen) -> Plan:
     """Which families have a turn that is selected, and what is known of each."""
     selected: defaultdict[int, int] = defaultdict(int)
-    for session, kind, _, n, *_ in Reader(view, chosen.selection, chosen.kinds).read(By(("session",))):
+    for (session,), kind, _, (n, *_) in Reader(view, chosen.selection, chosen.kinds).read(By(("session",))):
         if not chosen.kinds[kind].is_unlogged:
             selected[session] += n
     turns: dict[int, int] = dict(view.rows(_TURNS_OF))
@@ -152,7 +152,7 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
     selection = chosen.selection._replace(sessions=frozenset(family.members))
     rows = Reader(view, selection, chosen.kinds).read_facts(TURNS, By(("turn",)))
-    keys = set(view.keyed(_NAMED, {(row[0],) for row in rows}))
+    keys = set(view.keyed(_NAMED, {turn for turn, *_ in rows}))
     return lambda turn: (turn.source, turn.message_id) in keys
 
 

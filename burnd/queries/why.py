@@ -16,7 +16,7 @@ from burnd.queries.costing import Cost, total
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.reading import Reader
-from burnd.queries.scanning import Row
+from burnd.queries.scanning import Parts
 from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
@@ -102,21 +102,20 @@ class Told(NamedTuple):
 
 def _totals(view: View, chosen: Chosen) -> Told:
     dimension = dimensions.dimension(view, "model", chosen.selection)
-    rows = Reader(view, chosen.selection, chosen.kinds).read(dimension.by)
-    return Told(add_up(rows, chosen, dimension), _parts(rows, chosen, len(dimension.by.keys)))
+    rows = [*Reader(view, chosen.selection, chosen.kinds).read(dimension.by)]
+    return Told(add_up(rows, chosen, dimension), _parts(rows, chosen))
 
 
-def _parts(rows: Iterable[Row], chosen: Chosen, width: int) -> dict[str, dict[str, Any]]:
+def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
     tokens, units = [0] * 7, [0] * 7
     is_priced = False
-    for row in rows:
-        kind = chosen.kinds[row[width]]
+    for _, number, tier, (_, *counts) in rows:
+        kind = chosen.kinds[number]
         if kind.is_unlogged:
             continue
-        rates = kind.rates(row[width + 1])
-        counts = row[width + 3 : width + 10]
+        rates = kind.rates(tier)
         is_priced = is_priced or rates is not None
-        for n, count in enumerate(counts):
+        for n, count in enumerate(counts[: len(tokens)]):
             tokens[n] += count
             units[n] += count * (*rates, SEARCH_UNITS)[n] if rates is not None else 0
     named = _PARTS | ({"search": (6,)} if tokens[6] else {})
