@@ -32,6 +32,7 @@ CREATE TABLE sessions(
   content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
   pruned_up_to INTEGER
 );
+CREATE INDEX sessions_by_update ON sessions(coalesce(updated_at, 0), session_id);
 CREATE INDEX sessions_by_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
 
 CREATE TABLE turns(
@@ -362,5 +363,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 14  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 15  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import msgspec
@@ -135,6 +136,27 @@ async def test_a_session_is_found_by_its_beginning(opened: Opened) -> None:
             await known(pipeline, name)
     with pytest.raises(Refusal):
         await known(pipeline, "")
+
+
+async def test_a_page_costs_the_same_however_many_sessions_there_are(opened: Opened) -> None:
+    """The latest are found by an index, first page and next: nothing is sorted."""
+    pipeline = await opened()
+    await filled(pipeline)
+
+    def plans(db: sqlite3.Connection) -> list[str]:
+        asked: list[str] = []
+        db.set_trace_callback(asked.append)
+        page = list_sessions(View(db, PRICES, START_MS), ListParams(limit=1))
+        list_sessions(View(db, PRICES, START_MS), ListParams(limit=1, next=page["next"]))
+        db.set_trace_callback(None)
+        pages = [sql for sql in asked if "ORDER BY coalesce(s.updated_at" in sql]
+        return [" ".join(step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {sql}")) for sql in pages]
+
+    found = await pipeline.index.ask(plans)
+    assert len(found) == 2
+    for plan in found:
+        assert "sessions_by_update" in plan
+        assert "TEMP B-TREE FOR ORDER BY" not in plan
 
 
 async def test_what_is_enough_of_an_id_is_told(opened: Opened) -> None:
