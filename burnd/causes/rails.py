@@ -19,6 +19,7 @@ from burnd.index.store import keyed
 from burnd.ledger.lines import read_places
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
 from burnd.records.codec import decode_again
+from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
 _SESSIONS_AT_ONCE = 500
@@ -77,7 +78,7 @@ def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: st
         for key, turn in _turns(db, ledger, some, rail):
             found[key].turns.append(turn)
         _add_facts(found, db, ledger, some, rail)
-    order = sorted((key for key, one in found.items() if one.turns), key=lambda key: (key[0], key[1] != "main", key[1]))
+    order = sorted((key for key, one in found.items() if one.turns), key=lambda key: (key[0], key[1] != MAIN, key[1]))
     return [RailEntries(session, names[session], name, found[session, name].in_order()) for session, name in order]
 
 
@@ -144,7 +145,7 @@ def _as_the_index_has_it(db: sqlite3.Connection, turns: Sequence[int]) -> Iterat
 def _turn(session_id: str, rail: str, facts: Sequence[Any], calls: Sequence[tuple[Any, ...]]) -> Turn:
     source, message_id, turn_index, parent, ts, model, provider, speed, quality, search, fetch = facts[:11]
     agent_id, agent_type, parent_call, *tokens = facts[11:]
-    is_agent = rail != "main" or parent_call is not None
+    is_agent = rail != MAIN or parent_call is not None
     return Turn(
         source=source,
         session_id=session_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from burnd.index import cells
+from burnd.records.content import MAIN
 
 
 def renew_prompts(db: sqlite3.Connection, *, revised: bool) -> None:
@@ -48,11 +49,11 @@ SELECT s.value, (SELECT min(bucket) FROM {_BUCKETS}) AS first, (SELECT max(bucke
        t.id, t.ts, t.class, t.place, coalesce(t.branch, 0), coalesce(t.activity, -1), t.subagent, t.quality,
        t.stop_reason,
        (SELECT f.name FROM facts f JOIN names n ON n.id = f.name
-        WHERE f.session = s.value AND f.kind = 'event' AND f.rail = 'main' AND f.ts >= t.ts
+        WHERE f.session = s.value AND f.kind = 'event' AND f.rail = '{MAIN}' AND f.ts >= t.ts
           AND n.name IN ({",".join(repr(name) for name in EVENTS_THAT_END)})
         ORDER BY f.ts DESC, f.key DESC LIMIT 1)
 FROM json_each(?) s LEFT JOIN turns t
-  ON t.id = (SELECT id FROM turns WHERE session = s.value AND rail = 'main'
+  ON t.id = (SELECT id FROM turns WHERE session = s.value AND rail = '{MAIN}'
           ORDER BY turn_index DESC, ts DESC, message_id LIMIT 1)
 WHERE first IS NOT NULL
 """

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
-from burnd.pricing.cost import Card, Price, price_of
+from burnd.pricing.cost import Card, Price, Tokens, price_of, turn_cost, usd
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
 from burnd.pricing.pricefile import Listing, PriceFileError, UserLists, read_user_lists
 
@@ -73,6 +73,15 @@ class PriceTable:
         if asked not in self._found:
             self._found[asked] = self._search(model, provider)
         return self._found[asked]
+
+    def turn_usd(
+        self, model: str, provider: str | None, tokens: Tokens, *, speed: str | None, searches: int
+    ) -> float | None:
+        """What one turn comes to at API prices; None when its model has none."""
+        price = self.find(model, provider)
+        if price is None:
+            return None
+        return float(usd(turn_cost(price, tokens, fast=speed == "fast", searches=searches)))
 
     def origin(self, price: Price) -> Origin:
         """Where a price that was found comes from."""

@@ -6,7 +6,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from burnd import protocol
 from burnd.classify.activity import LABELS
 from burnd.pricing import SEARCH_UNITS, Price, cost, usd
 from burnd.queries import dimensions, naming
@@ -107,7 +106,6 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     shares = _shares(view, chosen, dimension)
     every = [Place(name, category) for name in names for category in categories]
     answer: dict[str, Any] = {
-        "version": protocol.VERSION,
         "filters": chosen.said,
         "by": params.by,
         "models": names,

@@ -9,7 +9,7 @@ import msgspec
 
 from burnd import protocol
 from burnd.index.tags import tags_of
-from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.pricing import PriceTable, Tokens
 from burnd.queries.filters import Filters, choose
 from burnd.queries.periods import Stretch
 from burnd.queries.scanning import TURNS, Scan, during
@@ -88,7 +88,6 @@ def export(view: View, params: ExportParams) -> dict[str, Any]:
     wanted = list(filter(_Wanted(selection), page))
     tags = tags_of(view.keyed, [(row.source, row.message_id) for row in wanted])
     return {
-        "version": protocol.VERSION,
         "turns": [_shown(row, tags.get((row.source, row.message_id), {}), view.prices) for row in wanted],
         "next": msgspec.json.encode(page[-1][:6]).decode() if len(rows) > len(page) else None,
     }
@@ -143,8 +142,6 @@ class _Wanted:
 
 def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
     tokens = Tokens(*row[12:18])
-    price = prices.find(row.model, row.provider)
-    cost = None if price is None else turn_cost(price, tokens, fast=row.speed == "fast", searches=row.searches)
     return {
         "ts": to_iso(row.ts),
         "source": row.source,
@@ -159,7 +156,7 @@ def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any
         "projectKey": row.project_key,
         "gitBranch": row.git_branch,
         "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
-        "costUsd": None if cost is None else float(usd(cost)),
+        "costUsd": prices.turn_usd(row.model, row.provider, tokens, speed=row.speed, searches=row.searches),
         "speed": row.speed,
         "searches": row.searches,
         "fetches": row.fetches,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from burnd import protocol
 from burnd.attribution.rates import rate_of, spent_by
 from burnd.pricing import usd
 from burnd.queries import families, sessions
@@ -43,7 +42,6 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     drawing = _Lanes(explaining.costing, known.facts["project"], lanes, params.limit)
     left_out = [bill.own for bill in every if bill not in lanes]
     return {
-        "version": protocol.VERSION,
         "sessionId": known.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],

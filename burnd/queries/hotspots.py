@@ -12,7 +12,6 @@ from operator import mul
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from burnd import protocol
 from burnd.attribution.sums import Sums
 from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, UNKNOWN_AGENT, CauseKey
 from burnd.causes.prompt_weights import PromptKey
@@ -94,7 +93,6 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         rolled.read(causes)
     rows = rolled.rows(added.total)
     return {
-        "version": protocol.VERSION,
         "filters": chosen.said,
         "by": params.by,
         "rank": params.rank,

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from burnd import protocol
 from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
@@ -38,7 +37,6 @@ def limits(view: View, params: LimitsParams, budgets: Mapping[str, Decimal] | No
     plan = _Plan(view, params.source)
     found = [standing.answer() for standing in standings(view, budgets or {})]
     return {
-        "version": protocol.VERSION,
         "source": params.source,
         "now": to_iso(view.now),
         "windows": {name: plan.shown(name, params.history) for name in LENGTHS},

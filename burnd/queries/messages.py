@@ -10,11 +10,12 @@ import msgspec
 
 from burnd import protocol
 from burnd.content.recall import Reading, Recall, is_reference, reference
-from burnd.pricing import Tokens, turn_cost, usd
+from burnd.pricing import Tokens
 from burnd.queries.sessions import Known, find, rails
 from burnd.queries.view import Missing, Params, View
 from burnd.records import BlobRef, Content
 from burnd.records.codec import clean
+from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
 MOST_MESSAGES: Final = 200
@@ -24,7 +25,6 @@ _LEAST_BLOCK: Final = 256
 _ESCAPED: Final = 6  # bytes that one may have in JSON
 _FARTHEST: Final = 1 << 40  # beyond every session's last message
 _MOST_BLOCKS: Final = 400  # of one message
-MAIN: Final = "main"
 _WHY_NOT = {
     "pruned": "content not retained: it was pruned",
     "no": "content not retained: this session's content was never kept",
@@ -68,7 +68,6 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     offset, limit = min(max(params.offset, 0), _FARTHEST), min(max(params.limit, 1), MOST_MESSAGES)
     kept = next((found["messages"] for found in every if found["railId"] == rail), None)
     answer: dict[str, Any] = {
-        "version": protocol.VERSION,
         "sessionId": known.session_id,
         "source": facts["source"],
         "title": facts["title"],
@@ -244,15 +243,13 @@ def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None
     for row in view.keyed(_TURNS.format(session=int(session), keys="{keys}"), [(id_,) for id_ in answers]):
         message_id, turn_index, model, provider, speed, searches, activity, is_open, *counts = row
         tokens = Tokens(*counts)
-        price = view.prices.find(model, provider)
-        cost = turn_cost(price, tokens, fast=speed == "fast", searches=searches) if price is not None else None
         answers[message_id]["turn"] = {
             "turnIndex": turn_index,
             "model": model,
             "activity": activity,
             "open": bool(is_open),
             "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
-            "costUsd": float(usd(cost)) if cost is not None else None,
+            "costUsd": view.prices.turn_usd(model, provider, tokens, speed=speed, searches=searches),
         }
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from statistics import median_low
 from typing import Any
 
-from burnd import protocol
 from burnd.pricing import usd
 from burnd.queries import wasting
 from burnd.queries.costing import Costing, total
@@ -34,7 +33,6 @@ def answer(view: View, chosen: Chosen, found: Iterable[wasting.Found]) -> dict[s
         by_source[sources.get(prefix.session_id) or ""].append(prefix)
     costing = Costing(view.prices)
     return {
-        "version": protocol.VERSION,
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
         "sources": [_source(name, some, costing) for name, some in sorted(by_source.items())],

@@ -24,7 +24,6 @@ def show(view: View, params: PricingParams) -> dict[str, Any]:
     prices = view.prices
     price = prices.find(params.model, params.provider)
     answer = {
-        "version": protocol.VERSION,
         "model": params.model,
         "provider": params.provider,
         "priced": price is not None,

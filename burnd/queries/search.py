@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from burnd import protocol
 from burnd.content.recall import Recall
 from burnd.queries import projects
 from burnd.queries.candidates import Candidates
@@ -55,7 +54,7 @@ def search(view: View, lookup: Lookup, recall: Recall, params: SearchParams) -> 
     asked = typed(params.query)
     wanted = lookup.understand(asked)
     only = _narrowed(view, params)
-    answer: dict[str, Any] = {"version": protocol.VERSION, "query": params.query[:1000], "hits": []}
+    answer: dict[str, Any] = {"query": params.query[:1000], "hits": []}
     if not any(lookup.words(piece) for piece in (*asked.pieces, *asked.phrases)):
         return answer | {"note": "there is no word in the query to look for"}
     if wanted.corrected:

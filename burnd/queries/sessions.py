@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from burnd import protocol
 from burnd.queries import projects
 from burnd.queries.kinds import kinds_of
 from burnd.queries.periods import moment, zone_of
@@ -16,7 +15,7 @@ from burnd.queries.session_ids import IS_A_SESSION, row_of, short_ids
 from burnd.queries.spent import Spending
 from burnd.queries.tally import Tally, tallied
 from burnd.queries.view import Params, Refusal, View
-from burnd.records.content import NO_RAIL
+from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.times import to_iso, to_ms
 
 USUAL_SESSIONS, MOST_SESSIONS = 50, 200
@@ -93,7 +92,7 @@ def list_sessions(view: View, params: ListParams) -> dict[str, Any]:
         spent = _spent(view, [row[0] for row in rows[:limit]])
         for session, row in zip(page, rows, strict=False):
             session |= spent.get(row[0], Tally()).answer()
-    answer: dict[str, Any] = {"version": protocol.VERSION, "sessions": page}
+    answer: dict[str, Any] = {"sessions": page}
     if len(rows) > limit:
         last = page[-1]
         answer["next"] = f"{to_ms(last['updatedAt']) if last['updatedAt'] else 0}.{last['sessionId']}"
@@ -105,7 +104,6 @@ def meta(view: View, params: MetaParams) -> dict[str, Any]:
     known = find(view, params.id)
     children = view.rows("SELECT session_id FROM sessions WHERE parent_session_id = ? ORDER BY 1", (known.session_id,))
     return {
-        "version": protocol.VERSION,
         **known.facts,
         "rails": rails(view, known.row),
         "children": [child for (child,) in children],
@@ -151,7 +149,7 @@ def rails(view: View, session: int) -> list[dict[str, Any]]:
     found = view.rows(
         "SELECT rail, max(msg_idx) + 1 FROM messages WHERE session = ? AND rail <> ? GROUP BY rail", (session, NO_RAIL)
     )
-    found.sort(key=lambda row: (row[0] != "main", row[0]))
+    found.sort(key=lambda row: (row[0] != MAIN, row[0]))
     return [{"railId": rail, "messages": count} for rail, count in found]
 
 

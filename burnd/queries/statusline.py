@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from burnd import protocol
 from burnd.queries.budgets import period_of, standings
 from burnd.queries.limits import running_quota, running_window
 from burnd.queries.spent import Spending
@@ -28,7 +27,6 @@ def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decim
     own = None if params.session is None else spending.of_session(params.session)
     window = running_window(view, params.source, "5h")
     return {
-        "version": protocol.VERSION,
         "session": None if own is None or not own.turns else {"turns": own.turns, **_spent(own)},
         "today": _spent(spending.within(today.begin, today.end)),
         "window": None if window is None else {key: window[key] for key in _SHOWN},

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
-from burnd import protocol
 from burnd.index.rollup import COUNTED
 from burnd.queries import agents, dimensions
 from burnd.queries.dimensions import Dimension
@@ -60,7 +59,6 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
     quality = qualities(view, reader, chosen, dimension, order) if params.quality else None
     answer: dict[str, Any] = {
-        "version": protocol.VERSION,
         "filters": chosen.said,
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,

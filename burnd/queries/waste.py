@@ -7,7 +7,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from burnd import protocol
 from burnd.attribution import Cause, Explained, add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
@@ -72,7 +71,6 @@ def answer(
     lots = _lots([*single, *_bloated(every, about)], about, costing)
     dear = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
     return {
-        "version": protocol.VERSION,
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
         "families": len(every),

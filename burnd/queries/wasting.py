@@ -26,8 +26,8 @@ from burnd.queries.reading import Reader
 from burnd.queries.scanning import TURNS, By
 from burnd.queries.view import View
 from burnd.records import Turn
+from burnd.records.content import MAIN
 
-MAIN: Final = "main"
 _TURNS_AT_ONCE: Final = 4000
 Paid = list[tuple[Rate, Spent]]
 

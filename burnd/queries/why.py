@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from burnd import protocol
 from burnd.attribution.causes import Selected
 from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
@@ -65,7 +64,6 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
     told = _totals(view, chosen)
     rows = _Rows(quotes, known.facts["project"], bills, told.added.total.units, params)
     return {
-        "version": protocol.VERSION,
         "sessionId": known.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from burnd import protocol
 from burnd.attribution import Part, anatomy, rate_of
 from burnd.causes.rails import RailEntries
 from burnd.queries.bills import Explaining
@@ -15,8 +14,8 @@ from burnd.queries.sessions import Known
 from burnd.queries.view import Missing
 from burnd.queries.wording import label
 from burnd.records import Turn
+from burnd.records.content import MAIN
 
-MAIN: Final = "main"
 _QUOTED: Final = 100
 
 
@@ -40,7 +39,6 @@ def why_turn(
     whole = total([cost for _, cost in costs])
     miss = opened.miss if opened is not None else None
     return {
-        "version": protocol.VERSION,
         "sessionId": rail.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],

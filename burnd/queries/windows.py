@@ -14,6 +14,7 @@ from burnd.queries.sessions import Known
 from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.codec import clean
+from burnd.records.content import MAIN, NO_RAIL
 from burnd.search.documents import Names, in_json, narrowed, strings
 from burnd.search.folding import folded
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
@@ -220,4 +221,6 @@ CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail
 CROSS JOIN sessions s ON s.id = w.session CROSS JOIN turns t ON t.source = s.source AND t.message_id = m.message_id
 CROSS JOIN tool_calls c ON c.turn = t.id AND c.call_id = w.call_id JOIN names n ON n.id = c.name
 """
-_FIRST = "SELECT rail FROM messages WHERE session = ? AND rail <> '' ORDER BY rail <> 'main', rail LIMIT 1"
+_FIRST = f"""
+SELECT rail FROM messages WHERE session = ? AND rail <> '{NO_RAIL}' ORDER BY rail <> '{MAIN}', rail LIMIT 1
+"""

@@ -16,9 +16,8 @@ from burnd.readers.holding import Holding, turn_of, with_iterations
 from burnd.readers.weights import size
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
 from burnd.records.base import camel
-from burnd.records.content import Kind, Role
+from burnd.records.content import MAIN, Kind, Role
 
-MAIN: Final = "main"
 _NULL: Final = msgspec.Raw(b"null")
 _SILENCE: Final = Piece(type="text", text="")
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "tool": "tool_result", "system": "system"}

@@ -6,8 +6,9 @@ from typing import Final
 
 from burnd.readers.claude_lines import Line
 from burnd.readers.claude_memory import Memory, Spot
-from burnd.readers.claude_state import KEPT_ENTRIES, KEPT_GENERATIONS, MAIN, Entry, Link, Rail
+from burnd.readers.claude_state import KEPT_ENTRIES, KEPT_GENERATIONS, Entry, Link, Rail
 from burnd.records import Block
+from burnd.records.content import MAIN
 
 _LONGEST_CHAIN: Final = 1024
 

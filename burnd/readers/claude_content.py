@@ -11,10 +11,9 @@ import msgspec
 from burnd.readers.claude_lines import Attachment, Piece, Source
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_prompts import attached_text
-from burnd.readers.claude_state import MAIN
 from burnd.readers.safe_json import unpack
 from burnd.records import Content, File, ToolResult, ToolUse
-from burnd.records.content import Kind, Role
+from burnd.records.content import MAIN, Kind, Role
 
 CALLS: Final = frozenset({"tool_use", "server_tool_use"})
 _NULL: Final = msgspec.Raw(b"null")

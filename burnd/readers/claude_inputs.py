@@ -22,12 +22,13 @@ from burnd.readers.claude_prompts import (
     notified_agent,
     text_of,
 )
-from burnd.readers.claude_state import MAIN, Prompt, SavedOutput
+from burnd.readers.claude_state import Prompt, SavedOutput
 from burnd.readers.claude_tools import DELEGATES
 from burnd.readers.holding import Holding
 from burnd.readers.log import AgentLink, tally
 from burnd.readers.weights import short_hash
 from burnd.records import Block, ToolCall
+from burnd.records.content import MAIN
 
 _SNAPSHOT: Final = b'{"type":"prompt_snapshot"'
 

@@ -15,7 +15,6 @@ from burnd.readers.claude_state import (
     KEPT_LINKS,
     KEPT_PROMPTS,
     KEPT_RAILS,
-    MAIN,
     Link,
     Lookups,
     Prompt,
@@ -28,6 +27,7 @@ from burnd.readers.claude_usage import Bill, bill_of
 from burnd.readers.holding import Holding, with_iterations
 from burnd.readers.log import NEVER, AgentLink, iso
 from burnd.records import Block
+from burnd.records.content import MAIN
 
 V = TypeVar("V")
 

@@ -13,7 +13,7 @@ from burnd.readers.claude_chain import begin_generation, entered
 from burnd.readers.claude_content import CALLS, keep_message, keep_user
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
-from burnd.readers.claude_state import KEPT_DELEGATIONS, MAIN, Delegation, Link
+from burnd.readers.claude_state import KEPT_DELEGATIONS, Delegation, Link
 from burnd.readers.claude_tools import Arguments, Result, arguments_of, has_failed, result_of
 from burnd.readers.claude_usage import count, is_final
 from burnd.readers.holding import (
@@ -27,6 +27,7 @@ from burnd.readers.holding import (
 )
 from burnd.readers.weights import short_hash, size
 from burnd.records import Block, Event, Subagent, ToolCall
+from burnd.records.content import MAIN
 
 REFUSAL: Final = "refusal"
 MOST_BLOCKS: Final = 2000

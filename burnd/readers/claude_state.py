@@ -14,7 +14,6 @@ from burnd.readers import log
 from burnd.readers.holding import Holding
 from burnd.records import Block, Content
 
-MAIN: Final = "main"
 VERSION: Final = 1
 KEPT_HOLDINGS: Final = 6
 KEPT_RAILS: Final = 32

@@ -10,13 +10,14 @@ from burnd.readers.codex_inputs import read_answer, read_message
 from burnd.readers.codex_lines import ANSWERS, ITEMS, MADE, NOTHING, Line, Meta, opened, plain
 from burnd.readers.codex_memory import Memory, Spot, born_at, is_uuid
 from burnd.readers.codex_responses import add_made, begin_task, end_task, meter
-from burnd.readers.codex_state import MAIN, SOURCE, Place, State
+from burnd.readers.codex_state import SOURCE, Place, State
 from burnd.readers.codex_usage import totals_of
 from burnd.readers.holding import Holding
 from burnd.readers.log import Reading, iso, tally
 from burnd.readers.safe_json import Repaired
 from burnd.readers.weights import size
 from burnd.records import Block, Compaction, Session, Subagent
+from burnd.records.content import MAIN
 from burnd.records.remotes import canonical_remote
 from burnd.records.times import to_ms
 

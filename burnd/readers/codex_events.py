@@ -7,9 +7,10 @@ from typing import Final
 from burnd.readers.codex_lines import Happening, RateLimits, ThreadSettings, Window
 from burnd.readers.codex_memory import Memory, Spot
 from burnd.readers.codex_responses import begin_task, end_task, meter
-from burnd.readers.codex_state import MAIN, SOURCE
+from burnd.readers.codex_state import SOURCE
 from burnd.readers.codex_usage import totals_of
 from burnd.records import Content, Quota
+from burnd.records.content import MAIN
 from burnd.records.session import Window as WindowName
 from burnd.records.times import LATEST_MS, to_iso, to_ms
 

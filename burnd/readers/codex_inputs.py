@@ -14,13 +14,13 @@ from burnd.readers.codex_lines import Item, Piece, texts
 from burnd.readers.codex_memory import Memory, Spot
 from burnd.readers.codex_prompts import folder_in, human_texts
 from burnd.readers.codex_responses import end_response, end_task
-from burnd.readers.codex_state import KEPT_PROMPTS, MAIN, Prompt
+from burnd.readers.codex_state import KEPT_PROMPTS, Prompt
 from burnd.readers.codex_tools import Result, image_block, result_of, started_by
 from burnd.readers.holding import Holding
 from burnd.readers.log import AgentLink
 from burnd.readers.weights import inline_data, size
 from burnd.records import Block, File, ToolResult
-from burnd.records.content import Role
+from burnd.records.content import MAIN, Role
 
 _PLAIN_IMAGE: Final = "image/png"
 

@@ -7,11 +7,11 @@ from typing import Final
 
 import msgspec
 
-from burnd.readers.codex_state import KEPT_BLOCKS, KEPT_HOLDINGS, MAIN, SOURCE, Place, Prompt, State, dump_state
+from burnd.readers.codex_state import KEPT_BLOCKS, KEPT_HOLDINGS, SOURCE, Place, Prompt, State, dump_state
 from burnd.readers.holding import Holding
 from burnd.readers.log import NEVER, Reading, iso
 from burnd.records import Block, Content, Event, File, ToolResult, ToolUse
-from burnd.records.content import Kind, Role
+from burnd.records.content import MAIN, Kind, Role
 from burnd.records.times import to_iso, to_ms
 
 _UUID_PARTS: Final = [8, 4, 4, 4, 12]

@@ -15,12 +15,13 @@ from burnd.classify.activity import step
 from burnd.classify.tools import kind
 from burnd.readers.codex_lines import CALLS, Item, texts
 from burnd.readers.codex_memory import Memory, Spot, is_uuid
-from burnd.readers.codex_state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, MAIN, SOURCE
+from burnd.readers.codex_state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, SOURCE
 from burnd.readers.codex_tools import SPAWN, call_of, searches_of
 from burnd.readers.codex_usage import NONE, Totals, spent, usage_of
 from burnd.readers.holding import FORKED, Holding, LineKey
 from burnd.readers.weights import short_hash, size
 from burnd.records import Block, ServerTools, ToolUse
+from burnd.records.content import MAIN
 
 MOST_BLOCKS: Final = 2000
 

@@ -12,7 +12,6 @@ from burnd.readers.holding import Holding
 from burnd.records import Block, Subagent
 
 SOURCE: Final = "codex"
-MAIN: Final = "main"
 VERSION: Final = 1
 KEPT_HOLDINGS: Final = 8
 KEPT_SUMS: Final = 8

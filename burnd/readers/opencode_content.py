@@ -23,9 +23,8 @@ from burnd.readers.opencode_said import USER, is_summary
 from burnd.readers.opencode_tools import Call
 from burnd.readers.weights import inline_data
 from burnd.records import Content, File, ToolResult, ToolUse
-from burnd.records.content import Kind, Role
+from burnd.records.content import MAIN, Kind, Role
 
-MAIN: Final = "main"
 TITLE: Final = "title:opencode"
 _NULL: Final = msgspec.Raw(b"null")
 _DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")

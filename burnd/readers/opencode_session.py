@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from burnd.classify.activity import Walk, step
 from burnd.readers.holding import FORKED, as_calls, relabelled
-from burnd.readers.opencode_content import MAIN
 from burnd.readers.opencode_rows import SessionRow, iso
 from burnd.readers.opencode_said import Answered, Asked, Said
 from burnd.readers.opencode_usage import total
 from burnd.records import Basis, Block, Compaction, Event, Session, Subagent, Turn, Usage
+from burnd.records.content import MAIN
 from burnd.records.turn import Quality
 
 SOURCE: Final = "opencode"

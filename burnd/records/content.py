@@ -18,6 +18,7 @@ Loss = Literal["missing", "damaged"]
 LEAF = "leaf:"
 ABOUT_A_SESSION = ("title:", LEAF)
 NO_RAIL = ""
+MAIN = "main"  # the rail of a session's own conversation
 LONGEST_TITLE = 120
 
 

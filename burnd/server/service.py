@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -59,6 +59,16 @@ class Visitors(msgspec.Struct):
     refused: int = 0  # they were not us
 
 
+class Opened(NamedTuple):
+    """What there is from the moment on at which everything can be asked."""
+
+    pipeline: Pipeline
+    spool: Spool
+    quotas: Quotas
+    searcher: Searcher
+    explainer: Explainer
+
+
 class Service:
     """The running daemon as its clients see it. Before the pipeline is open, it says so and answers what it can."""
 
@@ -83,22 +93,18 @@ class Service:
         self.sources: dict[str, Kept] = {}
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source
         self._prices = Prices(home.prices)
-        self._pipeline: Pipeline | None = None
-        self._spool: Spool | None = None
-        self._quotas: Quotas | None = None
-        self._searcher: Searcher | None = None
-        self._explainer: Explainer | None = None
+        self._opened: Opened | None = None
         self.appending = anyio.Lock()  # who adds messages to sessions, one after the other
         self._readers = anyio.CapacityLimiter(CONTENT_READERS)
 
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """From now on everything can be asked."""
-        self._pipeline, self._spool, self._quotas = pipeline, spool, Quotas(pipeline)
-        self._searcher = Searcher(pipeline, is_reading=self._is_reading)
-        self._explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
+        searcher = Searcher(pipeline, is_reading=self._is_reading)
+        explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
+        self._opened = Opened(pipeline, spool, Quotas(pipeline), searcher, explainer)
         pipeline.follow(self.feed.landed)
-        pipeline.follow(self._searcher.landed, self._searcher.kept_up)
-        pipeline.follow(self._explainer.landed)
+        pipeline.follow(searcher.landed, searcher.kept_up)
+        pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
 
     def _is_reading(self) -> bool:
@@ -120,38 +126,34 @@ class Service:
 
     @property
     def is_open(self) -> bool:
-        return self._pipeline is not None
+        return self._opened is not None
+
+    @property
+    def opened(self) -> Opened:
+        """Raises NotNow while the daemon is starting."""
+        if self._opened is None:
+            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return self._opened
 
     @property
     def pipeline(self) -> Pipeline:
-        """Raises NotNow while the daemon is starting."""
-        if self._pipeline is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
-        return self._pipeline
+        return self.opened.pipeline
 
     @property
     def spool(self) -> Spool:
-        if self._spool is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
-        return self._spool
+        return self.opened.spool
 
     @property
     def quotas(self) -> Quotas:
-        if self._quotas is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
-        return self._quotas
+        return self.opened.quotas
 
     @property
     def searcher(self) -> Searcher:
-        if self._searcher is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
-        return self._searcher
+        return self.opened.searcher
 
     @property
     def explainer(self) -> Explainer:
-        if self._explainer is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
-        return self._explainer
+        return self.opened.explainer
 
     @property
     def prices(self) -> Prices:

@@ -14,6 +14,7 @@ from burnd.readers.claude_state import Reading, SavedOutput, load_state
 from burnd.readers.holding import SOURCE
 from burnd.readers.safe_json import SafeDecoder
 from burnd.records import Content, ToolResult
+from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 from burnd.sources.safe_open import below, small_file
 from burnd.sources.transcripts import Transcript, Transcripts
@@ -87,7 +88,7 @@ def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
     return [
         Content(
             session_id=place.session_id,
-            rail_id="main",
+            rail_id=MAIN,
             message_id="title:custom",
             n=BESIDE,
             b=0,

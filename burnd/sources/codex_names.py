@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import msgspec
 
 from burnd.index.store import IndexStore, select_keyed
-from burnd.readers.codex_state import MAIN
 from burnd.readers.log import NEVER, iso
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
 from burnd.recording.batch import Batch
 from burnd.records import Content
+from burnd.records.content import MAIN
 from burnd.sources.safe_open import small_file
 
 _FILE = "session_index.jsonl"

@@ -12,11 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.index.change import AgentRow
-from burnd.readers.opencode_content import MAIN, title_of
+from burnd.readers.opencode_content import title_of
 from burnd.readers.opencode_said import Said
 from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
 from burnd.recording.batch import Told
 from burnd.records import Content, Session, Turn
+from burnd.records.content import MAIN
 from burnd.sources.opencode_cursor import Marker, Seen, digest_of
 from burnd.sources.opencode_queries import RowVersion
 

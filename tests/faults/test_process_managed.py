@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import pytest
@@ -160,7 +161,7 @@ async def test_no_sign_of_life_from_a_pipeline_that_is_stuck(opened: Opened, hom
     pipeline = await opened()
     notifier = Heard()
     service = Service(home, None, socket="", environ={})  # type: ignore[arg-type]
-    service._pipeline = pipeline
+    service.open(pipeline, SimpleNamespace())  # type: ignore[arg-type]
     health = Health(service, notifier)
     health._server_answers = _yes  # type: ignore[method-assign, assignment]
     async with anyio.create_task_group() as tasks:

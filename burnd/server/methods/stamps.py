@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import msgspec
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
-from burnd.queries.view import Params, Refusal, View
+from burnd.queries.stamps import ListParams, list_stamps, time_of
+from burnd.queries.view import Params, Refusal
 from burnd.recording.batch import Batch
 from burnd.records import Selector, Stamp, TimeRange
 from burnd.records.session import ContentMode
-from burnd.records.times import canonical, to_iso, to_ms
+from burnd.records.times import canonical, to_iso
 from burnd.server.method import AnyMethod, Method, Result, query
 from burnd.server.service import Service
 from burnd.sources.registry import SOURCES
-
-MOST_LISTED = 1000
 
 
 class RangeParams(Params, frozen=True):
@@ -95,68 +93,6 @@ def _canonical(made: Stamp) -> Stamp:
     return msgspec.structs.replace(made, ts=canonical(made.ts), selector=selector)
 
 
-class ListParams(Params, frozen=True):
-    """Which stamps: of a session, of a message, with a key (and value), said in [since, until); a page of them."""
-
-    session: str | None = None
-    message: str | None = None
-    key: str | None = None
-    value: str | None = None
-    since: str | None = None
-    until: str | None = None
-    limit: int = 100
-    after: int = -1
-
-
-def list_stamps(view: View, params: ListParams) -> Result:
-    """In the order in which they were said; `next` is what to give as `after` for the next page."""
-    if not 1 <= params.limit <= MOST_LISTED:
-        raise Refusal(f"limit is from 1 to {MOST_LISTED}")
-    since = None if params.since is None else _time(params.since, "since")
-    until = None if params.until is None else _time(params.until, "until")
-    asked = (params.after, params.session, params.message, since, until)
-    stamps: list[dict[str, Any]] = []
-    last = 0
-    for row in view.db.execute(_STAMPS, asked):
-        found = _shown(row)
-        if not _has(found["enrichment"], params):
-            continue
-        if len(stamps) == params.limit:
-            return {"stamps": stamps, "next": last}
-        stamps.append(found)
-        last = row[0]
-    return {"stamps": stamps, "next": None}
-
-
-def _time(text: str, name: str) -> int:
-    try:
-        return to_ms(text)
-    except ValueError:
-        raise Refusal(f"{name} is not an ISO time", "for example 2026-11-16T09:30:00Z") from None
-
-
-def _has(enrichment: dict[str, str], params: ListParams) -> bool:
-    if params.key is None:
-        return params.value is None or params.value in enrichment.values()
-    return params.key in enrichment and params.value in (None, enrichment[params.key])
-
-
-def _shown(row: tuple[Any, ...]) -> dict[str, Any]:
-    _, ts, session_id, message_id, from_ts, to_ts, enrichment = row
-    selector: dict[str, Any] = {"messageId": message_id} if session_id is None else {"sessionId": session_id}
-    if from_ts is not None:
-        selector["range"] = {"fromTs": to_iso(from_ts), "toTs": to_iso(to_ts)}
-    return {"ts": to_iso(ts), "selector": selector, "enrichment": msgspec.json.decode(enrichment)}
-
-
-_STAMPS = """
-SELECT position, ts, session_id, message_id, from_ts, to_ts, enrichment FROM stamps
-WHERE position > ?1 AND (?2 IS NULL OR session_id = ?2) AND (?3 IS NULL OR message_id = ?3)
-  AND (?4 IS NULL OR ts >= ?4) AND (?5 IS NULL OR ts < ?5)
-ORDER BY position
-"""
-
-
 class AnnounceParams(Params, frozen=True):
     """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs.
 
@@ -181,7 +117,7 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
     said = Announcement(
         params.session_id,
         params.source,
-        service.now() if params.ts is None else _time(params.ts, "ts"),
+        service.now() if params.ts is None else time_of(params.ts, "ts"),
         params.content_mode,
         tuple(dict.fromkeys(params.roots)),
     )

@@ -9,7 +9,7 @@ import msgspec
 from burnd import protocol
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.pricing import PriceTable, Tokens
 from burnd.queries.budgets import standings
 from burnd.queries.projects import Project, to_come
 from burnd.queries.view import Params
@@ -80,15 +80,12 @@ def shown(landed: Landed | Notice, prices: PriceTable, missed: int) -> dict[str,
 
 
 def _cost(turn: Turn, prices: PriceTable) -> float | None:
-    """At API prices; None when the model has none."""
-    price = prices.find(turn.model, turn.provider)
-    if price is None:
-        return None
     usage, tools = turn.usage, turn.server_tools
     tokens = Tokens(
         usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
     )
-    return float(usd(turn_cost(price, tokens, fast=turn.speed == "fast", searches=tools.search if tools else 0)))
+    searches = tools.search if tools else 0
+    return prices.turn_usd(turn.model, turn.provider, tokens, speed=turn.speed, searches=searches)
 
 
 METHODS: dict[str, AnyMethod] = {"tail": LongMethod(TailParams, tail, within=None)}
