@@ -41,13 +41,18 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
             _note_synthetic(memory, spot)
             keep_user(memory, spot, message.content, "system", "text")
         return
-    message_id = message.id or spot.line.request_id or spot.name
+    message_id = message.id or spot.line.request_id or spot.line.uuid or _id_by_place(memory, spot)
     holding = memory.holding(message_id) or _begin(memory, spot, message_id)
     _weigh(memory, holding, spot, message)
     if spot.name not in holding.lines and len(holding.lines) < MOST_BLOCKS:
         _add_line(memory, holding, spot, message)
     memory.touch(holding)
     memory.add_link(spot, turn=message_id, prompt=holding.prompt_id, said=True)
+
+
+def _id_by_place(memory: Memory, spot: Spot) -> str:
+    """An id for a response that has none whatever: lines at the same offset of two files are not the same."""
+    return f"{memory.session_id}/{spot.rail.id}{spot.name}"
 
 
 def _note_synthetic(memory: Memory, spot: Spot) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from burnd.readers.claude_place import Meta, Place
 from burnd.records import Block, Subagent, Turn
 from tests.readers.collect import SESSION, read
@@ -248,6 +252,24 @@ def test_an_agents_file_beside_its_session_takes_it_from_the_lines() -> None:
     assert (turn.session_id, turn.rail_id) == ("../../x", "12345678")
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"type": "last-prompt", "lastPrompt": "x"},
+        {"type": "cost-state", "modelUsage": {"m": {"inputTokens": 7}}},
+        {"type": "api-request", "id": "r1"},
+    ],
+)
+def test_an_agents_file_may_name_its_session_beside_the_conversation_first(first: dict[str, Any]) -> None:
+    """A title or a running total that opens the file belongs to the session it names, as all that follows."""
+    t = Transcript(session="S")
+    t.bare(**first, sessionId="S")
+    t.says("m1")
+    rows = read(t.lines, Place("agent-12345678", None, "12345678"))
+    told = [rows.turn("m1").session_id, *(c.session_id for c in rows.content), *(o.session_id for o in rows.overheads)]
+    assert set(told) == {"S"}
+
+
 def test_sidechains_in_the_main_file_are_rails_named_by_their_root() -> None:
     """Two agents at work, line by line in turn: each is tied to the call that handed out its very text."""
     t = Transcript("1.0.100")
@@ -323,3 +345,10 @@ def test_the_project_is_where_the_session_began() -> None:
     ]
     assert (rows.facts.project, rows.facts.version, rows.facts.session_id) == ("/home/dev/app", "2.1.325", SESSION)
     assert (rows.facts.first_ts, rows.facts.last_ts) == (t.time(0), t.time(2))
+
+
+def test_a_line_that_names_no_folder_says_nothing_of_the_project() -> None:
+    t = Transcript()
+    t.prompt("go", cwd="")
+    t.says("m1")
+    assert read(t.lines).turn("m1").project == "/home/dev/app"

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from burnd.readers.claude_place import Place
 from burnd.records import ServerTools, Usage
-from tests.readers.collect import read
+from tests.readers.collect import fold, line, read
 from tests.readers.transcript import Transcript, text, thinking
 
 
@@ -176,6 +177,14 @@ def test_a_response_without_an_id_is_still_billed_once() -> None:
         t.add("assistant", requestId="req_1", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
     t.add("assistant", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
     assert [(turn.message_id, turn.usage.output) for turn in read(t.lines).turns] == [("req_1", 5), ("u2", 5)]
+
+
+def test_responses_without_any_id_are_told_apart_by_their_file() -> None:
+    """Nothing but its place names such a line, and two files have lines at the same place."""
+    said = line(type="assistant", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
+    places = [Place("S1", "S1"), Place("S2", "S2"), Place("agent-1", "S1", "1"), Place("agent-1", "S2", "1")]
+    found = fold(holding for place in (*places, *places) for holding in read([said], place).holdings.values())
+    assert [joined.turn.usage.output for joined in found.values()] == [5, 5, 5, 5]
 
 
 def test_one_request_id_may_stand_for_two_messages() -> None:
