@@ -15,7 +15,7 @@ from burnd.causes import counting
 from burnd.causes.cause import EVERY, UNKNOWN_AGENT, CauseKey, Numbered, key_of, numbered
 from burnd.causes.packs import Cells, Place, unpacked
 from burnd.causes.rails import Span, load_span
-from burnd.index.rollup import bucket_of
+from burnd.index.grains import bucket_of
 from burnd.index.store import keyed
 
 PieceKey = tuple[int, str, int]  # session, rail, n

@@ -9,7 +9,7 @@ from typing import Final
 from burnd.causes import counting, prompt_weights
 from burnd.causes.cause import EVERY
 from burnd.causes.prompt_weights import PromptKey
-from burnd.index.rollup import BUCKET_MS, DAY, GRAINS, NO_ACTIVITY, SHIFT_MS
+from burnd.index.grains import BUCKET_MS, DAY, GRAINS, NO_ACTIVITY, SHIFT_MS
 
 TOKENS: Final = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
 NO_PROMPT: Final = ""

@@ -10,7 +10,7 @@ from burnd.attribution.sums import ONE, Packed, Sums, unpack
 from burnd.causes.cause import EVERY, MISS, TOOL, Numbered
 from burnd.causes.counting import A_DAY
 from burnd.causes.packs import Counted
-from burnd.index.rollup import BLOCK, DAY, GRAINS
+from burnd.index.grains import BLOCK, DAY, GRAINS
 
 COUNTED: Final = (*Sums._fields, "n")
 _DAYS_A_BLOCK: Final = GRAINS[BLOCK] // A_DAY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from burnd.records import Turn
@@ -57,12 +58,21 @@ class FileChange(NamedTuple):
     open: bool = False
 
 
+class ToldBy(IntEnum):
+    """Who tells which call started an agent, the best word first."""
+
+    META = 0
+    RESULT = 1
+    PROMPT = 2
+    NOTIFICATION = 3
+
+
 class AgentRow(NamedTuple):
-    """Which call started an agent, as one file tells it; a smaller `told_by` is the better word."""
+    """Which call started an agent, as one file tells it."""
 
     session_id: str
     agent_id: str
-    told_by: int
+    told_by: int  # a ToldBy
     tool_use_id: str | None
     type: str | None
     parent_agent_id: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from burnd.index import cells
+from burnd.index.grains import WITHIN_SESSION
 from burnd.records.content import MAIN
 
 
@@ -42,7 +43,7 @@ CROSS JOIN prompts p ON p.session = k.session AND p.prompt_id = k.prompt_id
 """
 _GONE_PROMPTS = f"SELECT k.session, k.prompt_id FROM temp.touched k WHERE NOT EXISTS (SELECT 1 FROM {_EDITS})"
 
-_BUCKETS = "session_sums WHERE grain = 0 AND session = s.value"
+_BUCKETS = f"session_sums WHERE grain = {WITHIN_SESSION} AND session = s.value"
 _RENEW = f"""
 INSERT INTO endings
 SELECT s.value, (SELECT min(bucket) FROM {_BUCKETS}) AS first, (SELECT max(bucket) FROM {_BUCKETS}),

@@ -15,16 +15,19 @@ import msgspec
 
 from burnd.index import cells, changed, endings, unlogged
 from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, shipped_prices, tier_sizes
+from burnd.index.grains import (
+    BUCKET_MS,
+    BY_ACTIVITY,
+    GRAINS,
+    HOUR,
+    NO_ACTIVITY,
+    SHIFT_MS,
+    WHOLE_SESSION,
+    WITHIN_SESSION,
+)
 from burnd.index.store import IndexStore
 from burnd.pricing import PriceTable
 from burnd.records import Turn
-
-BUCKET_MS = 900_000
-SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
-QUARTER, HOUR, DAY, BLOCK, FOUR_HOURS = 0, 1, 2, 3, 4
-GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, FOUR_HOURS: 16}  # in buckets
-WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
-NO_ACTIVITY = -1
 
 COUNTED = (
     "n",
@@ -42,15 +45,6 @@ COUNTED = (
 )
 _CHUNK = 50_000
 Report = Callable[[int, int], None]
-
-
-def bucket_of(ts: int) -> int:
-    return (ts + SHIFT_MS) // BUCKET_MS
-
-
-def begin_of(bucket: int) -> int:
-    """The first millisecond of a bucket."""
-    return bucket * BUCKET_MS - SHIFT_MS
 
 
 class Rollup:

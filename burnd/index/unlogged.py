@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from burnd.index.dimensions import Numbering
+from burnd.index.grains import WHOLE_SESSION
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.records import Overhead
@@ -140,7 +141,7 @@ _KINDS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cach
 _OWN = f"""
 SELECT n.name, {",".join(f"sum(s.{kind})" for kind in _KINDS)}
 FROM session_sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
-WHERE s.grain = 1 AND s.session = ? AND c.unlogged = 0 GROUP BY c.model
+WHERE s.grain = {WHOLE_SESSION} AND s.session = ? AND c.unlogged = 0 GROUP BY c.model
 """
 _COPIED = f"""
 WITH w(source, message_id, holder) AS ({{keys}}) SELECT m.name, {",".join(f"t.{kind}" for kind in _KINDS)} FROM w

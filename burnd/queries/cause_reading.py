@@ -17,7 +17,7 @@ from burnd.causes.cause import MISS, TOOL
 from burnd.causes.packs import Cells
 from burnd.causes.pieces import PieceKey, Pieces, TurnRow
 from burnd.causes.rolling import AGE, BLOCKS_AN_AGE
-from burnd.index.rollup import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, WHOLE_SESSION, begin_of, bucket_of
+from burnd.index.grains import BLOCK, BUCKET_MS, DAY, GRAINS, SHIFT_MS, WHOLE_SESSION, begin_of, bucket_of
 from burnd.queries.periods import Stretch
 from burnd.queries.reading import Reader, grains
 from burnd.queries.scanning import By, Clause, Scan, Table, as_json, during, weighed, within

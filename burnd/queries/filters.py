@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.classify.activity import LABELS
-from burnd.index.rollup import NO_ACTIVITY
+from burnd.index.grains import NO_ACTIVITY
 from burnd.queries import families, naming, projects
 from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.periods import moment, zone_of

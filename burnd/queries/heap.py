@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from operator import add, sub
 from typing import Any
 
+from burnd.attribution.sums import Sums
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.tally import Tally, usage
 
+_CONTEXT = Sums(input=1, cache_read=1, cache_create_5m=1, cache_create_1h=1)
 
-def rates_of(rank: str, kinds: Kinds) -> dict[int, tuple[int, ...]]:
+
+def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
     """By kind, what each number of `attribution.Sums` adds to the weight of its heap, as `Heap.weight` has it."""
+    ids = [kind.id for kind in kinds]
     if rank == "tokens":
-        return {kind.id: (1, 1, 1, 1, 1, 1, 0, 0, 0, 0) for kind in kinds}
+        return dict.fromkeys(ids, _CONTEXT._replace(output=1, reasoning=1))
     if rank == "rides":
-        return {kind.id: (1, 0, 0, 1, 1, 1, 0, -1, 0, 0) for kind in kinds}
-    return {
-        kind.id: (*kind.own_rates, SEARCH_UNITS, 0, 0, 0) if kind.own_rates is not None else (0,) * 10 for kind in kinds
-    }
+        return dict.fromkeys(ids, _CONTEXT._replace(entered=-1))
+    return {kind.id: Sums(*kind.own_rates, searches=SEARCH_UNITS) if kind.own_rates else Sums() for kind in kinds}
 
 
 class Heap:

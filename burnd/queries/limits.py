@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from burnd.index.rollup import BUCKET_MS, QUARTER, begin_of, bucket_of
+from burnd.index.grains import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
 from burnd.queries.budgets import standings

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from burnd.index.rollup import WHOLE_SESSION
+from burnd.index.grains import WHOLE_SESSION
 from burnd.queries.naming import SHOWN, no_such
 from burnd.queries.view import Folder, Missing, Mistaken, Refusal, View
 from burnd.records.remotes import canonical_remote

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from burnd.causes.cause import EVERY
 from burnd.causes.prompt_weights import PromptKey
 from burnd.causes.prompts import NO_PROMPT, TOKENS
-from burnd.index.rollup import DAY, GRAINS, begin_of
+from burnd.index.grains import DAY, GRAINS, begin_of
 from burnd.queries.cause_reading import Rates, whole_days, widened
 from burnd.queries.periods import Stretch
 from burnd.queries.prompt_ranking import Ranking

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
-from burnd.index.rollup import SHIFT_MS
+from burnd.index.grains import SHIFT_MS
 from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kind
 from burnd.queries.limit_windows import SAME_RESET_MS

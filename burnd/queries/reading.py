@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from operator import add, sub
 
-from burnd.index.rollup import (
+from burnd.index.grains import (
     BLOCK,
     BUCKET_MS,
     BY_ACTIVITY,
-    COUNTED,
     DAY,
     FOUR_HOURS,
     GRAINS,
@@ -27,6 +26,7 @@ from burnd.index.rollup import (
     begin_of,
     bucket_of,
 )
+from burnd.index.rollup import COUNTED
 from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches

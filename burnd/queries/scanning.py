@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from burnd.index.rollup import BUCKET_MS, COUNTED, SHIFT_MS, WHOLE_SESSION
+from burnd.index.grains import BUCKET_MS, SHIFT_MS, WHOLE_SESSION
+from burnd.index.rollup import COUNTED
 from burnd.queries.periods import Stretch
 from burnd.queries.selection import OUT, Groups, Selection
 from burnd.queries.view import View
@@ -116,6 +117,35 @@ def as_json(values: Any) -> str:
     return msgspec.json.encode(sorted(values) if isinstance(values, frozenset) else values).decode()
 
 
+class _Listed(NamedTuple):
+    """A table `m` that a statement is given: its columns, of which `g` is a group, and its rows."""
+
+    columns: tuple[str, ...]
+    rows: list[Any] | dict[int, int]
+
+    @property
+    def sql(self) -> str:
+        values = ",".join(f"json_extract(value, '$[{n}]')" for n in range(len(self.columns)))
+        if isinstance(self.rows, dict):  # far quicker to take apart
+            values = "CAST(key AS INTEGER), value"
+        return f"WITH m({','.join(self.columns)}) AS MATERIALIZED (SELECT {values} FROM json_each(?)) "
+
+
+class _Read(NamedTuple):
+    """What a statement adds up: a table, by what, from where, at what distance from UTC, with what beside the kind."""
+
+    table: Table
+    by: By
+    source: str
+    offset: int
+    beside: str
+    listed: _Listed | None = None
+
+    @property
+    def group(self) -> str:
+        return "m.g" if self.listed is not None else "0"
+
+
 class Scan:
     """Reads rows of tables under one selection."""
 
@@ -128,12 +158,13 @@ class Scan:
     def plain(self, table: Table, by: By, terms: Iterable[Clause], offset: int = 0, beside: str = NOTHING) -> list[Row]:
         """Sums over rows of sessions whose turns are all tagged the same, or over rows of no session."""
         groups = self.chosen.groups
+        read = _Read(table, by, f"{table.name} x", offset, beside)
         if groups is None:
-            return self._run(f"{table.name} x", table, by, [*terms], offset, beside)
+            return self._run(read, [*terms, *self._agents(read)])
         # SQLite would look a session's group up in a list; here it is a dictionary.
         needed: tuple[Key, ...] = ("session", "subagent")
         wide = by._replace(keys=(*needed, *(key for key in by.keys if key not in ("group", *needed))))
-        rows = self._run(f"{table.name} x", table, wide, [*terms], offset, beside, agents=False)
+        rows = self._run(read._replace(by=wide), terms)
         return list(self._in_groups(rows, by, wide, groups))
 
     def _in_groups(self, rows: Iterable[Row], by: By, wide: By, groups: Groups) -> Iterator[Row]:
@@ -157,21 +188,22 @@ class Scan:
     ) -> list[Row]:
         """The same from a table that is ordered by session, of all sessions or of these."""
         groups, agents = self.chosen.groups, self.chosen.agent_groups
+        read = _Read(table, by, f"{table.name} x", offset, beside)
         if groups is None and agents is None:
-            return self._run(f"{table.name} x", table, by, [*terms, *within("x.session", sessions)], offset, beside)
-        source = f"m CROSS JOIN {table.name} x ON x.session = m.session"
+            return self._run(read, [*terms, *within("x.session", sessions)])
+        read = read._replace(source=f"m CROSS JOIN {table.name} x ON x.session = m.session")
         numbered = self._numbered(groups, sessions) if groups is not None else None
         if agents or (agents is None and numbered is not None):
             numbered = numbered if agents is None else self._with_agents(agents, numbered or {})
-            return self._run(source, table, by, [*terms], offset, beside, "m.g", ("session", "g"), numbered)
-        source += f" AND {table.columns['subagent']} = m.subagent"
+            read = read._replace(listed=_Listed(("session", "g"), numbered or {}))
+            return self._run(read, [*terms, *self._agents(read)])
         pairs = self._of_agents()
         if numbered is not None:
             rows = [(session, subagent, numbered[session]) for session, subagent in pairs if session in numbered]
         else:
             rows = [(session, subagent, 0) for session, subagent in pairs if sessions is None or session in sessions]
-        columns = ("session", "subagent", "g")
-        return self._run(source, table, by, [*terms], offset, beside, "m.g", columns, rows, agents=False)
+        source = f"{read.source} AND {table.columns['subagent']} = m.subagent"
+        return self._run(read._replace(source=source, listed=_Listed(("session", "subagent", "g"), rows)), terms)
 
     def sessions_of_agents(self) -> frozenset[int]:
         """Those that had any of the chosen subagents."""
@@ -218,13 +250,14 @@ class Scan:
         turn = table.columns["turn"]
         others = Clause(f"{turn} NOT IN (SELECT value FROM json_each(?))", (as_json(list(groups.single)),))
         parts = [part for part in groups.parts if part[-1] >= 0 and (sessions is None or part[0] in sessions)]
-        source = f"m CROSS JOIN {table.name} x ON x.session = m.session AND x.ts >= m.begin AND x.ts < m.end"
-        columns: tuple[str, ...] = ("session", "begin", "end", "g")
-        rows = self._run(source, table, by, [*terms, others], offset, beside, "m.g", columns, parts)
         single = [(turn, *where) for turn, where in groups.single.items() if where[1] >= 0]
-        source = f"m CROSS JOIN {table.name} x ON x.session = m.session AND {turn} = m.turn"
-        columns = ("turn", "session", "g")
-        return rows + self._run(source, table, by, [*terms], offset, beside, "m.g", columns, single)
+        own = f"m CROSS JOIN {table.name} x ON x.session = m.session"
+        listed = _Listed(("session", "begin", "end", "g"), parts)
+        read = _Read(table, by, f"{own} AND x.ts >= m.begin AND x.ts < m.end", offset, beside, listed)
+        rows = self._run(read, [*terms, others, *self._agents(read)])
+        listed = _Listed(("turn", "session", "g"), single)
+        read = read._replace(source=f"{own} AND {turn} = m.turn", listed=listed)
+        return rows + self._run(read, [*terms, *self._agents(read)])
 
     def terms(self, table: Table, kinds: frozenset[int] | None) -> list[Clause]:
         """The selection's conditions on a table that has sessions, for turns of these kinds; without time."""
@@ -237,46 +270,30 @@ class Scan:
             *within(columns["session"], chosen.sessions),
         ]
 
-    def _run(
-        self,
-        source: str,
-        table: Table,
-        by: By,
-        terms: list[Clause],
-        offset: int,
-        beside: str = NOTHING,
-        group: str = "0",
-        listed: tuple[str, ...] = (),
-        rows: list[Any] | dict[int, int] | None = None,
-        *,
-        agents: bool = True,
-    ) -> list[Row]:
-        """Runs a statement; `listed` names the columns of `rows`, which it then knows as the table `m`."""
-        terms += self._agents(table, group) if agents else []
-        special = {"time": table.clock_by(by.unit_ms, offset), "group": group}
-        columns = [*(special.get(key) or table.columns[key] for key in by.keys), "x.class", beside]
-        values = ",".join(f"json_extract(value, '$[{n}]')" for n in range(len(listed)))
-        if isinstance(rows, dict):  # far quicker to take apart
-            values = "CAST(key AS INTEGER), value"
+    def _run(self, read: _Read, terms: Iterable[Clause]) -> list[Row]:
+        """The rows of a statement that holds under these conditions."""
+        table, by, terms = read.table, read.by, [*terms]
+        special = {"time": table.clock_by(by.unit_ms, read.offset), "group": read.group}
+        columns = [*(special.get(key) or table.columns[key] for key in by.keys), "x.class", read.beside]
         sql = (
-            (f"WITH m({','.join(listed)}) AS MATERIALIZED (SELECT {values} FROM json_each(?)) " if listed else "")
-            + f"SELECT {','.join((*columns, *table.counted))} FROM {source} "
+            (read.listed.sql if read.listed else "")
+            + f"SELECT {','.join((*columns, *table.counted))} FROM {read.source} "
             + f"WHERE {' AND '.join(term.sql for term in terms) or '1'} "
-            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns) - (beside == NOTHING)))}"
+            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns) - (read.beside == NOTHING)))}"
         )
-        bound = [as_json(rows)] if listed else []
+        bound = [as_json(read.listed.rows)] if read.listed else []
         found = self.view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
-        return _hours(found, by, offset) if by.unit == "hour" else found
+        return _hours(found, by, read.offset) if by.unit == "hour" else found
 
-    def _agents(self, table: Table, group: str) -> list[Clause]:
-        chosen, subagent = self.chosen, table.columns.get("subagent")
+    def _agents(self, read: _Read) -> list[Clause]:
+        chosen, subagent = self.chosen, read.table.columns.get("subagent")
         if chosen.agent_groups is None or subagent is None:
             return []
         # Most turns are no subagent's: to see that is quicker than to look for 0 in a list.
         one = f"{subagent} <> 0 AND {subagent} IN (SELECT value FROM json_each(?))"
         if not chosen.agent_groups:
             return [Clause(one, (as_json(chosen.subagents),))]
-        other = f"{group} IN (SELECT value FROM json_each(?))"
+        other = f"{read.group} IN (SELECT value FROM json_each(?))"
         return [Clause(f"({one} OR {other})", (as_json(chosen.subagents), as_json(chosen.agent_groups)))]
 
 

@@ -19,7 +19,7 @@ from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
 from burnd.causes.kept_waste import Family, Kept, sizes_of
 from burnd.causes.rails import RailEntries, load
-from burnd.index.rollup import WHOLE_SESSION
+from burnd.index.grains import WHOLE_SESSION
 from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.reading import Reader

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from burnd import protocol
 from burnd.attribution.causes import Selected
 from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
@@ -27,8 +28,15 @@ USUAL_CAUSES: Final = 1000
 MOST_CAUSES: Final = 2000
 _QUOTED: Final = 200
 _DEEPEST: Final = 24
-# What a bill is made of, by the order of `protocol.USAGE_FIELDS`.
-_PARTS: Final[dict[str, tuple[int, ...]]] = {"fresh": (0,), "write": (4, 5), "read": (3,), "output": (1, 2)}
+# What a bill is made of.
+_PARTS: Final = {
+    "fresh": ("input",),
+    "write": ("cacheCreate5m", "cacheCreate1h"),
+    "read": ("cacheRead",),
+    "output": ("output", "reasoning"),
+}
+_SEARCHES: Final = "searches"
+_PAID: Final = (*protocol.USAGE_FIELDS, _SEARCHES)
 
 
 class WhyParams(Params, frozen=True, kw_only=True):
@@ -105,7 +113,7 @@ def _totals(view: View, chosen: Chosen) -> Told:
 
 
 def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
-    tokens, units = [0] * 7, [0] * 7
+    tokens, units = dict.fromkeys(_PAID, 0), dict.fromkeys(_PAID, 0)
     is_priced = False
     for _, number, tier, (_, *counts) in rows:
         kind = chosen.kinds[number]
@@ -113,16 +121,16 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
             continue
         rates = kind.rates(tier)
         is_priced = is_priced or rates is not None
-        for n, count in enumerate(counts[: len(tokens)]):
-            tokens[n] += count
-            units[n] += count * (*rates, SEARCH_UNITS)[n] if rates is not None else 0
-    named = _PARTS | ({"search": (6,)} if tokens[6] else {})
+        for name, count, rate in zip(_PAID, counts, (*(rates or [0] * 6), SEARCH_UNITS), strict=False):
+            tokens[name] += count
+            units[name] += count * rate if rates is not None else 0
+    named = _PARTS | ({"search": (_SEARCHES,)} if tokens[_SEARCHES] else {})
     return {
         name: {
-            "tokens": sum(tokens[n] for n in classes),
-            "costUsd": float(usd(sum(units[n] for n in classes))) if is_priced else None,
+            "tokens": sum(tokens[one] for one in paid),
+            "costUsd": float(usd(sum(units[one] for one in paid))) if is_priced else None,
         }
-        for name, classes in named.items()
+        for name, paid in named.items()
     }
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index.change import AgentRow
+from burnd.index.change import AgentRow, ToldBy
 from burnd.readers.opencode_content import title_of
 from burnd.readers.opencode_said import Said
 from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
@@ -23,7 +23,6 @@ from burnd.sources.opencode_queries import RowVersion
 
 QUIET_S = 2.0
 IDLE_S = 600.0
-_TOLD_BY_RESULT = 1
 
 
 class ReadMessage(NamedTuple):
@@ -257,4 +256,4 @@ class SessionState:
                 children.setdefault(child, call)
         news = [(child, call) for child, call in children.items() if self._children.get(child) != call]
         self._children = children
-        return [AgentRow(child, MAIN, _TOLD_BY_RESULT, call, None, None) for child, call in news]
+        return [AgentRow(child, MAIN, ToldBy.RESULT, call, None, None) for child, call in news]

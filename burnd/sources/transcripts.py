@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from burnd.index.change import AgentRow, FileChange
+from burnd.index.change import AgentRow, FileChange, ToldBy
 from burnd.index.packs import compressed, decompressed
 from burnd.index.reading import FileRows, RowSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
@@ -24,7 +24,6 @@ from burnd.sources.hazard import Hazard
 from burnd.sources.safe_open import below
 from burnd.sources.tail import Chunk, Tail
 
-_TOLD_BY = ("meta", "result", "prompt", "notification")
 _READERS_KEPT = 64
 OLD_MS = 600_000
 _cursors = msgspec.msgpack.Decoder(Cursor)
@@ -222,15 +221,15 @@ class Transcripts:
         transcript.cursor, transcript.state = cursor, reading.state
         content = shelve(self.content_of(transcript, reading), self._inline_bytes)
         change = FileChange(
-            self.source,
-            path_key(transcript.path),
-            msgspec.msgpack.encode(cursor),
-            compressed(reading.state),
-            self.rows_of(reading),
-            anew,
-            seen_ms,
-            path_key(transcript.root),
-            is_open,
+            source=self.source,
+            path=path_key(transcript.path),
+            cursor=msgspec.msgpack.encode(cursor),
+            state=compressed(reading.state),
+            pack=self.rows_of(reading),
+            anew=anew,
+            seen_ms=seen_ms,
+            root=path_key(transcript.root),
+            open=is_open,
         )
         return Piece(transcript.path, reading, change, content)
 
@@ -250,7 +249,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
             AgentRow(
                 link.session_id,
                 link.agent_id,
-                _TOLD_BY.index(link.told_by),
+                ToldBy[link.told_by.upper()],
                 link.tool_use_id,
                 link.type,
                 link.parent_agent_id,

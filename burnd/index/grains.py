@@ -1,0 +1,20 @@
+"""The lengths of time that sums are kept for, in buckets of a quarter of an hour."""
+
+from __future__ import annotations
+
+BUCKET_MS = 900_000
+SHIFT_MS = 62_135_596_800_000  # from the year 1 on, so that no bucket is negative; whole days, so that days stay days
+QUARTER, HOUR, DAY, BLOCK, FOUR_HOURS = 0, 1, 2, 3, 4
+GRAINS = {QUARTER: 1, HOUR: 4, DAY: 96, BLOCK: 96 * 32, FOUR_HOURS: 16}  # in buckets
+# Of sums by session: quarters of an hour, all of it, and quarters by activity.
+WITHIN_SESSION, WHOLE_SESSION, BY_ACTIVITY = 0, 1, 2
+NO_ACTIVITY = -1  # of turns that have none
+
+
+def bucket_of(ts: int) -> int:
+    return (ts + SHIFT_MS) // BUCKET_MS
+
+
+def begin_of(bucket: int) -> int:
+    """The first millisecond of a bucket."""
+    return bucket * BUCKET_MS - SHIFT_MS
