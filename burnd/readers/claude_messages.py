@@ -15,7 +15,7 @@ from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_o
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_DELEGATIONS, Delegation, Link
 from burnd.readers.claude_tools import Arguments, Result, arguments_of, has_failed, result_of
-from burnd.readers.claude_usage import count, is_final
+from burnd.readers.claude_usage import is_final, stated_output
 from burnd.readers.holding import (
     FORKED,
     LACKS_REQUEST,
@@ -135,16 +135,21 @@ def _weigh(memory: Memory, holding: Holding, spot: Spot, message: Message) -> No
     if holding.rank:
         holding.rank &= _rank(memory, line)
         holding.request_ref = holding.request_ref or line.request_ref
-    output = count(usage.output_tokens) if usage is not None else 0
-    key = (output, message.stop_reason is not None, spot.ts, spot.name)
+    key = LineKey(stated_output(usage), spot.ts, spot.name)
+    if message.stop_reason is not None and key > holding.stopped:
+        _stop(memory, holding, spot, message.stop_reason)
+        holding.stopped = key
     if key <= holding.best:
         return
-    if message.stop_reason == REFUSAL and holding.stop_reason != REFUSAL:
-        note(memory, spot, REFUSAL, name=holding.message_id, message_id=holding.message_id)
-    holding.best = LineKey(*key)
+    holding.best = key
     holding.model = message.model or ""
-    holding.stop_reason = message.stop_reason
     holding.usage, holding.speed, holding.server_tools, holding.apart = memory.bill(usage)
+
+
+def _stop(memory: Memory, holding: Holding, spot: Spot, reason: str) -> None:
+    if reason == REFUSAL and holding.stop_reason != REFUSAL:
+        note(memory, spot, REFUSAL, name=holding.message_id, message_id=holding.message_id)
+    holding.stop_reason = reason
 
 
 def _rank(memory: Memory, line: Line) -> int:

@@ -14,7 +14,7 @@ from burnd.readers import log
 from burnd.readers.holding import Holding
 from burnd.records import Block, Content
 
-VERSION: Final = 1
+VERSION: Final = 2
 KEPT_HOLDINGS: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8

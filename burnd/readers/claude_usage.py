@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from burnd.readers.claude_lines import Iteration, Line, Message, ModelUsage, TokenCounts, UsageLine, release
-from burnd.readers.holding import Apart
+from burnd.readers.holding import NO_USAGE, Apart
 from burnd.records import ServerTools, Usage
 
 # The first release seen to write `stop_details` on every completed line. From it on, a stop reason
@@ -35,6 +35,13 @@ def bill_of(usage: UsageLine | None) -> Bill:
 def _apart(iterations: list[Iteration]) -> tuple[Apart, ...]:
     apart = [(n, one) for n, one in enumerate(iterations) if one.type in _BILLED_APART]
     return tuple(Apart(n, one.model, usage_of(one)) for n, one in apart)
+
+
+def stated_output(usage: UsageLine | None) -> int:
+    """The output tokens that a line states; of one whose usage is missing or empty, less than none."""
+    if usage is None or (usage.output_tokens is None and usage_of(usage) == Usage()):
+        return NO_USAGE
+    return count(usage.output_tokens)
 
 
 def usage_of(counts: TokenCounts) -> Usage:

@@ -80,7 +80,7 @@ def _bill(memory: Memory, spot: Spot, holding: Holding, used: Totals) -> None:
     holding.speed = state.speed
     # What a fork repeats is told by the original in all that the two may differ in.
     told_at = "" if holding.rank & FORKED else spot.ts
-    holding.best = LineKey(used.output, False, told_at, "")
+    holding.best = LineKey(used.output, told_at, "")
     if state.task is not None:
         state.tasks[state.task] = state.tasks.get(state.task, 0) + 1
     memory.touch(holding)

@@ -20,16 +20,21 @@ LACKS_REQUEST: Final = 8
 FORKED: Final = 4
 SIDECHAIN: Final = 2
 NO_REQUEST_ID: Final = 1
+NO_USAGE: Final = -1
 WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
 
 
 class LineKey(NamedTuple):
-    """Which line's usage counts: the highest key. Among equal counts the line that tells why it stopped."""
+    """Which line's word counts: the highest key. One without usage, of -1 tokens, is below every line with it."""
 
-    output_tokens: int = -1
-    stopped: bool = False
+    output_tokens: int = NO_USAGE
     ts: str = ""
     uuid: str = ""
+
+    @property
+    def stated(self) -> tuple[int, str, str]:
+        """The key as the ledger knows it: of a line without usage, neither its time nor its uuid counts."""
+        return self if self.output_tokens != NO_USAGE else (0, "", "")
 
 
 class Apart(NamedTuple):
@@ -44,7 +49,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     """A message as one transcript holds it; it grows while its lines arrive.
 
     `rank` only ever falls and `best` only ever rises, so that a later state of the same holding never counts
-    for less. `lines` are the uuids of its lines in file order: a line written twice is known by them.
+    for less; `stopped` is the best of the lines that tell why it stopped. `lines` are the uuids of its lines
+    in file order: a line written twice is known by them.
     `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
     `lent_activity` is the label of the response that an iteration is a part of.
     """
@@ -81,6 +87,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     lines: tuple[str, ...] = ()
     lent_activity: str | None = None
     project_key: str | None = None
+    stopped: LineKey = LineKey()
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -120,6 +127,7 @@ def with_iterations(holding: Holding) -> Iterator[Holding]:
         own.parent = holding.message_id
         own.model, own.usage = model or holding.model, usage
         own.best = holding.best._replace(output_tokens=usage.output + usage.reasoning)
+        own.stopped = own.best if holding.stopped == holding.best else holding.stopped
         own.server_tools, own.apart, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
         yield own
 
@@ -155,7 +163,18 @@ def turn_of(holding: Holding) -> Turn:
         prompt_id=holding.prompt_id,
         prompt_retries=holding.prompt_retries,
         quality=holding.quality,
-        basis=Basis(rank=holding.rank, late_born=holding.late_born, line=(holding.best.ts, holding.best.uuid)),
+        basis=_basis(holding),
+    )
+
+
+def _basis(holding: Holding) -> Basis:
+    has_usage = holding.best.output_tokens != NO_USAGE
+    is_apart = holding.stopped != LineKey() and holding.stopped.stated != holding.best.stated
+    return Basis(
+        rank=holding.rank,
+        late_born=holding.late_born,
+        line=holding.best[1:] if has_usage else None,
+        stop=holding.stopped.stated if is_apart else None,
     )
 
 

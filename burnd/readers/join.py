@@ -13,7 +13,7 @@ from burnd.records.turn import Quality
 
 _BETTER: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
 _UNKNOWN: Final = Basis(rank=15)
-_SAID_BY_THE_LINE: Final = ("usage", "model", "stop_reason", "speed", "server_tools")
+_SAID_BY_THE_LINE: Final = ("usage", "model", "speed", "server_tools")
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 Holder = tuple[str, str]
@@ -68,13 +68,17 @@ def _contest(current: Turn, new: Turn, others: dict[Holder, Copy]) -> tuple[Turn
 
 def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Turn) -> Turn:
     ts = min(current.ts, new.ts)
+    stopped = max(current, new, key=_stop_key)
+    stop = _stated_at(stopped)
     basis = Basis(
         rank=standing.rank,
         ts=standing.ts if standing.ts != ts else None,
         late_born=standing.late_born,
         line=(line.basis or _UNKNOWN).line,
+        stop=stop if stopped.stop_reason is not None and stop != _line_of(line) else None,
     )
     said: dict[str, Any] = {name: getattr(line, name) for name in _SAID_BY_THE_LINE}
+    said["stop_reason"] = stopped.stop_reason
     quality = max(current.quality, new.quality, key=_BETTER.__getitem__)
     turn = msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **said)
     # Whether it reasoned is a part of the label, and may be known only by what it was billed.
@@ -149,9 +153,21 @@ def _copy(turn: Turn, standing: Standing) -> Copy:
     )
 
 
-def _line_key(turn: Turn) -> tuple[int, bool, str, str, bytes]:
-    """Order lines totally: by output, whether it tells why it stopped, time and uuid, then by what it says."""
+def _line_key(turn: Turn) -> tuple[tuple[int, str, str], bytes]:
+    """Order lines totally: by output, time and uuid, then by what they say."""
+    return (_line_of(turn), _encode([getattr(turn, name) for name in _SAID_BY_THE_LINE]))
+
+
+def _line_of(turn: Turn) -> tuple[int, str, str]:
     ts, uuid = (turn.basis or _UNKNOWN).line or ("", "")
-    output = turn.usage.output + turn.usage.reasoning
-    said = _encode([getattr(turn, name) for name in _SAID_BY_THE_LINE])
-    return (output, turn.stop_reason is not None, ts, uuid, said)
+    return (turn.usage.output + turn.usage.reasoning, ts, uuid)
+
+
+def _stop_key(turn: Turn) -> tuple[bool, tuple[int, str, str], str]:
+    """Order the reasons to stop as their lines are ordered, which need not be those whose usage counts."""
+    return (turn.stop_reason is not None, _stated_at(turn), turn.stop_reason or "")
+
+
+def _stated_at(turn: Turn) -> tuple[int, str, str]:
+    """Where the reason to stop was said."""
+    return (turn.basis or _UNKNOWN).stop or _line_of(turn)

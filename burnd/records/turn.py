@@ -84,13 +84,15 @@ class Basis(Record, frozen=True, kw_only=True):
     vanish and the index may be deleted. A holder is a (session, rail) whose log holds the message; `rank`
     counts against it: 8 its log lacks the request, 4 marked as forked, 2 a sidechain, 1 no request id. Among
     equals the earlier `ts` owns (the holder's own, where it differs from the turn's), then the one whose log
-    was not `lateBorn`. `line` is the (time, uuid) of the line whose usage counts.
+    was not `lateBorn`. `line` is the (time, uuid) of the line whose usage counts, `stop` the (output,
+    time, uuid) of the one that told the stop reason, where that is another.
     """
 
     rank: Count
     ts: str | None = None
     late_born: bool = False
     line: tuple[str, str] | None = None
+    stop: tuple[int, str, str] | None = None
 
 
 class Turn(Record, frozen=True, kw_only=True):

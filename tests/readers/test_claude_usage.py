@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,13 +36,34 @@ def test_the_whole_usage_of_the_line_with_the_most_output_counts() -> None:
     assert read(t.lines).turn("m1").usage == Usage(input=5, output=84)
 
 
-def test_among_equal_lines_the_one_that_tells_why_it_stopped_then_the_latest_counts() -> None:
+def test_among_lines_of_equal_output_the_latest_counts_and_any_may_tell_why_it_stopped() -> None:
     t = Transcript("1.0.100")
-    t.says("m1", stop="tool_use", usage={"input_tokens": 1}, done=False, ts="2026-01-01T00:00:01.000Z")
+    t.says("m1", stop="end_turn", usage={"input_tokens": 1}, done=False, ts="2026-01-01T00:00:01.000Z")
     t.says("m1", stop=None, usage={"input_tokens": 2}, done=False, ts="2026-01-01T00:00:03.000Z")
     t.says("m1", stop="tool_use", usage={"input_tokens": 3}, done=False, ts="2026-01-01T00:00:02.000Z")
     turn = read(t.lines).turn("m1")
-    assert (turn.usage.input, turn.stop_reason) == (3, "tool_use")
+    assert (turn.usage.input, turn.stop_reason) == (2, "tool_use")
+
+
+def test_among_lines_of_one_time_and_equal_output_the_uuid_decides() -> None:
+    t = Transcript()
+    for n, uuid in enumerate(("b", "c", "a")):
+        t.says("m1", usage={"input_tokens": n}, uuid=uuid, ts=Transcript.time(1))
+    assert read(t.lines).turn("m1").usage.input == 1
+
+
+@pytest.mark.parametrize("nothing", [{"bare_of_usage": True}, {"usage": {"input_tokens": None, "output_tokens": None}}])
+def test_a_line_without_usage_takes_nothing_from_one_that_has_it(nothing: dict[str, Any]) -> None:
+    """As some gateways have it logged: what was sent stands on one line, why it stopped on the other."""
+    billed = {"input_tokens": 100, "cache_read_input_tokens": 5000}
+    for order in (1, -1):
+        t = Transcript("2.1.90")
+        with_usage = partial(t.says, "m1", text("a"), output=0, stop=None, done=False, usage=billed)
+        without = partial(t.says, "m1", text("b"), done=False, **nothing)
+        for write in (with_usage, without)[::order]:
+            write()
+        turn = read(t.lines).turn("m1")
+        assert (turn.usage, turn.stop_reason, turn.quality) == (Usage(input=100, cache_read=5000), "end_turn", "final")
 
 
 def test_a_later_line_may_raise_the_bill_long_after_other_messages() -> None:

@@ -16,6 +16,7 @@ from burnd.readers.holding import (
     FORKED,
     LACKS_REQUEST,
     NO_REQUEST_ID,
+    NO_USAGE,
     SIDECHAIN,
     Holding,
     LineKey,
@@ -43,10 +44,14 @@ def _holding(
     output: int = 10,
     line: int | None = None,
     stop: str | None = "end_turn",
+    stop_output: int | None = None,
     final: bool = True,
     index: int = 0,
 ) -> Holding:
-    usage = Usage(input=output * 3, output=output)
+    """A holding whose best line has so much output, or no usage at all where that is -1."""
+    usage = Usage(input=output * 3, output=output) if output != NO_USAGE else Usage()
+    best = LineKey(output, _time(line if line is not None else ts), f"uuid-{output}")
+    stopped = best if stop_output is None else best._replace(output_tokens=min(output, stop_output))
     return Holding(
         message_id="m1",
         session_id=session,
@@ -55,7 +60,8 @@ def _holding(
         ts=_time(ts),
         rank=rank,
         late_born=late,
-        best=LineKey(output, stop is not None, _time(line if line is not None else ts), f"uuid-{output}"),
+        best=best,
+        stopped=stopped if stop is not None else LineKey(),
         usage=usage,
         model=f"model-{output}",
         stop_reason=stop,
@@ -103,6 +109,16 @@ def test_usage_comes_from_the_best_line_wherever_it_stands() -> None:
         turn, _ = _joined(order)
         assert (turn.session_id, turn.usage, turn.model) == ("a", copy_.usage, "model-84")
         assert (turn.stop_reason, turn.quality) == ("end_turn", "final")
+
+
+def test_a_copy_without_usage_takes_no_part_in_the_bill_but_may_tell_why_it_stopped() -> None:
+    """A file that a gateway's answer was logged in without usage, beside one that has it and no end."""
+    billed = _holding("a", output=0, stop=None, line=1, final=False)
+    billed.usage = Usage(input=100, cache_read=5000)
+    unbilled = _holding("b", output=NO_USAGE, stop="tool_use", line=9)
+    for order in ([billed, unbilled], [unbilled, billed], [unbilled, billed, unbilled, billed]):
+        turn, _ = _joined(order)
+        assert (turn.usage, turn.stop_reason) == (billed.usage, "tool_use")
 
 
 def test_the_time_is_the_earliest_of_all_holders() -> None:
@@ -155,9 +171,10 @@ _holdings = st.builds(
     rank=st.integers(0, 15),
     ts=st.integers(0, 3),
     late=st.booleans(),
-    output=st.integers(0, 3),
+    output=st.integers(NO_USAGE, 3),
     line=st.integers(0, 3),
     stop=st.sampled_from([None, "end_turn", "tool_use"]),
+    stop_output=st.none() | st.integers(NO_USAGE, 3),
     final=st.booleans(),
 )
 
@@ -179,8 +196,9 @@ def test_growing_holdings_in_any_interleaving_give_the_same(holdings: list[Holdi
         early.rank |= data.draw(st.integers(0, 15))
         early.ts = max(early.ts, _time(data.draw(st.integers(0, 5))))
         early.late_born = early.late_born and early.ts == final.ts
-        early.usage, early.best = Usage(), LineKey(0, ts="", uuid="")
+        early.usage, early.best = Usage(), LineKey()
         early.model, early.stop_reason, early.final = "", None, False
+        early.stopped = LineKey()
         states.append([early, final])
     order = data.draw(st.permutations([n for n, growing in enumerate(states) for _ in growing]))
     feeds = [iter(growing) for growing in states]

@@ -63,6 +63,7 @@ class Transcript:
         done: bool = True,
         usage: dict[str, Any] | None = None,
         model: str = "claude-opus-5-5",
+        bare_of_usage: bool = False,
         **fields: Any,
     ) -> str:
         """A line of an API response; `done` writes the key that only a completed response has."""
@@ -76,6 +77,8 @@ class Transcript:
         }
         if done:
             body["stop_details"] = None
+        if bare_of_usage:
+            del body["usage"]
         return self.add("assistant", message=body, **{"requestId": f"req_{message}", **fields})
 
     def calls(self, message: str, *calls: dict[str, Any], **fields: Any) -> str:
