@@ -51,8 +51,8 @@ def _patience() -> Iterator[Callable[..., dict[str, Any]]]:
 
 def line(session: str, answer: Mapping[str, Any]) -> str:
     """`session 0f9c1d2e: 12 turns, 345k tokens, $1.23 at API prices`."""
+    from burnctl.render.names import short_id
     from burnctl.render.numbers import counted, money, number
-    from burnctl.render.turns import short_id
 
     totals = answer["totals"]
     turns = totals["turns"]

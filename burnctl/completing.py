@@ -101,7 +101,7 @@ def _sessions() -> list[Candidate]:
 
     from burnctl.client import Client
     from burnctl.render import ago, clean, cut
-    from burnctl.render.turns import last_name
+    from burnctl.render.names import last_name
 
     with Client(timeout=ANSWER_S) as client:
         rows = client.sessions_list(limit=_MOST_SESSIONS).get("sessions") or []

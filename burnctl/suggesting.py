@@ -40,9 +40,9 @@ def session(typed: str) -> str | None:
 
     from burnctl.client import Client
     from burnctl.errors import BurnctlError
+    from burnctl.render.names import enough_of_id
     from burnctl.render.numbers import ago
     from burnctl.render.text import clean, cut
-    from burnctl.render.turns import enough_of_id
 
     try:
         with Client(timeout=_ANSWER_S) as client:

@@ -61,7 +61,7 @@ def _say_what_to_ask_next(client: Client) -> None:
 def _typed(client: Client, session_id: str) -> str:
     """As little of an id as can be typed in."""
     from burnctl.errors import Failed
-    from burnctl.render.turns import short_id
+    from burnctl.render.names import short_id
 
     try:
         client.sessions_meta(short_id(session_id))

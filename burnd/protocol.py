@@ -50,3 +50,9 @@ HARNESSES = {
 }
 
 USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
+
+# In the rows of hotspots: the kind of those that are none of what was asked for, and what some of these are called.
+OTHER = "other"
+NOT_COUNTED = "not yet explained"
+NOT_MISSED = "everything else"
+UNKNOWN_AGENT = "subagent"  # the type of one whose type is not known

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from burnctl.demo.machine import Machine
-    from burnctl.render.turns import short_id
+    from burnctl.render.names import short_id
     from burnctl.welcome import show
 
     _leave_in_good_order()

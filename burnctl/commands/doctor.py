@@ -133,9 +133,8 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "b
 
 def report(findings: list[Finding], screen: Screen) -> str:
     """A line for each finding, its remedy below it, and a last word."""
-    import textwrap
-
     from burnctl.render import clean, pad
+    from burnctl.render.paragraphs import wrapped
 
     wide = max(len(finding.name) for finding in findings)
     margin = " " * (wide + 8)
@@ -144,10 +143,10 @@ def report(findings: list[Finding], screen: Screen) -> str:
         mark, style = _MARKS[finding.level]
         head = f"{screen.paint(pad(mark, 4), style)}  {pad(clean(finding.name), wide)}  "
         room = max(screen.width - len(margin), 20)
-        first, *rest = textwrap.wrap(clean(finding.says), room, break_on_hyphens=False) or [""]
+        first, *rest = wrapped(clean(finding.says), room)
         lines += [head + first, *(margin + line for line in rest)]
         if finding.remedy:
-            remedy = textwrap.wrap(clean(finding.remedy), room - 2, break_on_hyphens=False)
+            remedy = wrapped(clean(finding.remedy), room - 2)
             lines += [margin + screen.paint(("→ " if n == 0 else "  ") + line, "cyan") for n, line in enumerate(remedy)]
     return "\n".join([*lines, "", _last_word(findings)])
 

@@ -145,8 +145,6 @@ def _rate(usd: float) -> str:
 
 
 def _wrapped(line: str, screen: Screen) -> str:
-    if "\n" in line or len(line) <= screen.width:
-        return line
-    import textwrap
+    from burnctl.render.paragraphs import wrapped
 
-    return textwrap.fill(line, screen.width, break_on_hyphens=False)
+    return line if "\n" in line else "\n".join(wrapped(line, screen.width))

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import money, number
+from burnctl.render.numbers import money, number, roughly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+API_PRICES = "Costs are at API prices; a subscriber did not pay them."
 _NAMED = 5
 
 
-def caveats(answer: dict[str, Any]) -> list[str]:
-    totals, notes = answer["totals"], []
-    if totals["unpricedTurns"]:
-        models = answer["unpricedModels"]
+def caveats(answer: Mapping[str, Any]) -> list[str]:
+    notes = []
+    if models := answer["unpricedModels"]:
+        turns = answer["totals"].get("unpricedTurns", 1)  # of one turn alone it is not counted
         names = ", ".join(models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
-        notes.append(f"{turns_are(totals['unpricedTurns'])} without a price: {names}. See: burnctl pricing show MODEL")
-    if answer["unlogged"] is not None:
-        extra = answer["unlogged"]
+        notes.append(f"{turns_are(turns)} without a price: {names}. See: burnctl pricing show MODEL")
+    if extra := answer.get("unlogged"):
         cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-        told = f"{number(sum(extra['usage'].values()))} tokens{cost}"
+        told = f"{roughly(sum(extra['usage'].values()), 'token')}{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes + price_caveats(answer)
 

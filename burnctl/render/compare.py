@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnctl.render.caveats import price_caveats
-from burnctl.render.numbers import NOTHING, counted, money, number, percent
+from burnctl.render.numbers import NOTHING, counted, money, number, percent, roughly
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -111,7 +111,7 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         if not one["turns"]:
             notes.append(f"{_name(one['model'])}: no turns.")
             continue
-        turns = "1 turn" if one["turns"] == 1 else f"{number(one['turns'])} turns"
+        turns = roughly(one["turns"], "turn")
         kinds = "1 activity" if one["categories"] == 1 else f"{one['categories']} activities"
         told = f"{_name(one['model'])}: {turns} in {kinds}, "
         told += f"{one['sufficientCategories']} of them with enough to judge by"

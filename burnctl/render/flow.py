@@ -5,10 +5,10 @@ from __future__ import annotations
 from burnctl.render import misses
 from burnctl.render.caveats import price_caveats
 from burnctl.render.chart import bar
+from burnctl.render.names import short_id, short_model
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut
-from burnctl.render.turns import short_id, short_model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

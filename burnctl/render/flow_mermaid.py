@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from burnctl.render import misses
+from burnctl.render.names import short_id
 from burnctl.render.numbers import counted, money, number
 from burnctl.render.text import clean, cut
-from burnctl.render.turns import short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from burnctl.render.names import enough_of_id, last_name
 from burnctl.render.numbers import ago, counted
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, pad, width_of
-from burnctl.render.turns import enough_of_id, last_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 from burnctl.render import misses
-from burnctl.render.caveats import caveats, turns_are
+from burnctl.render.caveats import API_PRICES, caveats, turns_are
 from burnctl.render.chart import bar
+from burnctl.render.names import short_id, tilde
 from burnctl.render.numbers import NOTHING, day, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
-from burnctl.render.turns import short_id
+from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,12 +20,9 @@ if TYPE_CHECKING:
 
 _LEAST_NAME = 20  # names give way before numbers do
 _WHOLE_NAMES = ("prompt", "cache-miss")  # theirs are short
-_UNKNOWN_AGENT = "subagent"
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
 _CUT = {"file": "start", "tool": "middle"}
-_OTHER = "other"
-_NOT_COUNTED = "not yet explained"
-_RESTS = (_NOT_COUNTED, "everything else")  # of these it is not known what came in and what rode
+_RESTS = (NOT_COUNTED, NOT_MISSED)  # of these it is not known what came in and what rode
 
 
 def shown(answer: dict[str, Any], screen: Screen) -> str:
@@ -35,7 +31,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
     notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
-    notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
+    notes.append(screen.paint(API_PRICES, "dim"))
     return "\n\n".join([_table(answer, screen), "\n".join(notes)])
 
 
@@ -71,8 +67,8 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
 
 def _cells(row: dict[str, Any], by: str, most: float) -> list[object]:
     usage, share = row["usage"], row["share"]
-    style = "dim" if row["kind"] == _OTHER else ""
-    is_rest = row["kind"] == _OTHER and row["key"] in _RESTS
+    style = "dim" if row["kind"] == OTHER else ""
+    is_rest = row["kind"] == OTHER and row["key"] in _RESTS
     return [
         (_label(row, by), style),
         number(row["calls"]) if row["calls"] else "",
@@ -91,19 +87,18 @@ def _label(row: dict[str, Any], by: str) -> str:
     label = str(row["key"])
     if row["kind"] == "cache-miss":
         return misses.words(label)
-    if row["kind"] == "subagent" and label == _UNKNOWN_AGENT:
+    if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
         return "type not known"
     if row["kind"] == "prompt":
         return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {day(row['at'])}"
-    home = os.path.expanduser("~")
-    if by in ("file", "prefix") and label.startswith(home + "/"):
-        return "~" + label[len(home) :]
-    return f"({label})" if row["kind"] == _OTHER else label
+    if by in ("file", "prefix"):
+        label = tilde(label)
+    return f"({label})" if row["kind"] == OTHER else label
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
     totals, notes = answer["totals"], []
-    is_short = any(row["key"] == _NOT_COUNTED and row["kind"] == _OTHER for row in answer["rows"])
+    is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in answer["rows"])
     if answer["pending"] and (is_short or answer["by"] == "cache-miss"):
         count = answer["pending"]
         some = "1 conversation is" if count == 1 else f"{count:,} conversations are"

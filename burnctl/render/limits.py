@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from burnctl.render.caveats import price_caveats
+from burnctl.render.caveats import API_PRICES, price_caveats
 from burnctl.render.chart import bar, sparkline
-from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number
+from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number, roughly
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -37,9 +37,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
         if history := answer["windows"][name]["history"]:
             parts.append(_history(f"{title}s before", history, now, screen))
     parts += ["\n".join(wrapped(clean(note), screen.width)) for note in price_caveats(answer)]
-    parts.append(
-        screen.paint(f"Costs are at API prices; a subscriber did not pay them. Source: {answer['source']}.", "dim")
-    )
+    parts.append(screen.paint(f"{API_PRICES} Source: {answer['source']}.", "dim"))
     return "\n\n".join(parts)
 
 
@@ -59,7 +57,11 @@ def _current(title: str, window: dict[str, Any] | None, now: float, screen: Scre
 
 
 def _used(window: dict[str, Any]) -> str:
-    parts = [_turns(window["turns"]), f"{number(sum(window['usage'].values()))} tokens", money(window["costUsd"])]
+    parts = [
+        roughly(window["turns"], "turn"),
+        roughly(sum(window["usage"].values()), "token"),
+        money(window["costUsd"]),
+    ]
     if window["unpricedTurns"]:
         parts.append(f"({unpriced(window['unpricedTurns'])})")
     return ", ".join(parts[:3]) + "".join(f" {part}" for part in parts[3:])
@@ -67,10 +69,6 @@ def _used(window: dict[str, Any]) -> str:
 
 def unpriced(turns: int) -> str:
     return f"{number(turns)} without a price"
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{number(count)} turns"
 
 
 def _pace(window: dict[str, Any]) -> str:

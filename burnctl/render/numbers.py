@@ -32,9 +32,9 @@ def number(count: float | None) -> str:
     return _scaled(count, 1000, ("", "k", "M", "G", "T"))
 
 
-def token_count(count: int) -> str:
+def roughly(count: int, what: str) -> str:
     """`1 token`, `8.2k tokens`."""
-    return f"{number(count)} {'token' if count == 1 else 'tokens'}"
+    return f"{number(count)} {what}" if count == 1 else f"{number(count)} {what}s"
 
 
 def counted(count: int, what: str) -> str:

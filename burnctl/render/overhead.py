@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from burnctl.render.caveats import price_caveats
-from burnctl.render.numbers import money, number, percent
+from burnctl.render.caveats import API_PRICES, price_caveats
+from burnctl.render.names import tilde
+from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -35,7 +36,7 @@ def shown(told: Mapping[str, Any], folder: str, screen: Screen) -> str:
 def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: Screen) -> Iterator[str]:
     sizes, cost = source["prefix"], source["costUsd"]
     share = f", {percent(cost / bill)} of all that was spent" if cost is not None and bill else ""
-    sessions = f"{source['sessions']:,} {'session' if source['sessions'] == 1 else 'sessions'}"
+    sessions = counted(source["sessions"], "session")
     span = (
         f" (from {number(sizes['smallest'])} to {number(sizes['largest'])})"
         if sizes["smallest"] != sizes["largest"]
@@ -95,8 +96,7 @@ def _place(path: str, folder: str) -> str:
     real = os.path.abspath(path)
     if real.startswith(folder.rstrip("/") + "/"):
         return real[len(folder.rstrip("/")) + 1 :]
-    home = os.path.expanduser("~")
-    return "~" + real[len(home) :] if real.startswith(home + "/") else real
+    return tilde(real)
 
 
 def _notes(told: Mapping[str, Any]) -> Iterator[str]:
@@ -105,6 +105,6 @@ def _notes(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"MCP servers never called in these sessions, though every one began with their tools: {names}."
     yield (
         "Files are sized as they are today, at four bytes a token; sessions may have begun with others. What subagents "
-        "began with is not in it. Costs are at API prices; a subscriber did not pay them."
+        f"began with is not in it. {API_PRICES}"
     )
     yield from price_caveats(told)

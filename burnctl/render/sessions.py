@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from burnctl.render.names import enough_of_id, last_name
 from burnctl.render.numbers import ago, money
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
-from burnctl.render.turns import enough_of_id, last_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 from burnctl.render.chart import bar
-from burnctl.render.numbers import duration, money, number, percent, size
+from burnctl.render.names import tilde
+from burnctl.render.numbers import counted, duration, money, number, percent, size
+from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, cut
 
@@ -44,15 +44,9 @@ def _daemon(daemon: Answer, screen: Screen) -> str:
         screen.paint(clean(state), style),
         f"pid {daemon.get('pid', '?')}",
         f"up {duration(uptime / 1000)}" if uptime is not None else "",
-        screen.paint(_home(daemon.get("home")), "dim"),
+        screen.paint(tilde(clean(daemon.get("home") or "")), "dim"),
     ]
     return "  ".join(filter(None, facts))
-
-
-def _home(path: object) -> str:
-    """`~/.relayburn` where it is below the person's own folder."""
-    text, mine = clean(path or ""), os.path.expanduser("~")
-    return "~" + text[len(mine) :] if mine != "/" and text.startswith(mine + "/") else text
 
 
 def _sources(sources: list[Answer], screen: Screen) -> str:
@@ -136,7 +130,7 @@ def _count(count: int | None) -> str:
 
 
 def _counted(count: int | None, what: str) -> str:
-    return f"{_count(count)} {what}" if count == 1 else f"{_count(count)} {what}s"
+    return f"? {what}s" if count is None else counted(count, what)
 
 
 def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
@@ -171,7 +165,5 @@ def _damaged(answer: Answer) -> Iterator[str]:
 
 
 def _wrapped(mark: str, text: str, screen: Screen, style: str = "") -> str:
-    import textwrap
-
-    lines = textwrap.wrap(clean(text), max(screen.width - 2, 20), break_on_hyphens=False) or [""]
+    lines = wrapped(clean(text), max(screen.width - 2, 20))
     return "\n".join(f"{mark if n == 0 else ' '} {screen.paint(line, style)}" for n, line in enumerate(lines))

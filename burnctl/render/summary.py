@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
-from burnctl.render.caveats import caveats, turns_are
+from burnctl.render.caveats import API_PRICES, caveats, turns_are
 from burnctl.render.chart import bar, sparkline
+from burnctl.render.names import last_name, short_id, tilde
 from burnctl.render.numbers import NOTHING, day, milliseconds, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
-from burnctl.render.turns import last_name, short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
         parts.append(_chart(answer, screen))
     parts.append(_table(answer, screen))
     notes = [line for note in _notes(answer, with_days=not chart) for line in wrapped(clean(note), screen.width)]
-    notes.append(screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim"))
+    notes.append(screen.paint(API_PRICES, "dim"))
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
@@ -78,10 +76,7 @@ def _label(row: dict[str, Any], by: str) -> str:
         return short_id(label)
     if by == "hour":
         return label[:16].replace("T", " ")
-    home = os.path.expanduser("~")
-    if label.startswith(home + "/"):
-        label = "~" + label[len(home) :]
-    return "  " * int(row.get("depth", 0)) + label
+    return "  " * int(row.get("depth", 0)) + tilde(label)
 
 
 def _about(row: dict[str, Any], by: str) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from burnctl.render.names import short_model
 from burnctl.render.numbers import clock, day, money, number, size
 from burnctl.render.paragraphs import lines_of
 from burnctl.render.text import clean, cut
-from burnctl.render.turns import short_model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnctl.render.names import last_name, short_id, short_model
 from burnctl.render.numbers import clock, money, number, percent
 from burnctl.render.text import clean, cut, pad
 
@@ -84,31 +85,6 @@ def _values(turn: Mapping[str, Any]) -> dict[str, str]:
         "activity": str(turn.get("activity") or ""),
         "tools": _tools(turn.get("toolCalls") or ()),
     }
-
-
-def last_name(path: object) -> str:
-    """`/home/me/work/burnd` is `burnd`."""
-    return str(path or "").rstrip("/").rpartition("/")[2]
-
-
-def short_id(session_id: object) -> str:
-    """As much of the front of an id as mostly tells sessions apart."""
-    text = str(session_id or "")
-    if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
-        return text[:13]  # such an id begins with the time, of which eight digits are a minute
-    return text[:12] if text.startswith("ses_") else text[:8]
-
-
-def enough_of_id(session: Mapping[str, Any]) -> str:
-    """As much of the front of a session's id as may be typed back in: burnd says how much no other session shares."""
-    return max(short_id(session["sessionId"]), str(session["shortId"]), key=len)
-
-
-def short_model(model: object) -> str:
-    """Without the provider before it and the date behind it."""
-    name = str(model or "").rpartition("/")[2]
-    head, dash, date = name.rpartition("-")
-    return head if dash and len(date) == 8 and date.isdigit() else name
 
 
 def _tools(calls: Any) -> str:

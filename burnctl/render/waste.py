@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from burnctl.render import misses
 from burnctl.render.caveats import price_caveats
+from burnctl.render.names import last_name, short_id
 from burnctl.render.numbers import counted, money, number, percent
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
-from burnctl.render.turns import last_name, short_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

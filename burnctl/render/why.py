@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from burnctl.render import misses
-from burnctl.render.caveats import price_caveats
-from burnctl.render.numbers import clock, counted, day, money, number, percent, token_count
+from burnctl.render.caveats import API_PRICES, caveats, turns_are
+from burnctl.render.names import short_id, short_model
+from burnctl.render.numbers import clock, counted, day, money, number, percent, roughly
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.text import clean, cut, width_of
-from burnctl.render.turns import short_id, short_model
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Drawing:
         answer, turn = self._answer, self._answer["turn"]
         rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
         what = f"turn {turn['turnIndex']}{rail}: {money(answer['totals']['costUsd'])}"
-        about = f"{token_count(turn['context'])} of context"
+        about = f"{roughly(turn['context'], 'token')} of context"
         yield from self._heading(what, about, short_model(turn["model"]), f"{day(turn['ts'])} {clock(turn['ts'])}")
         yield ""
         for row in answer["causes"]:
@@ -74,7 +74,7 @@ class _Drawing:
         if answer["miss"] is not None:
             again = answer["miss"]
             yield ""
-            paid = token_count(sum(again["usage"].values()))
+            paid = roughly(sum(again["usage"].values()), "token")
             yield from self._told(f"{paid} that had been there before were paid for again: "
                                   f"{misses.sentence(again['reason'])}. "
                                   f"They cost {money(again['costUsd'])}.")  # fmt: skip
@@ -141,22 +141,13 @@ class _Drawing:
 
     def _notes(self) -> Iterator[str]:
         answer = self._answer
-        totals = answer["totals"]
-        notes = []
-        if answer["unpricedModels"]:
-            notes.append(f"Without a price, and not in the cost: {', '.join(answer['unpricedModels'][:5])}.")
-        if totals.get("openTurns"):
-            many = totals["openTurns"]
-            notes.append(f"{many} {'turn is' if many == 1 else 'turns are'} still open: what they used may grow.")
-        if answer.get("unlogged"):
-            extra = answer["unlogged"]
-            cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-            told = f"{token_count(sum(extra['usage'].values()))}{cost}"
-            notes.append(f"Beside this, the harness says it used {told} that it did not log.")
+        open_turns, notes = answer["totals"].get("openTurns"), []
+        if open_turns:
+            notes.append(f"{turns_are(open_turns)} still open and may yet use more.")
         yield ""
-        for note in notes + price_caveats(answer):
+        for note in notes + caveats(answer):
             yield from self._told(note)
-        yield self._screen.paint("Costs are at API prices; a subscriber did not pay them.", "dim")
+        yield self._screen.paint(API_PRICES, "dim")
 
     def _told(self, note: str) -> list[str]:
         return wrapped(clean(note), self._screen.width)
@@ -169,13 +160,13 @@ def _sentence(row: Mapping[str, Any]) -> str:
     named = _named(row)
     told = []
     if row["entered"]:
-        told.append(f"{token_count(row['entered'])} entered")
+        told.append(f"{roughly(row['entered'], 'token')} entered")
     elif row["size"]:
-        told.append(f"{token_count(row['size'])} from before")
+        told.append(f"{roughly(row['size'], 'token')} from before")
     if row["rides"]:
         told.append(_rode(row))
     if not told:
-        told.append(token_count(sum(row["usage"].values())))
+        told.append(roughly(sum(row["usage"].values()), "token"))
     if row.get("searches"):
         told.append(_searches(row["searches"]))
     return f"{named}: {', '.join(told)}"

@@ -12,7 +12,6 @@ from burnd.classify.tools import kind as tool_kind
 # At TOOL all targets of a tool are one. The others tell apart what only some questions ask for.
 TOOL, FILE, COMMAND, NAMED, MISS = range(5)
 MISSED: Final = "miss"  # the kind of what is no cause of its own, but paid again: in no sum with the others
-UNKNOWN_AGENT: Final = "subagent"
 EVERY: Final = 0  # place or activity
 
 _LEVELS: Final[dict[ToolKind, int]] = {

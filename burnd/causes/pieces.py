@@ -12,11 +12,12 @@ import msgspec
 
 from burnd.attribution.sums import unpack
 from burnd.causes import counting
-from burnd.causes.cause import EVERY, UNKNOWN_AGENT, CauseKey, Numbered, key_of, numbered
+from burnd.causes.cause import EVERY, CauseKey, Numbered, key_of, numbered
 from burnd.causes.packs import Cells, Place, unpacked
 from burnd.causes.rails import Span, load_span
 from burnd.index.grains import bucket_of
 from burnd.index.store import keyed
+from burnd.protocol import UNKNOWN_AGENT
 
 PieceKey = tuple[int, str, int]  # session, rail, n
 

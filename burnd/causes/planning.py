@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnd.causes import counting
-from burnd.causes.cause import UNKNOWN_AGENT, CauseKey, Numbered, numbered
+from burnd.causes.cause import CauseKey, Numbered, numbered
 from burnd.causes.counting import GiveWay, Segment, at_once, begin_of, segments
 from burnd.causes.packs import Counted, Naming, counted, opened, packed
 from burnd.causes.pieces import AGENT
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Finished, Piece, Written
+from burnd.protocol import UNKNOWN_AGENT
 
 
 class Recount(NamedTuple):

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from burnd.attribution.sums import Sums
-from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, UNKNOWN_AGENT, CauseKey
+from burnd.causes.cause import COMMAND, FILE, MISS, NAMED, NAMED_CAUSES, TOOL, CauseKey
 from burnd.causes.prompt_weights import PromptKey
 from burnd.classify.tools import kind as tool_kind
 from burnd.classify.tools import mcp_server
+from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.filters import Filters, choose
@@ -31,10 +32,7 @@ from burnd.queries.tally import Tally
 from burnd.queries.view import Refusal, View
 
 MOST_ROWS: Final = 10_000
-OTHER: Final = "other"
 OTHER_TOOLS: Final = "other tools"
-NOT_COUNTED: Final = "not yet explained"
-NOT_MISSED: Final = "everything else"
 NO_PROMPT: Final = "no prompt"
 By = Literal["tool", "file", "command", "mcp", "skill", "subagent", "prompt", "prefix", "cache-miss"]
 Rank = Literal["cost", "tokens", "rides"]

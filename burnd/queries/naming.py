@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import get_args
 
-from burnd.causes.cause import UNKNOWN_AGENT
+from burnd.protocol import UNKNOWN_AGENT
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, View
 from burnd.records.turn import Source

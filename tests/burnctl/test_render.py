@@ -27,8 +27,9 @@ from burnctl.render import (
     table,
     width_of,
 )
+from burnctl.render.names import short_id, short_model
 from burnctl.render.numbers import counted
-from burnctl.render.turns import heading, short_id, short_model, turn_line
+from burnctl.render.turns import heading, turn_line
 
 NOW = 1_790_000_000_000
 

@@ -14,7 +14,7 @@ from burnd.causes.counting import LENGTH
 from burnd.causes.explainer import FEW, STALLED_S, Explainer
 from burnd.errors import NoSpace
 from burnd.index.change import Change
-from burnd.queries.hotspots import NOT_COUNTED
+from burnd.protocol import NOT_COUNTED
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from tests.conftest import Opened

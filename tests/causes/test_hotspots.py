@@ -9,7 +9,7 @@ import pytest
 
 from burnd.attribution.rail import Entry
 from burnd.causes.explainer import Explainer
-from burnd.queries.hotspots import NOT_COUNTED
+from burnd.protocol import NOT_COUNTED
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent

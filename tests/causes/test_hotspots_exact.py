@@ -13,8 +13,9 @@ from burnd.causes import counting
 from burnd.causes.explainer import Explainer
 from burnd.index.change import FileChange
 from burnd.paths import Home
+from burnd.protocol import NOT_COUNTED
 from burnd.queries import hotspots, prompts
-from burnd.queries.hotspots import NOT_COUNTED, By
+from burnd.queries.hotspots import By
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from tests.causes import worlds

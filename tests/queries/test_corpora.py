@@ -11,7 +11,8 @@ from typing import Any, get_args
 import pytest
 
 from burnd.causes.explainer import Explainer
-from burnd.queries.hotspots import NOT_COUNTED, By
+from burnd.protocol import NOT_COUNTED
+from burnd.queries.hotspots import By
 from burnd.queries.kinds import shown_model
 from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig

@@ -1,0 +1,41 @@
+"""Names as short as they can be said: folders, sessions, models."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+
+def tilde(path: str) -> str:
+    """`~/.relayburn` where it is below the person's own folder."""
+    import os
+
+    home = os.path.expanduser("~")
+    return "~" + path[len(home) :] if home != "/" and path.startswith(home + "/") else path
+
+
+def last_name(path: object) -> str:
+    """`/home/me/work/burnd` is `burnd`."""
+    return str(path or "").rstrip("/").rpartition("/")[2]
+
+
+def short_id(session_id: object) -> str:
+    """As much of the front of an id as mostly tells sessions apart."""
+    text = str(session_id or "")
+    if text[14:15] == "7" and text[8:9] == text[13:14] == "-":
+        return text[:13]  # such an id begins with the time, of which eight digits are a minute
+    return text[:12] if text.startswith("ses_") else text[:8]
+
+
+def enough_of_id(session: Mapping[str, Any]) -> str:
+    """As much of the front of a session's id as may be typed back in: burnd says how much no other session shares."""
+    return max(short_id(session["sessionId"]), str(session["shortId"]), key=len)
+
+
+def short_model(model: object) -> str:
+    """Without the provider before it and the date behind it."""
+    name = str(model or "").rpartition("/")[2]
+    head, dash, date = name.rpartition("-")
+    return head if dash and len(date) == 8 and date.isdigit() else name
