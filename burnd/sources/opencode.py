@@ -104,7 +104,8 @@ class OpenCode:
             await self._discover()
         for one in list(self._databases.values()):
             await self._visit(one, forced=bool(flushes))
-            if flushes and one.signature is None:  # a writer came in between: once more, now beside it
+            if flushes and (one.signature is None or one.follower.postponed):
+                # A writer came in between, here or in another database: once more, now beside it.
                 await self._visit(one, forced=True)
             await self._settle(one, [session_id for session_id, _ in flushes])
         self._looked = True
@@ -122,7 +123,7 @@ class OpenCode:
             state,
             detail,
             files=len(followers),
-            pending=sum(follower.waiting + len(follower.shown) for follower in followers),
+            pending=sum(follower.waiting + follower.postponed + len(follower.shown) for follower in followers),
             lag=self._clock() - min(noticed) if noticed else 0.0,
             progress=self._progress(),
             counts=dict(counts),
@@ -168,7 +169,7 @@ class OpenCode:
         self._databases = {path: self._databases[path] for path in paths}
         followers = [one.follower for one in self._databases.values()]
         for n, follower in enumerate(followers):
-            follower.above = followers[:n]
+            follower.precedence.above = followers[:n]
         if gone or not self._settled_before:
             await self._recorder.settle_all_but({follower.key for follower in followers})
             self._settled_before = True
@@ -234,6 +235,7 @@ class OpenCode:
             size = one.signature.size + (one.signature.log or (0, 0, 0))[1] if one.signature is not None else 0
             one.backfill = Backfill(total=0 if follower.caught_up else size, since=self._clock())
         begun = self._clock()
+        follower.take_up_postponed()
         while whole or self._clock() - begun < _TURN_S:
             piece = await self._in_thread(lambda: follower.read(self._clock(), self._pipeline.now(), self._keys))
             await self._recorder.record(follower, piece)

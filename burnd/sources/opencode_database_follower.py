@@ -21,7 +21,9 @@ from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_cha
 from burnd.sources.opencode_db import Database, Disturbed, Version
 from burnd.sources.opencode_fetching import Keys, Raw, RowFetcher
 from burnd.sources.opencode_finding import Finder
-from burnd.sources.opencode_schema import Schema, Unsupported, coming_tables, probe
+from burnd.sources.opencode_precedence import Precedence
+from burnd.sources.opencode_queries import SessionFound
+from burnd.sources.opencode_schema import Schema, coming_tables, probe
 from burnd.sources.opencode_session_state import Piece, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
@@ -51,12 +53,12 @@ class DatabaseFollower:
         self.db = Database(path)
         self.key = path_key(path)
         self.shown = shown  # turns that the index shows as open
-        self.above: Sequence[DatabaseFollower] = ()  # databases whose word on a session counts more
         self.wanting: set[str] = set()  # folders whose projects must be known before more can be read
         self.coming: tuple[str, ...] = ()
         self.damage = ""
         self.caught_up = False
         self.counts: Counter[str] = Counter()
+        self.precedence = Precedence(self.counts)
         self._wanted = wanted
         self._finder = Finder(wanted, cursors)
         self._rows = RowFetcher([os.path.dirname(path), *folders], wanted)
@@ -73,9 +75,14 @@ class DatabaseFollower:
         return len(self._finder.waiting)
 
     @property
+    def postponed(self) -> int:
+        """How many sessions wait until another database can be asked whether it tells of them."""
+        return len(self._finder.postponed)
+
+    @property
     def is_behind(self) -> bool:
         """Whether something was found that is not recorded yet."""
-        return bool(self._finder.waiting) or self._finder.found != self._finder.marker
+        return bool(self._finder.waiting or self._finder.postponed) or self._finder.found != self._finder.marker
 
     @property
     def due(self) -> float | None:
@@ -118,7 +125,7 @@ class DatabaseFollower:
                 self._finder.done_with(raw.session_id)
             self._take_safely(raw, now, wall_ms, keys, piece)
             piece.size += raw.fetched.size
-        if not self._finder.waiting and self._finder.found != self._finder.marker:
+        if not self._finder.waiting and not self._finder.postponed and self._finder.found != self._finder.marker:
             piece.marker = self._finder.found
         return piece
 
@@ -153,6 +160,10 @@ class DatabaseFollower:
             self._forget(name)
             self._finder.mark(name, deep=True)
 
+    def take_up_postponed(self) -> None:
+        """Sessions that could not be told from another database's are read again."""
+        self._finder.take_up_postponed()
+
     def try_again(self) -> None:
         """What could not be read whole is given another chance."""
         self.damage = ""
@@ -161,15 +172,16 @@ class DatabaseFollower:
         self._unreadable.clear()
 
     def ids_of(self, session_id: str) -> frozenset[str] | None:
-        """The messages this database holds of a session; None where it does not know it."""
-        try:
-            with self.db.reading() as db:
-                found = queries.one_session(db, self._probe(db), session_id)
-                if found is None or not self._wanted.takes(found):
-                    return None
-                return queries.message_ids(db, session_id)
-        except (OSError, sqlite3.Error, Disturbed, Unsupported):
-            return None
+        """The messages this database holds of a session; None where it does not know it. Raises as `look` does."""
+        with self.db.reading() as db:
+            found = queries.one_session(db, self._probe(db), session_id)
+            if found is None or not self._wanted.takes(found):
+                return None
+            return queries.message_ids(db, session_id)
+
+    def has_seen(self, session_id: str) -> bool:
+        """Whether a session of this database was recorded, as far as anybody remembers."""
+        return session_id in self._finder.seen
 
     def _probe(self, db: sqlite3.Connection) -> Schema:
         version = queries.schema_version(db)
@@ -223,6 +235,9 @@ class DatabaseFollower:
         part = Piece()
         try:
             self._take(raw, now, wall_ms, keys, part)
+        except Disturbed:
+            self._finder.put_off(raw.session_id)
+            return
         except Exception as error:  # noqa: BLE001 - status shows it, and it is tried again
             log.error("source.session_failed", source=SOURCE, error=type(error).__name__)
             self._forget(raw.session_id)
@@ -231,24 +246,27 @@ class DatabaseFollower:
         piece.add(part)
 
     def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
-        """Brings what was read of a session to what is known of it, and says what is new."""
+        """What was read of a session: that it is gone, or as it was, or cannot be read, or its rows."""
         session_id, found = raw.session_id, raw.found
-        self._note_unreadable(raw)
         if raw.failure:
-            return
-        if found is None:
+            self._note_unreadable(raw)
+        elif found is None:
             self._drop(session_id, now, piece)
-            return
-        if raw.unchanged:
+        elif raw.unchanged:
             known = self._finder.seen[session_id]
             piece.seen[session_id] = msgspec.structs.replace(known, row=found.digest, seq=raw.seq)
-            return
-        place = Place(found.row, keys.get(found.row.directory or ""))
-        state = self._sessions.get(session_id)
+        else:
+            self._take_rows(raw, found, Place(found.row, keys.get(found.row.directory or "")), now, wall_ms, piece)
+
+    def _take_rows(self, raw: Raw, found: SessionFound, place: Place, now: float, wall_ms: int, piece: Piece) -> None:
+        """Brings the rows of a session to what is known of it, and says what is new."""
+        session_id, state = raw.session_id, self._sessions.get(raw.session_id)
+        elsewhere = self.precedence.told_above(session_id, state.elsewhere if state is not None else None, now)
+        self._note_unreadable(raw)
         if state is None:
             state = SessionState(place, self.key, known=not self.caught_up or session_id in self._finder.seen)
         state.move(place)
-        state.elsewhere = self._elsewhere(session_id)
+        state.elsewhere = elsewhere
         state.read_as, state.partly_read = (found.digest, raw.seq), raw.more
         heard = self._rows.messages(raw, state, None if state.known else now, now, wall_ms)
         state.known = state.known and raw.more
@@ -304,7 +322,3 @@ class DatabaseFollower:
             if name != _TOO_LARGE:
                 self.damage = name
                 self._unreadable.add(raw.session_id)
-
-    def _elsewhere(self, session_id: str) -> frozenset[str] | None:
-        held = [ids for other in self.above if (ids := other.ids_of(session_id)) is not None]
-        return frozenset().union(*held) if held else None

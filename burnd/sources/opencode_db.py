@@ -24,7 +24,7 @@ _WAL_FORMAT = 2
 
 
 class Disturbed(Exception):
-    """Raised when the database changed in a way that makes what was just read worthless: read again."""
+    """Raised when what was just read counts for nothing, as a database changed or is locked meanwhile: read again."""
 
 
 class Signature(NamedTuple):

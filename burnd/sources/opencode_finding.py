@@ -23,6 +23,7 @@ class Finder:
         self.found = cursors.marker  # behind the rows that were found, whose sessions may not have been read yet
         self.seen = cursors.seen
         self.waiting: dict[str, bool] = {}  # session to whether it is to be looked at deeply
+        self.postponed: set[str] = set()  # sessions to be read again once another database can be asked about them
         self._lively: set[str] = set()  # those of them that changed after the first look
         self._wanted = wanted
         self._rows: queries.Known = {}
@@ -41,6 +42,16 @@ class Finder:
     def done_with(self, session_id: str) -> None:
         self.waiting.pop(session_id, None)
         self._lively.discard(session_id)
+
+    def put_off(self, session_id: str) -> None:
+        """What was read of a session does not count: it is read again, but not at once."""
+        self.done_with(session_id)
+        self.postponed.add(session_id)
+
+    def take_up_postponed(self) -> None:
+        for session_id in self.postponed:
+            self.mark(session_id, deep=True)
+        self.postponed.clear()
 
     def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
         """Looks at the rows behind the marker. Returns why it had to go back, if it had to.

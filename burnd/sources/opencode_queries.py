@@ -15,6 +15,7 @@ from burnd.sources.opencode_schema import Schema
 PAGE = 500
 _AT_ONCE = 20
 _LARGEST = 1 << 53
+_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
 
 
@@ -255,6 +256,11 @@ def _nothing_if_damaged(error: sqlite3.Error) -> Fetched:
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that bytes cannot be read, rather than that it is not the time to read them."""
     return error_name(error).startswith(_UNREADABLE)
+
+
+def is_lock(error: sqlite3.Error) -> bool:
+    """Whether somebody else has the database just now."""
+    return error_name(error).startswith(_LOCKED)
 
 
 def error_name(error: sqlite3.Error) -> str:

@@ -10,10 +10,9 @@ from burnd.sources.backfill import Backfill
 from burnd.sources.base import State
 from burnd.sources.opencode_database_follower import DatabaseFollower
 from burnd.sources.opencode_db import Signature
-from burnd.sources.opencode_queries import error_name
+from burnd.sources.opencode_queries import error_name, is_lock
 from burnd.sources.opencode_schema import Unsupported
 
-_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _PATIENT_TRIES = 10
 _FIRST_S, _LAST_S = 1.0, 60.0
@@ -107,7 +106,7 @@ def trouble_of(error: Exception, before: Trouble | None, now: float) -> Trouble:
         return Trouble("degraded", f"unsupported opencode schema ({error})", remedy, now + _LAST_S, 1, any_change=True)
     name = error_name(error) if isinstance(error, sqlite3.Error) else type(error).__name__
     tries = before.tries + 1 if before is not None else 1
-    if name.startswith(_LOCKED):
+    if isinstance(error, sqlite3.Error) and is_lock(error):
         return Trouble("waiting", f"locked by another program ({name})", "", now + _delay(tries), tries)
     if name.startswith(_DAMAGED):
         return damage(name, now)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -206,20 +207,35 @@ async def test_an_import_is_found_though_its_times_are_old(rig: OpenCodeRig, wri
     assert total(rig) == 2 * 201
 
 
-@pytest.mark.parametrize("first", ["opencode.db", "opencode-dev.db"])
-async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: str) -> None:
-    """Import keeps ids, times and costs: found in two databases, everything is there once, whichever was read first."""
-    data = tmp_path / "live"
+def imported(data: Path) -> None:
+    """A session in the usual database, and as another channel imported it, with a title and a folder of its own."""
     writer = Writer(data / "opencode.db")
     original(writer)
     writer.retitle("ses_o", "Words")
     writer.close()
     shutil.copyfile(data / "opencode.db", data / "opencode-dev.db")
-    with sqlite3.connect(data / "opencode-dev.db") as db:
+    with closing(sqlite3.connect(data / "opencode-dev.db")) as db, db:
         db.execute("UPDATE session SET directory = '/elsewhere', title = 'Other words'")
         db.execute("UPDATE message SET time_updated = time_updated + 999999")
         db.execute("DELETE FROM event_sequence")
-    db.close()
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Nobody else can so much as read the database meanwhile."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as holder:
+        holder.execute("PRAGMA locking_mode=EXCLUSIVE")
+        holder.execute("BEGIN EXCLUSIVE")
+        holder.execute("UPDATE session SET title = title")
+        holder.execute("COMMIT")
+        yield
+
+
+@pytest.mark.parametrize("first", ["opencode.db", "opencode-dev.db"])
+async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: str) -> None:
+    """Import keeps ids, times and costs: found in two databases, everything is there once, whichever was read first."""
+    data = tmp_path / "live"
+    imported(data)
     expected = await clean_read(tmp_path / "clean", data)
     second = "opencode-dev.db" if first == "opencode.db" else "opencode.db"
     (data / second).rename(data / "away")
@@ -233,6 +249,51 @@ async def test_an_imported_session_is_the_same_session(tmp_path: Path, first: st
     assert found["ledger"] == expected["ledger"]
     assert found["content"] == expected["content"]
     await rig.close()
+
+
+async def test_while_the_first_database_is_locked_the_other_does_not_tell_its_sessions(
+    rig: OpenCodeRig, tmp_path: Path
+) -> None:
+    """Whose a session is cannot be known then: it waits, and is shown to; in the end all is as without a lock."""
+    imported(rig.data)
+    expected = await clean_read(tmp_path / "clean", rig.data)
+    with held(rig.data / "opencode.db"):
+        for _ in range(5):
+            await rig.attend(1.0)
+        assert (rig.turns(), await rig.open_turns()) == ({}, set())
+        assert rig.source.status().pending == 1
+        assert "locked" in rig.source.status().detail
+    await rig.settle()
+    assert rig.source.status().pending == 0
+    assert await rig.outcome() == expected
+
+
+async def test_a_lock_that_never_ends_keeps_nothing_from_being_recorded(rig: OpenCodeRig) -> None:
+    """After a minute the other database is believed, which is counted; nothing is there twice in the end."""
+    imported(rig.data)
+    with held(rig.data / "opencode.db"):
+        for seconds in (0.1, 61.0, 3.0, 700.0):
+            await rig.attend(seconds)
+        assert total(rig) == 201
+        assert rig.source.status().counts["readings without another database's word (locked)"] > 0
+    await rig.settle()
+    assert total(rig) == 201
+    assert await rig.pipeline.index.rows("SELECT harness_title FROM sessions") == [("Words",)]
+
+
+async def test_what_a_database_held_is_remembered_when_it_can_be_read_no_more(rig: OpenCodeRig) -> None:
+    """It is damaged meanwhile: what the other database adds to a session is recorded, but not what that calls it."""
+    imported(rig.data)
+    await rig.attend()
+    (rig.data / "opencode.db").write_bytes(b"no database" * 1000)
+    other = Writer(rig.data / "opencode-dev.db")
+    other.clock += 10**6
+    own_step(other, "ses_o")
+    await rig.settle()
+    other.close()
+    assert total(rig) == 201 + 900
+    assert await rig.pipeline.index.rows("SELECT harness_title FROM sessions") == [("Words",)]
+    assert rig.source.status().counts["readings without another database's word (SQLITE_NOTADB)"] > 0
 
 
 async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: Writers) -> None:
