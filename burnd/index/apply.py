@@ -19,6 +19,7 @@ from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry, Skipped, encode
+from burnd.records.content import MAIN
 from burnd.records.times import to_ms
 
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
@@ -26,7 +27,8 @@ _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the mem
 
 _SESSION_SAYS = (
     "UPDATE sessions SET source = coalesce(?1, source), parent_session_id = coalesce(?2, parent_session_id), "
-    "project = coalesce(?3, project), project_key = coalesce(?4, project_key), agent = coalesce(?5, agent), "
+    "project = coalesce(?3, project), project_by = iif(?3 IS NULL, project_by, ''), "
+    "project_key = iif(?3 IS NULL OR project IS ?3, coalesce(?4, project_key), ?4), agent = coalesce(?5, agent), "
     "created_by = coalesce(?6, created_by), "
     "created_at = min(coalesce(created_at, ?7), coalesce(?7, created_at)), "
     "updated_at = max(coalesce(updated_at, ?8), coalesce(?8, updated_at)), "
@@ -34,11 +36,12 @@ _SESSION_SAYS = (
     "title = coalesce(?11, title), summary = coalesce(?12, summary) WHERE session_id = ?13"
 )
 _TURN_TOUCHES = (
-    "UPDATE sessions SET source = coalesce(source, ?1), project = coalesce(project, ?2), "
-    "project_key = coalesce(project_key, CASE WHEN project IS NULL OR project = ?2 THEN ?3 END), "
+    "UPDATE sessions SET source = coalesce(source, ?1), project = iif({better}, ?2, project), "
+    "project_by = iif({better}, ?6, project_by), "
+    "project_key = CASE WHEN {better} THEN ?3 WHEN project = ?2 THEN coalesce(project_key, ?3) ELSE project_key END, "
     "created_at = min(coalesce(created_at, ?4), coalesce(?4, created_at)), "
     "updated_at = max(coalesce(updated_at, ?4), coalesce(?4, updated_at)) WHERE id = ?5"
-)
+).format(better="(?2 IS NOT NULL AND (project_by IS NULL OR ?6 < project_by))")
 _SESSION_TAG = (
     "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
     "position = excluded.position, value = excluded.value WHERE (excluded.ts, excluded.position) >= (ts, position)"
@@ -192,7 +195,8 @@ class Applier:
             return _SESSION_SAYS, rows.session_row(entry, self._name)
         if isinstance(entry, Turn):
             names = (self._name(entry.source), self._name(entry.project), self._name(entry.project_key))
-            return _TURN_TOUCHES, (*names, to_ms(entry.ts) or None, self._sessions[entry.session_id])
+            rail = "0" if entry.rail_id == MAIN else f"1{entry.rail_id}"
+            return _TURN_TOUCHES, (*names, to_ms(entry.ts) or None, self._sessions[entry.session_id], rail)
         if isinstance(entry, Copy | Compaction | Event | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None

@@ -15,6 +15,7 @@ CREATE TABLE sessions(
   parent_session_id TEXT,
   project INTEGER,
   project_key INTEGER,
+  project_by TEXT,        -- who told the project: '' a record of the session, else the smallest of its turns' rails
   agent TEXT,
   created_by TEXT,
   created_at INTEGER,
@@ -363,5 +364,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 15  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 16  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

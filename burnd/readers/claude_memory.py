@@ -217,6 +217,7 @@ class Memory:
         state.links = dict([*state.links.items(), *out.links.items()][-KEPT_LINKS:])
         out.facts = copy.copy(state.facts)
         out.session_id = state.facts.session_id
+        out.project = state.facts.project if self.place.rail_id is None else None
         out.state = dump_state(state)
         self.out, self.touched = Reading(), {}
         return out

@@ -45,6 +45,7 @@ class Reading(msgspec.Struct, kw_only=True):
 
     state: bytes = b""
     session_id: str | None = None
+    project: str | None = None  # of the whole session, where this log may tell it and no record of it does
     holdings: list[Holding] = []
     content: list[Content] = []
     sessions: list[Session] = []

@@ -20,6 +20,14 @@ class Held(NamedTuple):
     path: str
 
 
+class SeenSession(NamedTuple):
+    """A session that must be known, and its project where its main log has told one."""
+
+    session_id: str
+    source: str
+    project: str | None = None
+
+
 class Told(NamedTuple):
     """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled."""
 
@@ -41,7 +49,7 @@ class Batch:
     content: list[Content] = field(default_factory=list)
     shelved: list[Shelved] = field(default_factory=list)  # content that is ready for the disk already
     cursors: list[CursorChange] = field(default_factory=list)
-    sessions: set[tuple[str, str]] = field(default_factory=set)  # (sessionId, source) that must be known
+    sessions: set[SeenSession] = field(default_factory=set)
     held: list[Held] = field(default_factory=list)
     steps: list[Told] = field(default_factory=list)
     agents: list[AgentRow] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,11 +12,22 @@ from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
+from burnd.readers.holding import Holding
 from burnd.readers.join import holder, join
 from burnd.recording.batch import Held
-from burnd.recording.known import Outcome, Rail, agents_of, kept_agent, linked, open_turns
+from burnd.recording.known import (
+    Outcome,
+    Project,
+    Rail,
+    agents_of,
+    kept_agent,
+    known_projects,
+    linked,
+    open_turns,
+)
 from burnd.recording.projects import ProjectKeys
-from burnd.records import Copy, Overhead, Turn
+from burnd.records import Copy, Overhead, Session, Turn
+from burnd.records.content import MAIN
 
 Key = tuple[str, str]
 
@@ -38,18 +49,33 @@ class Joiner:
         self._journal = journal
         self._projects = projects
 
-    async def join(self, held: Sequence[Held], agents: Sequence[AgentRow], told: Iterable[Key] = ()) -> Outcome:
-        """Takes holdings and news of agents into the turns they are about, but for those `told` of otherwise."""
+    async def join(
+        self,
+        held: Sequence[Held],
+        agents: Sequence[AgentRow],
+        sessions: Sequence[Session],
+        told: Iterable[Key] = (),
+    ) -> Outcome:
+        """Takes holdings, and news of agents and sessions, into the turns they are about.
+
+        But for those `told` of otherwise.
+        """
         # In the order in which they were read: what is asked for together later stands together in the ledger.
         keys = dict.fromkeys((item.holding.source, item.holding.message_id) for item in held)
         rails = {(agent.session_id, agent.agent_id) for agent in agents}
-        keys |= dict.fromkeys(sorted(await self._turns_of(rails) - set(told)))
+        news = {said.session_id: Project(said.project, said.project_key) for said in sessions if said.project}
+        changed = await self._turns_of(rails) | await self._strays_of(news)
+        keys |= dict.fromkeys(sorted(changed - set(told)))
         messages = await self._load(keys)
+        strays = {item.holding.session_id for item in held if _strays(item.holding)}
+        projects = await known_projects(self._index, strays) | news
+        for message in messages.values():
+            _settle_project(message, news)
         for item in held:
-            _take(messages[item.holding.source, item.holding.message_id], item)
+            _take(messages[item.holding.source, item.holding.message_id], _in_its_project(item, projects))
         known = await agents_of(self._index, [m.turn for m in messages.values() if m.turn is not None], agents)
-        projects = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
-        await self._projects.learn(project for project in projects if project is not None)
+        folders = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
+        await self._projects.learn(folder for folder in folders if folder is not None)
         outcome = Outcome()
         for message in messages.values():
             self._finish(message, known, outcome)
@@ -122,6 +148,39 @@ class Joiner:
             "CROSS JOIN turns t ON t.session = s.id AND t.rail = w.rail JOIN names n ON n.id = t.source"
         )
         return {(row[0], row[1]) for row in await select_keyed(self._index.rows, sql, sorted(rails))}
+
+    async def _strays_of(self, sessions: Iterable[str]) -> set[Key]:
+        """The turns of these sessions that do not know the session's project by themselves."""
+        sql = (
+            "SELECT n.name, t.message_id FROM sessions s CROSS JOIN turns t ON t.session = s.id "
+            "JOIN names n ON n.id = t.source WHERE s.session_id IN ({keys}) "
+            f"AND (t.rail <> '{MAIN}' OR t.project IS NULL)"
+        )
+        found = await select_keyed(self._index.rows, sql, [(session,) for session in sorted(sessions)])
+        return {(row[0], row[1]) for row in found}
+
+
+def _strays(said: Turn | Holding) -> bool:
+    """Whether this may be said in another folder than its session's: an agent begins where its session has gone to."""
+    return said.rail_id != MAIN or said.project is None
+
+
+def _in_its_project(item: Held, projects: Mapping[str, Project]) -> Held:
+    """The holding with the project of its session, where that is known."""
+    project = projects.get(item.holding.session_id)
+    if project is None or not _strays(item.holding) or item.holding.project == project.folder:
+        return item
+    folder, key = project
+    return item._replace(holding=msgspec.structs.replace(item.holding, project=folder, project_key=key))
+
+
+def _settle_project(message: _Message, news: Mapping[str, Project]) -> None:
+    """A turn that is known already gets the project that its session is now known to have."""
+    turn = message.turn
+    project = news.get(turn.session_id) if turn is not None else None
+    if turn is not None and project is not None and _strays(turn) and turn.project != project.folder:
+        message.turn = msgspec.structs.replace(turn, project=project.folder, project_key=project.key)
+        message.touched = True
 
 
 def _take(message: _Message, item: Held) -> None:

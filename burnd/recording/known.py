@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,6 +24,19 @@ _AGENTS = (
 )
 
 
+_PROJECTS = (
+    "SELECT s.session_id, n.name, k.name FROM sessions s JOIN names n ON n.id = s.project "
+    "LEFT JOIN names k ON k.id = s.project_key WHERE s.session_id IN ({keys}) AND s.project_by = ''"
+)
+
+
+class Project(NamedTuple):
+    """A folder, and the key of its remote where that is known."""
+
+    folder: str
+    key: str | None = None
+
+
 @dataclass
 class Outcome:
     """What is to be said in the ledger, and what is only shown as open for now."""
@@ -36,6 +50,12 @@ async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTu
     found = await select_keyed(index.rows, _OPEN, [(row,) for row in rows])
     decoded = ((row, decode(record), source, path) for row, record, source, path in found)
     return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}
+
+
+async def known_projects(index: IndexStore, sessions: Iterable[str]) -> dict[str, Project]:
+    """The projects of these sessions, where a record of the session tells it."""
+    found = await select_keyed(index.rows, _PROJECTS, [(session,) for session in sorted(sessions)])
+    return {session: Project(folder, key) for session, folder, key in found}
 
 
 async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:

@@ -13,6 +13,8 @@ from burnd.index.store import IndexStore
 from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal
 from burnd.ledger.shelving import Shelved
+from burnd.recording.batch import SeenSession
+from burnd.recording.known import Project, known_projects
 from burnd.records import Compaction, Event, Session, Turn
 from burnd.records.codec import Entry, Written, encode
 
@@ -32,11 +34,26 @@ class Novel:
         self.digests.append(said)
 
 
-async def new_sessions(index: IndexStore, sessions: set[tuple[str, str]]) -> list[Session]:
-    """A record for each session the ledger has none of."""
-    records = [Session(session_id=session_id, source=source) for session_id, source in sorted(sessions)]
-    known = await _known(index, records)
-    return [record for record in records if identity(record) not in known]
+async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Session]:
+    """A record for each session the ledger has none of, or none with this project.
+
+    Should two logs of one session have begun in different folders, the first in the order of their names counts.
+    """
+    told: dict[str, Session] = {}
+    for session_id, source, project in sorted(seen, key=lambda one: (one.session_id, one.project or "", one.source)):
+        if session_id not in told or told[session_id].project is None:
+            told[session_id] = Session(session_id=session_id, source=source, project=project)
+    known = await _known(index, list(told.values()))
+    projects = await known_projects(index, told)
+    return [
+        record
+        for record in told.values()
+        if identity(record) not in known or _is_news(record.project, projects.get(record.session_id))
+    ]
+
+
+def _is_news(told: str | None, known: Project | None) -> bool:
+    return told is not None and (known is None or told < known.folder)
 
 
 async def not_kept(index: IndexStore, shelved: list[Shelved]) -> list[Shelved]:

@@ -201,14 +201,14 @@ class Pipeline:
         if content or shelved or batch.files:
             self.room.check()
         joiner = Joiner(self.index, self.journal, self._projects)
-        joined = await joiner.join(batch.held, batch.agents, [told.key for told in batch.steps])
+        new_sessions = await self._projects.named(await novelty.new_sessions(self.index, batch.sessions))
+        joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved += await stores.in_thread(self.content.shelve, content)
         shelved = await novelty.not_kept(self.index, shelved)
         stores.is_behind = True
         placed = await stores.in_thread(self.content.append_shelved, shelved, self.now())
-        new_sessions = await novelty.new_sessions(self.index, batch.sessions)
         said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed

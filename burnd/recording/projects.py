@@ -5,12 +5,14 @@ from __future__ import annotations
 import configparser
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
+from msgspec.structs import replace
 
+from burnd.records import Session
 from burnd.records.remotes import canonical_remote
 
 _MOST_REMEMBERED = 10_000
@@ -38,6 +40,11 @@ class ProjectKeys:
             self._known[folder] = None
             with anyio.move_on_after(_PATIENCE_S):
                 self._known[folder] = await anyio.to_thread.run_sync(remote_of, folder, abandon_on_cancel=True)
+
+    async def named(self, sessions: Sequence[Session]) -> list[Session]:
+        """The records with the keys of their projects."""
+        await self.learn(session.project for session in sessions if session.project is not None)
+        return [replace(session, project_key=self.key(session.project or "")) for session in sessions]
 
     def key(self, folder: str) -> str | None:
         """`host/path` of the repository's origin, or None where there is none to be found."""

@@ -16,7 +16,7 @@ from burnd.index.reading import FileRows, RowSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
-from burnd.recording.batch import Batch, Held
+from burnd.recording.batch import Batch, Held, SeenSession
 from burnd.records import Content
 from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
@@ -260,12 +260,14 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
     return batch
 
 
-def _session_of(piece: Piece) -> set[tuple[str, str]]:
+def _session_of(piece: Piece) -> set[SeenSession]:
     """Whose session a piece is of: one that never got an answer has no turn to tell it by."""
     session_id = piece.reading.session_id
     if any(session.session_id == session_id for session in piece.reading.sessions):
         return set()
-    return {(session_id, piece.change.source)} if session_id and (piece.content or piece.reading.holdings) else set()
+    if not session_id or not (piece.content or piece.reading.holdings):
+        return set()
+    return {SeenSession(session_id, piece.change.source, piece.reading.project)}
 
 
 def path_key(path: str) -> str:
