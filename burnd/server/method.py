@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+import anyio
 
 from burnd.queries.view import Params, View
 from burnd.server.service import Service
 
 DEADLINE_S = 10.0
+TOLD_EVERY_S = 0.25
 LONG_S = 600.0  # for what may have to read or write everything there is
 Result = Mapping[str, Any]
 
@@ -51,6 +55,22 @@ class LongMethod:
 
 
 AnyMethod = Method | LongMethod
+
+
+@asynccontextmanager
+async def telling(caller: Caller, how_far: Callable[[], tuple[int, int] | None]) -> AsyncIterator[None]:
+    """Tells the caller how far something has come, for as long as it lasts."""
+
+    async def tell() -> None:
+        while True:
+            await anyio.sleep(TOLD_EVERY_S)
+            if (far := how_far()) is not None:
+                await caller.progress(*far)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tell)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 def at_its_prices(view: View, answer: Result) -> Result:

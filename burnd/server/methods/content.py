@@ -16,7 +16,7 @@ from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content
 from burnd.records.times import DAY_MS
-from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, Result
+from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, Result, telling
 from burnd.server.service import Service, Work
 
 MOST_RECORDS = 500
@@ -24,7 +24,6 @@ LARGEST_RECORD = 1 << 20
 _PAGE_BYTES = 4 << 20
 _LISTED = 1000
 _SEARCH_S = 30.0
-_TOLD_EVERY_S = 0.25
 
 
 class ReadParams(Params, frozen=True):
@@ -175,20 +174,11 @@ async def _with_text(service: Service, text: str, caller: Caller) -> set[str]:
     work = Work("looking")
     matching = Matching(service.home, text, work.tell)
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_tell, work, caller)
+        async with telling(caller, lambda: (work.done, work.total)):
             # Not waited for when the client goes: it notices by itself, at the next file.
-            found = await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
-            tasks.cancel_scope.cancel()
+            return await anyio.to_thread.run_sync(matching.run, abandon_on_cancel=True)
     finally:
         matching.stop()
-    return found
-
-
-async def _tell(work: Work, caller: Caller) -> None:
-    while True:
-        await anyio.sleep(_TOLD_EVERY_S)
-        await caller.progress(work.done, work.total)
 
 
 METHODS: dict[str, AnyMethod] = {

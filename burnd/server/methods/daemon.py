@@ -6,13 +6,10 @@ import anyio
 
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
-from burnd.recording.pipeline import Pipeline
-from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result
+from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result, telling
 from burnd.server.service import Service
 from burnd.settings.shown import shown
 from burnd.sources.running import Kept
-
-_TOLD_EVERY_S = 0.25
 
 
 class FlushParams(Params, frozen=True):
@@ -51,21 +48,12 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
     if pipeline.pulse.rebuilding is not None:
         raise Refusal("a rebuild is under way already", "status says how far it is")
     changed = 0
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell, pipeline, caller)
+    async with telling(caller, lambda: pipeline.pulse.rebuilding):
         if params.index:
             await pipeline.rebuild_index()
         else:
             changed = (await reclassify(pipeline, force=params.force)).turns
-        tasks.cancel_scope.cancel()
     return {"rebuilt": "index" if params.index else "labels", "turns": changed}
-
-
-async def _tell(pipeline: Pipeline, caller: Caller) -> None:
-    while True:
-        await anyio.sleep(_TOLD_EVERY_S)
-        if pipeline.pulse.rebuilding is not None:
-            await caller.progress(*pipeline.pulse.rebuilding)
 
 
 async def show_config(service: Service, _params: NoParams) -> Result:
