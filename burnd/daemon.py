@@ -15,7 +15,6 @@ from anyio.abc import TaskStatus
 
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
-from burnd.content.retaining import Retaining
 from burnd.errors import NotNow
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
@@ -24,6 +23,7 @@ from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
+from burnd.recording.retaining import Retaining
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service

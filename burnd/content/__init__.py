@@ -1,1 +1,1 @@
-"""What was said: read back, deleted by age, erased, looked through."""
+"""What was said: read back, erased, looked through."""

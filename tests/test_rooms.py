@@ -1,0 +1,127 @@
+"""Which room may know which: the tree is the architecture, so what a room imports is written down here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# Each room below those it may import; what both programs know (`LEAVES`) everybody may.
+LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
+MAY_IMPORT = {
+    "records": "",
+    "classify": "",
+    "readers": "records classify",
+    "attribution": "records classify",
+    "ledger": "records search",
+    "pricing": "ledger",
+    "settings": "records ledger",
+    "logs": "ledger",
+    "index": "records readers ledger pricing",
+    "content": "records ledger index",
+    "recording": "records readers ledger pricing settings index content",
+    "causes": "records classify attribution ledger pricing index recording",
+    "search": "records ledger index content recording",
+    "sources": "records readers ledger settings index recording",
+    "reclassify": "records classify readers ledger index recording",
+    "queries": "records classify attribution ledger pricing index content causes search",
+    "quota": "records recording queries",
+    "budget_watch": "records ledger pricing index queries",
+    "clients": "records classify readers ledger index content recording queries quota",
+    "server": (
+        "records readers ledger pricing settings index content recording causes search sources reclassify queries "
+        "quota budget_watch clients"
+    ),
+    "notify": "",
+    "health": "server notify",
+    "checking": "ledger pricing settings recording sources server",
+    "daemon": "ledger settings recording sources clients server health notify",
+    "cli": "ledger settings logs checking daemon",
+    "__main__": "cli",
+}
+# What words a record has is kept in its sidecar, for the search to find: so the ledger's shelving hears them.
+TURNED_AROUND = {("ledger", "search")}
+# What touches something outside the process.
+OUTSIDE = {
+    *("aiosqlite", "anyio", "asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "shutil", "signal"),
+    *("socket", "sqlite3", "subprocess", "tempfile", "threading"),
+}
+
+
+@cache
+def imports(folder: str) -> frozenset[tuple[str, str, str]]:
+    """Everything that is imported below a folder: in which file, by which room, which module."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    return frozenset((str(path.relative_to(ROOT)), room_of(path), name) for path in files for name in _imported(path))
+
+
+def room_of(path: Path) -> str:
+    """The folder it stands in, or its own name where that is the package's."""
+    return path.relative_to(ROOT).with_suffix("").parts[1]
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module in ("burnd", "burnctl"):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+
+
+def within(room: str) -> set[str]:
+    """The rooms that a room imports, besides itself and what everybody may."""
+    names = {name.split(".")[1] for _, of, name in imports("burnd") if of == room and name.startswith("burnd.")}
+    return names - LEAVES - {room}
+
+
+@pytest.mark.parametrize("room", sorted(MAY_IMPORT))
+def test_a_room_knows_no_other_than_it_may(room: str) -> None:
+    assert within(room) - set(MAY_IMPORT[room].split()) == set()
+
+
+def test_every_room_is_in_the_table() -> None:
+    assert {room for _, room, _ in imports("burnd")} - LEAVES - {"__init__"} <= set(MAY_IMPORT)
+    assert all(not within(leaf) for leaf in LEAVES)
+
+
+def test_it_flows_one_way() -> None:
+    """No room is above and below another: each comes after those it knows."""
+    below: dict[str, set[str]] = {room: set(names.split()) for room, names in MAY_IMPORT.items()}
+    for room, other in TURNED_AROUND:
+        below[room].remove(other)
+    while below:
+        lowest = {room for room, names in below.items() if not names & below.keys()}
+        assert lowest, f"these know each other: {', '.join(sorted(below))}"
+        below = {room: names for room, names in below.items() if room not in lowest}
+
+
+@pytest.mark.parametrize("room", ["records", "classify", "readers", "attribution"])
+def test_the_middle_is_pure(room: str) -> None:
+    """Values in, values out: no file, socket, database, thread or process."""
+    assert [(path, name) for path, of, name in imports("burnd") if of == room and name.split(".")[0] in OUTSIDE] == []
+
+
+def test_the_client_knows_the_contract_alone() -> None:
+    """Nothing of the daemon's, so that it starts at once and asks like everybody else."""
+    known = {name.split(".")[1] for _, _, name in imports("burnctl") if name.startswith("burnd.")}
+    assert known <= LEAVES
+    assert {name for _, _, name in imports("burnd") if name.split(".")[0] == "burnctl"} == set()
+
+
+def test_queries_only_read() -> None:
+    """No statement of theirs writes."""
+    writes = re.compile(r"\b(INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|REPLACE INTO|CREATE|DROP) ")
+    found = [
+        (path.name, node.value)
+        for path in (ROOT / "burnd" / "queries").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and writes.search(node.value)
+    ]
+    assert found == []
