@@ -20,7 +20,8 @@ from burnd.recording.batch import Batch
 from burnd.records.times import DAY_MS, to_iso, wall_ms
 from tests.conftest import Opened
 from tests.make import text, turn
-from tests.server.wire import noise
+from tests.server.logs import conversation, write
+from tests.server.wire import noise, until
 
 
 def environment(home: Home, **more: str) -> dict[str, str]:
@@ -161,6 +162,42 @@ def test_code_in_the_working_folder_is_not_run(home: Home, tmp_path: Path) -> No
         [burnd, "check"], env=environment(home), cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+_READS_APART = """
+import sys
+from burnd.sources import pieces
+pieces.APART_FROM = 1
+sys.addaudithook(lambda event, args: print(*args[1]) if event == "subprocess.Popen" else None)
+from burnd.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("planted", ["pickle.py", "burnd/__init__.py"])
+def test_the_reader_apart_runs_no_code_of_the_working_folder(home: Home, tmp_path: Path, planted: str) -> None:
+    """F84: nor does the process that reads a backlog, which is of the same program and none of the folder's."""
+    repository, ran, out = tmp_path / "repository", tmp_path / "ran", tmp_path / "out"
+    (repository / planted).parent.mkdir(parents=True)
+    (repository / planted).write_text(f"open({str(ran)!r}, 'w'); raise SystemExit('planted')")
+    for session in ("a", "b"):
+        write(home, conversation(session, "first", "second"), session)
+    with out.open("wb") as said:
+        daemon = subprocess.Popen(
+            [sys.executable, "-P", "-c", _READS_APART, "run"],
+            env=environment(home),
+            cwd=repository,
+            stdout=said,
+            stderr=said,
+        )
+    try:
+        until(lambda: home.ledger.exists() and home.ledger.read_text().count('"kind":"turn"') >= 2, 60, out.read_text)
+    finally:
+        daemon.terminate()
+        daemon.wait(60)
+    assert "burnd.sources.apart" in out.read_text()
+    assert "reader_gone" not in out.read_text()
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("thing", ["ledger.jsonl", "burnd.lock", "index"])

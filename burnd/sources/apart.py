@@ -103,8 +103,9 @@ class Apart:
 
 
 def _started(setting: Any) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "burnd.sources.apart"]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # Somebody else's modules may lie in the folder that the daemon was started in.
+    command = [sys.executable, "-P", "-m", "burnd.sources.apart"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
     with contextlib.suppress(OSError, AttributeError):  # a larger pipe only saves some switching
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)  # type: ignore[arg-type]
     _send(process.stdin, pickle.dumps(setting))
