@@ -75,6 +75,10 @@ class OpenFiles:
         finally:
             os.close(fd)
 
+    def paths(self) -> list[str]:
+        """The files that are held, whether their paths still name them or not."""
+        return list(self._held)
+
     def release(self, path: str) -> None:
         held = self._held.pop(path, None)
         if held is not None:

@@ -104,6 +104,7 @@ class Finder:
         naming = self._naming
         roots = await self._pieces.in_thread(lambda: [root.path for root in present(self.named_roots)])
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
+        held = set(await self._pieces.in_thread(self._pieces.known.held))
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         self._files = self._scanner.count(naming.transcripts)
         self._read_since.clear()
@@ -118,8 +119,11 @@ class Finder:
         self._roots |= {found.path: found.root for found in unread}
         self.backfill.found(sum(map(self._saved.left, unread)), self._clock())
         self._queue.backfill((found.path, found.mtime) for found in unread)
-        for path in scan.gone:
+        for path in set(scan.gone) - held:
             self._queue.forget(path)
+        for path in held:
+            if not self._scanner.has_seen(path):
+                self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
 
     def note_read(self, path: str, size: int) -> None:

@@ -188,6 +188,10 @@ class Transcripts:
         self._known.pop(path, None)
         self._files.release(path)
 
+    def held(self) -> list[str]:
+        """The files whose last lines can be read even after they were deleted."""
+        return self._files.paths()
+
     def live(self) -> list[Transcript]:
         return list(self._known.values())
 

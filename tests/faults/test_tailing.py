@@ -117,12 +117,15 @@ def test_a_new_file_with_an_old_number_is_a_new_file(home: Home) -> None:
 
 
 def test_deleted_logs_take_nothing_with_them(watched: Watched) -> None:
-    """F08: what was readable is kept, and nothing alarming is said."""
+    """F08: what was readable is kept, what was written last too, and nothing alarming is said."""
     path = watched.append("f08", whole(answers("f08", 0, 5)))
     assert watched.recorded("f08") == sum_of(*range(5))
+    watched.daemon.process.send_signal(signal.SIGSTOP)
+    watched.append("f08", whole(answers("f08", 5, 3)))
     path.unlink()
+    watched.daemon.process.send_signal(signal.SIGCONT)
     watched.append("f08b", whole(answers("f08b", 0, 1))).unlink()
-    assert watched.recorded("f08") == sum_of(*range(5))
+    assert watched.recorded("f08") == sum_of(*range(8))
     assert watched.call("status")["degraded"] == []
     tally.faults()
 
