@@ -6,7 +6,6 @@ large and is seldom needed stays `Raw`: tool arguments, results, attachments.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -291,12 +290,3 @@ def leading_type(line: bytes) -> str | None:
 def branch_of(line: Line) -> str | None:
     """The branch worked on; a detached head or no repository is none."""
     return line.git_branch if line.git_branch not in ("", "HEAD") else None
-
-
-@lru_cache(maxsize=256)
-def release(version: str | None) -> tuple[int, ...] | None:
-    """The numbers of a client's version; None where there is none to be read."""
-    if not version:
-        return None
-    numbers = version.split("-", 1)[0].split(".")
-    return tuple(map(int, numbers)) if all(n.isdecimal() and len(n) < 10 for n in numbers) else None

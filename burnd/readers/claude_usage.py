@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from burnd.readers.claude_lines import Iteration, Line, Message, ModelUsage, TokenCounts, UsageLine, release
+from burnd.readers.claude_lines import Iteration, Line, Message, ModelUsage, TokenCounts, UsageLine
 from burnd.readers.holding import NO_USAGE, Apart
+from burnd.readers.releases import release
 from burnd.records import ServerTools, Usage
 
 # The first release seen to write `stop_details` on every completed line. From it on, a stop reason

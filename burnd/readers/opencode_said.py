@@ -87,7 +87,8 @@ class Said(msgspec.Struct, frozen=True, gc=False):
         return answer is not None and (answer.completed is None or any(call.is_error is None for call in answer.calls))
 
 
-def said_of(row: MessageRow, opened: Opened, calls: Mapping[int, Call]) -> Said:
+def said_of(row: MessageRow, opened: Opened, calls: Mapping[int, Call], version: str | None) -> Said:
+    """What a row says, in a session that this release of opencode began."""
     data, parts = opened.data, opened.parts
     return Said(
         id=row.id,
@@ -95,7 +96,7 @@ def said_of(row: MessageRow, opened: Opened, calls: Mapping[int, Call]) -> Said:
         agent=data.agent,
         has_parts=bool(parts),
         asked=_asked(parts) if data.role == USER else None,
-        answered=_answered(data, parts, calls) if data.role == ASSISTANT else None,
+        answered=_answered(data, parts, calls, version) if data.role == ASSISTANT else None,
     )
 
 
@@ -130,7 +131,7 @@ def _entering(part: PartData) -> Block | None:
     return Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text))
 
 
-def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Call]) -> Answered:
+def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Call], version: str | None) -> Answered:
     calls = list(by_part.values())
     steps = [part.data.tokens for part in parts if part.data.type == "step-finish" and part.data.tokens is not None]
     error = data.error
@@ -138,7 +139,7 @@ def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Ca
         parent=data.parent,
         model=data.model or "",
         provider=data.provider,
-        usage=usage_of(data.tokens, steps),
+        usage=usage_of(data.tokens, steps, version),
         completed=milliseconds(data.time.completed) if data.time is not None else None,
         finish=data.finish,
         error=(error.name or "UnknownError") if error is not None else None,

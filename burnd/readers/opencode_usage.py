@@ -6,32 +6,43 @@ from collections.abc import Sequence
 from typing import Final
 
 from burnd.readers.opencode_rows import CacheTokens, Number, Tokens
+from burnd.readers.releases import release
 from burnd.records import Usage
 
 _MOST: Final = 1 << 40
+_NET_SINCE: Final = (1, 3, 16)
 
 
-def usage_of(message: Tokens | None, steps: Sequence[Tokens]) -> Usage:
+def usage_of(message: Tokens | None, steps: Sequence[Tokens], version: str | None = None) -> Usage:
     """The tokens of a message and of its `step-finish` parts as one bill.
 
     A message has one step in practice. One of several steps says only what the last of them used, so these are
     added up; one whose row was not brought up to date before the end says nothing, and its step does.
+    `version` is the release that began the session.
     """
-    stated = net_usage(message) if message is not None else Usage()
+    stated = net_usage(message, version) if message is not None else Usage()
     summed = Usage()
     for step in steps:
-        summed += net_usage(step)
+        summed += net_usage(step, version)
     return max(stated, summed, key=total)
 
 
-def net_usage(tokens: Tokens) -> Usage:
-    """Output without reasoning: before 1.3.16 it was counted within, which the stated total gives away."""
+def net_usage(tokens: Tokens, version: str | None = None) -> Usage:
+    """Output without reasoning. Before 1.3.16 it was counted within."""
     cache = tokens.cache or CacheTokens()
     given, output, reasoning = count(tokens.input), count(tokens.output), count(tokens.reasoning)
     read, written = count(cache.read), count(cache.write)
-    if reasoning and tokens.total is not None and count(tokens.total) == given + output + read + written:
+    if reasoning and _is_gross(tokens.total, given + output + read + written, version):
         output = max(0, output - reasoning)
     return Usage(input=given, output=output, reasoning=reasoning, cache_read=read, cache_create_5m=written)
+
+
+def _is_gross(stated: Number, without_reasoning: int, version: str | None) -> bool:
+    """Whether output holds the reasoning: the total tells, or where the first releases wrote none, the release."""
+    if stated is not None:
+        return count(stated) == without_reasoning
+    begun_by = release(version)
+    return begun_by is not None and begun_by < _NET_SINCE
 
 
 def count(tokens: Number) -> int:

@@ -111,8 +111,12 @@ def _copies_among(group: Sequence[Turn]) -> dict[Key, str]:
 
 
 def _is_copied_from(turn: Turn, other: Turn) -> bool:
-    """Tokens are copied with the rest; a copy that was made before the step had ended has none."""
-    return turn.usage in (other.usage, Usage())
+    """Tokens are copied with the rest; a copy that was made before the step had ended has none.
+
+    Of an old row whose output holds the reasoning only its own session tells so: the copy is read as it stands.
+    """
+    whole = replace(other.usage, output=other.usage.output + other.usage.reasoning)
+    return turn.usage in (other.usage, whole, Usage())
 
 
 def _is_forked(turn: Turn) -> bool:

@@ -96,19 +96,20 @@ class RowFetcher:
             if (known := state.unchanged(row.id, digest)) is not None:
                 heard.append(ReadMessage(version, known, [], digest, since))
             else:
-                said, content = self._open(raw.session_id, row)
+                said, content = self._open(raw, row)
                 heard.append(ReadMessage(version, said, content, digest, since))
         return heard
 
-    def _open(self, session_id: str, row: MessageRow) -> tuple[Said, list[Content]]:
+    def _open(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
         found = opened(row)
         if isinstance(found, Rejected):
             return Said(row.id, row.created, has_parts=bool(row.parts)), []
         calls = calls_in(found)
-        content = content_of(session_id, row, found, calls, reasoning=self._wanted.reasoning)
+        content = content_of(raw.session_id, row, found, calls, reasoning=self._wanted.reasoning)
         if self._wanted.tool_outputs:
             content += self._whole_outputs(content, found)
-        return said_of(row, found, calls), content
+        version = raw.found.row.version if raw.found is not None else None
+        return said_of(row, found, calls, version), content
 
     def _whole_outputs(self, content: list[Content], found: Opened) -> list[Content]:
         """Results that were too long for their rows. A path in a row is not to be trusted but for its last name."""

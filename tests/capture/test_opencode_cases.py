@@ -33,14 +33,16 @@ def traces() -> list[Path]:
     return sorted(root.glob("opencode/traces/*.jsonl")) if root is not None else []
 
 
-# Written against the tables alone: output without reasoning where the total says that it was counted within, and
-# no row that is older than its session if another session has one with the same time, model and tokens.
+# Written against the tables alone: output without reasoning where the total says that it was counted within, or
+# where a release that wrote no total yet counted it so; and no row that is older than its session if another session
+# has one with the same time, model and tokens.
 INDEPENDENT = """
 WITH step AS (
   SELECT m.id, m.time_created AS made, s.time_created AS begun, json_extract(m.data, '$.modelID') AS model,
          json_extract(m.data, '$.tokens.input') AS input, json_extract(m.data, '$.tokens.output') AS output,
          json_extract(m.data, '$.tokens.reasoning') AS reasoning, json_extract(m.data, '$.tokens.cache.read') AS read,
-         json_extract(m.data, '$.tokens.cache.write') AS written, json_extract(m.data, '$.tokens.total') AS total
+         json_extract(m.data, '$.tokens.cache.write') AS written, json_extract(m.data, '$.tokens.total') AS total,
+         s.version LIKE '1.1.%' AS early
   FROM message m JOIN session s ON s.id = m.session_id WHERE json_extract(m.data, '$.role') = 'assistant'),
 billed AS (
   SELECT * FROM step AS one WHERE made >= begun OR NOT EXISTS (
@@ -48,8 +50,8 @@ billed AS (
     AND other.made >= other.begun AND (other.input, other.output, other.reasoning, other.read, other.written)
       = (one.input, one.output, one.reasoning, one.read, one.written)))
 SELECT model, sum(input),
-       sum(CASE WHEN total = input + output + read + written THEN output - reasoning ELSE output END), sum(reasoning),
-       sum(read), sum(written), count(*)
+       sum(CASE WHEN coalesce(total = input + output + read + written, early) THEN output - reasoning ELSE output END),
+       sum(reasoning), sum(read), sum(written), count(*)
 FROM billed GROUP BY model ORDER BY model
 """
 

@@ -69,6 +69,17 @@ async def test_a_fork_of_a_fork_is_a_copy_of_the_original(rig: OpenCodeRig, writ
     assert len(rig.copies()) == 3 + 4
 
 
+async def test_a_new_release_forks_what_an_old_one_wrote(rig: OpenCodeRig, writer: Writer) -> None:
+    """Only the old session says that its output holds the reasoning: the fork is a copy all the same."""
+    writer.session("ses_o", version="1.1.50")
+    writer.user("u", "ses_o")
+    writer.step("a", "ses_o", "u", tokens={"input": 10, "output": 5, "reasoning": 2})
+    writer.fork("ses_o", "ses_f")
+    await rig.settle()
+    assert {name: (turn.usage.output, turn.usage.reasoning) for name, turn in rig.turns().items()} == {"a": (3, 2)}
+    assert set(rig.copies()) == {"ses_f-a"}
+
+
 async def test_a_copy_whose_original_is_not_known_is_billed_once(rig: OpenCodeRig, writer: Writer) -> None:
     """The session it was copied from is gone: of two forks the first one owns what both hold."""
     original(writer)

@@ -22,10 +22,10 @@ def row(message_id: str, data: dict[str, Any], *parts: dict[str, Any], at: int =
     return MessageRow(message_id, BORN_MS + at, 0, json.dumps(data).encode(), found)
 
 
-def said(message: MessageRow) -> Said:
+def said(message: MessageRow, version: str | None = "1.18.33") -> Said:
     found = opened(message)
     assert not isinstance(found, Rejected)
-    return said_of(message, found, calls_in(found))
+    return said_of(message, found, calls_in(found), version)
 
 
 def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> Said:

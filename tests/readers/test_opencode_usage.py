@@ -30,9 +30,22 @@ def test_before_1_3_16_output_held_the_reasoning_too() -> None:
     assert net_usage(read(stated)) == Usage(input=500, output=80, reasoning=40, cache_read=1500)
 
 
-def test_without_a_total_the_figures_are_taken_as_they_stand() -> None:
+@pytest.mark.parametrize("version", ["1.3.16", "1.18.33", "2.0.0-beta.1", None, "", "local"])
+def test_without_a_total_the_figures_are_taken_as_they_stand(version: str | None) -> None:
     stated = {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 0, "write": 3}}
-    assert net_usage(read(stated)) == Usage(input=10, output=5, reasoning=2, cache_create_5m=3)
+    assert net_usage(read(stated), version) == Usage(input=10, output=5, reasoning=2, cache_create_5m=3)
+
+
+@pytest.mark.parametrize("version", ["0.15.31", "1.1.50", "1.3.15"])
+def test_the_first_releases_wrote_no_total_and_counted_reasoning_within_output(version: str) -> None:
+    stated = {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 0, "write": 3}}
+    expected = Usage(input=10, output=3, reasoning=2, cache_create_5m=3)
+    assert net_usage(read(stated), version) == expected
+    assert usage_of(read(stated), [read(stated)], version) == expected
+
+
+def test_a_session_that_an_old_release_began_and_a_new_one_went_on_with_goes_by_the_total() -> None:
+    assert net_usage(read(tokens(output=5, reasoning=2)), "1.1.50") == Usage(output=5, reasoning=2)
 
 
 @pytest.mark.parametrize("gross", [False, True])
