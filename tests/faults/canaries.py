@@ -9,9 +9,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+import tantivy
 import zstandard
 
 from burnd.paths import Home
+from burnd.search.documents import SIGNS
+from burnd.search.engine import WORDS
 from tests.readers import opencode_data as opencode
 from tests.readers import rollout
 from tests.readers.transcript import Transcript, text
@@ -87,8 +90,19 @@ def sing_in_opencode(home: Home) -> None:
 
 
 def files_with_canary(home: Home) -> set[str]:
-    """The files below the home that hold it anywhere, compressed or not, by their names."""
-    return {str(path.relative_to(home.root)) for path, data in contents(home.root) if _sings(path, data)}
+    """The files below the home that hold it anywhere, compressed or not, by their names; and indexes that know it."""
+    held = {str(path.relative_to(home.root)) for path, data in contents(home.root) if _sings(path, data)}
+    return held | {str(folder.relative_to(home.root)) for folder in _search_folders(home) if _knows(folder)}
+
+
+def _search_folders(home: Home) -> Iterator[Path]:
+    return (meta.parent for meta in home.search.glob("*/meta.json"))
+
+
+def _knows(folder: Path) -> bool:
+    """Whether a search index has the word: its files spell words in a way of their own."""
+    words = tantivy.Index.open(str(folder)).searcher()
+    return any(words.doc_freq(WORDS, sign + CANARY) for sign in SIGNS.values())
 
 
 def _sings(path: Path, data: bytes) -> bool:

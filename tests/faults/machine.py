@@ -100,9 +100,13 @@ class Machine:
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
+        """Nothing can be written, until the daemon has met with that."""
+        met = self._full.with_name("full.met")
+        met.unlink(missing_ok=True)
         self._full.touch()
         try:
             yield
+            until(met.exists, 30.0, lambda: "nobody wanted to write")
         finally:
             self._full.unlink()
 

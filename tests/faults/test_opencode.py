@@ -164,10 +164,14 @@ def test_a_damaged_database_hurts_only_itself(home: Home, path: Path, how: str) 
         watched = Watched(home, daemon)
         watched.append("beside", whole(answers("beside", 0, 2)))
         watched.until_recorded("beside", sum_of(0, 1))
-        until(lambda: _source(watched)["state"] != "polling" or how == "pages", why=lambda: str(_source(watched)))
+        until(lambda: _source(watched)["state"] == "degraded", why=lambda: str(_source(watched)))
+        assert _SAID_OF[how] in _source(watched)["detail"]
         assert daemon.process.poll() is None
     assert path.read_bytes() == before
     tally.bad_inputs()
+
+
+_SAID_OF = {"text": "SQLITE_NOTADB", "header": "SQLITE_NOTADB", "pages": "SQLITE_CORRUPT", "empty": "schema"}
 
 
 def _damage(path: Path, how: str) -> None:

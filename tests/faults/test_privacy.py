@@ -59,6 +59,7 @@ def test_text_is_kept_in_content_and_index_alone(home: Home) -> None:
         assert CANARY not in daemon.log.read_text()
     held = files_with_canary(home)
     assert any(name.startswith("content/") for name in held)
+    assert any(name.startswith("index/search/") for name in held)
     assert [name for name in held if not name.startswith(_MAY_HOLD_TEXT)] == []
 
 

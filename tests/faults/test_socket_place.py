@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import stat
@@ -37,7 +38,7 @@ def test_the_socket_is_private_from_the_start(home: Home) -> None:
         os.umask(before)
 
 
-@pytest.mark.skipif(not Path("/usr/bin/strace").exists(), reason="strace is not installed")
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_no_wider_mode_is_ever_there(home: Home, tmp_path: Path) -> None:
     """F64: the name appears with its final mode: bind under umask 0177, and no chmod follows."""
     trace = tmp_path / "trace"

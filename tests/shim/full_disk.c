@@ -1,5 +1,5 @@
 /* Loaded before libc: while the file FULL_WHILE exists, nothing can be written below the folder FULL_BELOW: there is no
- * space, or whatever the error number in that file says. */
+ * space, or whatever the error number in that file says. Whoever met with that is told of by the file FULL_WHILE.met. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,6 +23,10 @@ static int trouble(int fd) {
   FILE *said = fopen(flag, "r");
   int error = 0;
   if (said) { if (fscanf(said, "%d", &error) != 1) error = 0; fclose(said); }
+  char met[PATH_MAX];
+  snprintf(met, sizeof met, "%s.met", flag);
+  FILE *told = fopen(met, "w");
+  if (told) fclose(told);
   return error ? error : ENOSPC;
 }
 
