@@ -32,7 +32,8 @@ test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more
 	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow'
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults \
+		tests/ledger/test_every_fault.py
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from typing import Any
 
 from burnd.ledger.journal import Journal
 from burnd.paths import Home
+from burnd.records import Turn
 from burnd.records.codec import digest
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.watched import Watched, answers, whole
@@ -160,6 +161,8 @@ def outcome(home: Home) -> dict[str, Any]:
     found["canary"] = files_with_canary(home)
     journal = Journal(home.ledger, 0)
     found["turns"] = sorted((key, digest(turn)) for key, turn in Folded(journal.read()).turns.items())
+    lines = [(turn.source, turn.message_id, turn.rev) for _, _, turn in journal.read() if isinstance(turn, Turn)]
+    found["turns twice"] = sorted(line for line in set(lines) if lines.count(line) > 1)
     journal.close()
     return found
 

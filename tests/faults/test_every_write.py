@@ -44,12 +44,12 @@ def undisturbed(shim: Path) -> tuple[dict[str, Any], int]:
         return outcome(home), counter.calls
 
 
-def disturbed(shim: Path, at: int, kind: int, expected: dict[str, Any]) -> None:
+def disturbed(shim: Path, at: int, kind: int, expected: dict[str, Any], *, certainly: bool = True) -> None:
     with a_home() as home:
         counter = Counter(home.root.parent / "seen")
         work = Work(home, **fault(shim, home, at, kind, counter))
         work.do()
-        assert counter.calls >= at, "there was no such call"
+        assert counter.calls >= at or not certainly, "there was no such call"
         assert work.failures <= ({_DIED} if kind == DIES else {1}), work.failures
         found = outcome(home)
         different = {key: (found[key], value) for key, value in expected.items() if found[key] != value}
@@ -63,6 +63,7 @@ def test_a_fault_at_some_changes(shim: Path) -> None:
     expected, calls = undisturbed(shim)
     assert expected["canary"] == set()
     assert expected["skipped"] == 0
+    assert expected["turns twice"] == []
     for at, kind in ((calls // 3, DIES), (calls * 2 // 3, FAILS)):
         disturbed(shim, at, kind, expected)
 
@@ -75,5 +76,5 @@ def test_a_fault_at_many_changes(shim: Path, kind: int, part: int) -> None:
     expected, calls = undisturbed(shim)
     fewer = calls - calls // 20  # threads and timers make it a few more or less each time
     stride = int(os.environ.get("BURND_FAULT_STRIDE", "23"))
-    for at in range(1 + part * stride, fewer, PARTS * stride):
-        disturbed(shim, at, kind, expected)
+    for at in range(1 + part * stride, calls + 1, PARTS * stride):
+        disturbed(shim, at, kind, expected, certainly=at < fewer)
