@@ -212,16 +212,17 @@ class Applier:
             rail = getattr(entry, "rail_id", None)
             place = (digest, item.position, item.length)
             name = self._name(entry.name) if isinstance(entry, Event) else None
-            turn_index = entry.turn_index if isinstance(entry, Copy) else None
-            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, turn_index))
+            of_copy = rows.copy_columns(entry) if isinstance(entry, Copy) else (None, None)
+            facts.append((key[0], fact_key(key), session, rail, rows.time_of(entry), *place, name, *of_copy))
         self._rollup.touch(_told_of(db, facts))
         self._mark_rails(db, [item.entry for item, _ in entries])
         many(
             db,
-            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name, turn_index) "
-            "VALUES(?,?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
+            "INSERT INTO facts(kind, key, session, rail, ts, digest, position, length, name, turn_index, forked) "
+            "VALUES(?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT(kind, key) DO UPDATE SET session = excluded.session, "
             "rail = excluded.rail, ts = excluded.ts, digest = excluded.digest, position = excluded.position, "
-            "length = excluded.length, name = excluded.name, turn_index = excluded.turn_index",
+            "length = excluded.length, name = excluded.name, turn_index = excluded.turn_index, "
+            "forked = excluded.forked",
             facts,
         )
 

@@ -111,7 +111,7 @@ class Rollup:
         endings.renew_prompts(db, revised=self._revised)
 
     def _renew_unlogged(self, db: sqlite3.Connection, sessions: str) -> bool:
-        before, after = unlogged.renewed(db, sessions, self._numbering)
+        before, after = unlogged.renewed(db, unlogged.with_heirs(db, sessions), self._numbering)
         if before == after:
             return False
         _prepare(db)
@@ -204,7 +204,7 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute(_TOUCHED)
 
 
-_DERIVED = ("sums", "session_sums", "session_cells", "session_prompts", "prompts", "endings", "unlogged")
+_DERIVED = ("sums", "session_sums", "session_cells", "session_prompts", "prompts", "endings", "unlogged", "inherited")
 _GROSS = "input + cache_read + cache_create_5m + cache_create_1h"
 _DIMENSIONS = ("session", "bucket", "class", "place", "branch", "activity", "subagent")
 _MOVED = f"CREATE TEMP TABLE IF NOT EXISTS moved({','.join((*_DIMENSIONS, *COUNTED))})"

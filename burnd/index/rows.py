@@ -8,6 +8,7 @@ from typing import get_args
 import msgspec
 
 from burnd.ledger.content import Placed
+from burnd.readers.holding import FORKED
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role
@@ -191,6 +192,11 @@ def time_of(entry: Entry) -> int | None:
     if isinstance(entry, Session):
         return to_ms(entry.created_at) if entry.created_at else None
     return to_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
+
+
+def copy_columns(copy: Copy) -> Row:
+    """Where a copy stands on its rail, and whether its log says that it is one."""
+    return (copy.turn_index, copy.basis is not None and bool(copy.basis.rank & FORKED))
 
 
 _TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:opencode": 1, "title:custom": 2}

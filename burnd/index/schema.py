@@ -195,6 +195,7 @@ ALTER TABLE turns ADD COLUMN class INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN place INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE turns ADD COLUMN subagent INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE facts ADD COLUMN name INTEGER;    -- of an event
+ALTER TABLE facts ADD COLUMN forked INTEGER;  -- of a copy: its log says so
 CREATE INDEX turns_by_prompt ON turns(session, prompt_id, prompt_retries, ts, turn_index) WHERE has_edits;
 
 -- Sums over turns by time. Place and activity 0 stand for all of them, so that a sum over either needs few rows;
@@ -255,6 +256,10 @@ CREATE TABLE unlogged(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   PRIMARY KEY(session, class)) WITHOUT ROWID;
 CREATE INDEX unlogged_by_time ON unlogged(ts);
+-- Which sessions' overhead a harness counted again in a fork, where it said what that used.
+CREATE TABLE inherited(
+  session INTEGER NOT NULL, owner INTEGER NOT NULL, PRIMARY KEY(session, owner)) WITHOUT ROWID;
+CREATE INDEX inherited_by_owner ON inherited(owner);
 
 -- Stamps by key: of those on whole sessions the one that counts; all of those on less.
 CREATE TABLE session_tags(
@@ -364,5 +369,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 16  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 17  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from burnd.ledger.fold import lineage
+from burnd.ledger.fold import Key, lineage
 from burnd.pricing import PriceTable, Tokens, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of
+from burnd.readers.holding import FORKED
 from burnd.records import Overhead, Turn
 from burnd.records.times import to_ms
 from tests.folded import Folded
@@ -123,18 +124,31 @@ class Naive:
         return turn.project_key is not None and turn.project_key in around
 
     def unlogged(self) -> dict[str, int]:
-        """What harnesses said beyond their turns and copies, by kind of token."""
+        """What harnesses said beyond their turns, their copies and the overhead of those who own these."""
         total = dict.fromkeys(USAGE, 0)
-        for entry in self.folded.latest.values():
-            if isinstance(entry, Overhead):
-                for model, said in entry.models.items():
-                    used = self._used(entry.session_id, model)
-                    for name, over in _over(_usage(said), used).items():
-                        total[name] += over
+        for session_id, model, beyond in self._beyond():
+            owners = {self.turns[key].session_id for key in self._copied(session_id) if key in self.turns}
+            before = [other for owner, its_model, other in self._beyond() if owner in owners and its_model == model]
+            most = [max(values) for values in zip(*before, strict=True)] or [0] * 6
+            for name, over in zip(USAGE, _over(beyond, most), strict=True):
+                total[name] += over
         return total
 
+    def _beyond(self) -> list[tuple[str, str, list[int]]]:
+        said = [entry for entry in self.folded.latest.values() if isinstance(entry, Overhead)]
+        return [
+            (entry.session_id, model, _over(_usage(usage), self._used(entry.session_id, model)))
+            for entry in said
+            for model, usage in entry.models.items()
+        ]
+
+    def _copied(self, session_id: str) -> set[Key]:
+        copies = [copy for copy in self.folded.copies.values() if copy.session_id == session_id]
+        found = {("turn", c.source, c.message_id) for c in copies if c.basis is None or not c.basis.rank & FORKED}
+        return {key for key in found if key not in self.turns or self.turns[key].session_id != session_id}
+
     def _used(self, session_id: str, model: str) -> list[int]:
-        copies = {("turn", c.source, c.message_id) for c in self.folded.copies.values() if c.session_id == session_id}
+        copies = self._copied(session_id)
         used = [
             _tokens(turn)
             for key, turn in self.turns.items()
@@ -144,13 +158,12 @@ class Naive:
         return [sum(values) for values in zip(*used, strict=True)] or [0] * 6
 
 
-def _over(said: list[int], used: list[int]) -> dict[str, int]:
+def _over(said: list[int], used: list[int]) -> list[int]:
     output = max(0, said[1] + said[2] - used[1] - used[2])
     reasoning = min(output, max(0, said[2] - used[2]))
     writes = max(0, said[4] + said[5] - used[4] - used[5])
     hour = min(writes, max(0, said[5] - used[5]))
-    over = (max(0, said[0] - used[0]), output - reasoning, reasoning, max(0, said[3] - used[3]), writes - hour, hour)
-    return dict(zip(USAGE, over, strict=True))
+    return [max(0, said[0] - used[0]), output - reasoning, reasoning, max(0, said[3] - used[3]), writes - hour, hour]
 
 
 def _usage(usage: Any) -> list[int]:

@@ -8,9 +8,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from burnd.index.change import Change, OpenTurn
+from burnd.readers.holding import FORKED
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Copy, Event, Overhead, Selector, ServerTools, Session, Subagent, Turn, Usage
+from burnd.records import Basis, Copy, Event, Overhead, Selector, ServerTools, Session, Subagent, Turn, Usage
 from burnd.records.times import to_iso
 from burnd.records.turn import Quality
 from tests.make import stamp
@@ -112,12 +113,19 @@ others = st.one_of(
         st.sampled_from(("s0", "s1")),
     ),
     st.builds(
-        lambda model, n, session: Copy(
-            source=model[0], session_id=session, rail_id="main", message_id=f"m{n}", turn_index=n, ts=to_iso(AUTUMN)
+        lambda model, n, session, rank: Copy(
+            source=model[0],
+            session_id=session,
+            rail_id="main",
+            message_id=f"m{n}",
+            turn_index=n,
+            ts=to_iso(AUTUMN),
+            basis=Basis(rank=rank),
         ),
         st.sampled_from(MODELS),
         st.integers(0, 7),
         st.sampled_from(SESSIONS),
+        st.sampled_from((0, FORKED)),
     ),
     st.builds(
         lambda session, ts, usage: Overhead(

@@ -41,6 +41,10 @@ class Transcript:
         self.lines.append(line(**fields))
         self._count += 1
 
+    def begin(self, second: int) -> None:
+        """Time goes on from here."""
+        self._count = second
+
     @staticmethod
     def time(second: int) -> str:
         return f"2026-11-16T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.000Z"
