@@ -6,9 +6,9 @@ import os
 from typing import Final
 
 import anyio
-import anyio.to_thread
 
 from burnd.queries.view import Folder
+from burnd.recording.looking import Look
 from burnd.recording.projects import remote_of
 
 AT_ONCE: Final = 4
@@ -26,36 +26,29 @@ def look_at(given: str) -> Folder:
 
 
 class Folders:
-    """Looks in a thread that nobody waits for longer than a moment: a folder may be on a dead network mount.
+    """Waits for no folder longer than a moment: one may be on a dead network mount.
 
-    While such a look does not come back, its folder is not looked at again, and of many none any more: they are then
+    While a look at it does not come back, a folder is not looked at again, and of many none any more: they are then
     known by what was recorded of them.
     """
 
     def __init__(self) -> None:
-        self._threads = anyio.CapacityLimiter(AT_ONCE)
-        self._stuck: list[_Look] = []
+        self._free = anyio.CapacityLimiter(AT_ONCE)
+        self._stuck: list[tuple[str, Look[Folder]]] = []
 
     async def look(self, given: str) -> Folder:
-        self._stuck = [look for look in self._stuck if not look.ended]
-        if len(self._stuck) >= AT_ONCE or any(look.given == given for look in self._stuck):
-            return Folder.unseen(given)
-        look = _Look(given)
-        with anyio.move_on_after(PATIENCE_S):
-            return await anyio.to_thread.run_sync(look.run, limiter=self._threads, abandon_on_cancel=True)
-        if look.begun:
-            self._stuck.append(look)
-        return Folder.unseen(given)
+        async with self._free:
+            if self._is_hopeless(given):
+                return Folder.unseen(given)
+            look = Look(lambda: look_at(given))
+            try:
+                return await look.within(PATIENCE_S)
+            except TimeoutError:
+                return Folder.unseen(given)
+            finally:
+                if not look.has_ended:  # also where whoever asked has gone
+                    self._stuck.append((given, look))
 
-
-class _Look:
-    def __init__(self, given: str) -> None:
-        self.given = given
-        self.begun = self.ended = False
-
-    def run(self) -> Folder:
-        self.begun = True
-        try:
-            return look_at(self.given)
-        finally:
-            self.ended = True
+    def _is_hopeless(self, given: str) -> bool:
+        self._stuck = [(folder, look) for folder, look in self._stuck if not look.has_ended]
+        return len(self._stuck) >= AT_ONCE or any(folder == given for folder, _ in self._stuck)

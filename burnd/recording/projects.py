@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
 from msgspec.structs import replace
 
+from burnd.recording.looking import Look
 from burnd.records import Session
 from burnd.records.remotes import canonical_remote
 
@@ -38,8 +39,8 @@ class ProjectKeys:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[folder] = None
-            with anyio.move_on_after(_PATIENCE_S):
-                self._known[folder] = await anyio.to_thread.run_sync(remote_of, folder, abandon_on_cancel=True)
+            with contextlib.suppress(TimeoutError):
+                self._known[folder] = await Look(partial(remote_of, folder)).within(_PATIENCE_S)
 
     async def named(self, sessions: Sequence[Session]) -> list[Session]:
         """The records with the keys of their projects."""

@@ -20,4 +20,5 @@ if __name__ == "__main__":
     from burnd.cli import main
 
     folders.look_at = hanging
+    folders.PATIENCE_S = 0.5  # type: ignore[misc]
     raise SystemExit(main())

@@ -103,6 +103,7 @@ def test_a_dead_folder_holds_up_nobody(home: Home) -> None:
         assert wire.call("sessions.new", agent="a", sender="b", project="/dead/0")["projectKey"] is None
         for one in asking:
             one.close()
+        assert daemon.terminate(within=30) == 0, "a thread that hangs keeps the daemon from its end"
 
 
 async def test_a_look_that_hangs_is_not_begun_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,12 +118,13 @@ async def test_a_look_that_hangs_is_not_begun_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(folders, "look_at", look_at)
     monkeypatch.setattr(folders, "PATIENCE_S", 0.05)
     some = Folders()
-    for _ in range(3):
-        async with anyio.create_task_group() as tasks:
-            for number in range(3 * AT_ONCE):
-                tasks.start_soon(some.look, f"/dead/{number}")
+    for patience_of_the_caller in (0.01, 5, 5):
+        with anyio.move_on_after(patience_of_the_caller):
+            async with anyio.create_task_group() as tasks:
+                for number in range(3 * AT_ONCE):
+                    tasks.start_soon(some.look, f"/dead/{number}")
     assert await some.look("/dead/0") == Folder.unseen("/dead/0")
-    assert len(looked) <= 2 * AT_ONCE
+    assert len(looked) < 2 * AT_ONCE  # some may have been under way when the last of them got stuck
     answers.set()
     with anyio.fail_after(10):
         while not (await some.look("/dead/0")).keys:  # noqa: ASYNC110 - a thread ends, of which nobody is told
