@@ -30,6 +30,11 @@ def pack_of(reading: Reading) -> bytes:
     return packs.pack((reading.links, reading.prompts, reading.rails, own))
 
 
+def link_of(row: msgspec.Raw) -> Link:
+    """A link as a pack holds it."""
+    return _links.decode(row)
+
+
 class RowSource:
     """A connection that reads rows of files. Readers run in a worker thread and cannot wait for the event loop."""
 

@@ -216,8 +216,8 @@ def is_summary(label: Label) -> bool:
 
 
 def summary_key(label: Label) -> str:
-    """Orders the summaries of a session, which may come from several files in any order."""
-    return f"{to_iso(label.ts_ms)} {label.message_id}"
+    """Orders the summaries of a session, which may come from several files in any order: by the line they name."""
+    return f"{label.n:016d} {to_iso(label.ts_ms)} {label.message_id}"
 
 
 # In the order that the table tells them apart by.

@@ -43,7 +43,7 @@ def _read_title(memory: Memory, line: BareLine) -> None:
     if not memory.keep_content or not text:
         return
     name, kind = _TITLE_NAMES[line.type]
-    said, told = short_hash(text.encode()), memory.state.titles
+    said, told = short_hash(f"{line.leaf_uuid or ''} {text}".encode()), memory.state.titles
     changes, last = told.get(name, (0, ""))
     if last == said:
         return

@@ -178,7 +178,9 @@ class Reading(log.Reading, kw_only=True):
     links: dict[str, Link] = msgspec.field(default_factory=dict)
     prompts: dict[str, Prompt] = msgspec.field(default_factory=dict)
     rails: dict[str, Rail] = msgspec.field(default_factory=dict)
-    lines: list[str] = msgspec.field(default_factory=list)  # the uuids of its links, once these were given away
+    lines: dict[str, int] = msgspec.field(
+        default_factory=dict
+    )  # where its links' lines begin, once these are given away
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -16,7 +16,7 @@ import msgspec
 
 from burnd.index import packs
 from burnd.index.change import CursorChange
-from burnd.index.reading import LINK
+from burnd.index.reading import LINK, link_of
 from burnd.index.store import IndexStore
 from burnd.readers.claude_place import place_of
 from burnd.readers.claude_state import Reading
@@ -53,12 +53,12 @@ class LeafTitles:
                 self._kept_in[leaf] = title.content.session_id
                 batch.cursors.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
                 content.append(texts[leaf])
-                content += [_for(texts[leaf], session) for session in holders.get((_folder(piece), leaf), ())]
+                content += [_for(texts[leaf], *held) for held in holders.get((_folder(piece), leaf), ())]
         for piece in pieces:
-            for leaf in self._kept_in.keys() & set(_reading(piece).lines):
+            lines, session_id = _reading(piece).lines, piece.reading.session_id
+            for leaf in self._kept_in.keys() & lines.keys():
                 found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
-                session_id = piece.reading.session_id
-                content += [_for(record, session_id) for record in found if session_id is not None]
+                content += [_for(record, session_id, lines[leaf]) for record in found if session_id is not None]
         batch.content += content
         return batch
 
@@ -75,23 +75,23 @@ def _folder(piece: Piece) -> str:
     return os.path.dirname(piece.change.path)
 
 
-async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str, str], list[str]]:
-    """The sessions whose files hold a line that a summary names, by (folder, line): those of the same project."""
+async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str, str], list[tuple[str, int]]]:
+    """The sessions whose files hold a line that a summary names, and where, by (folder, line): those of one project."""
     wanted: dict[str, set[str]] = {}
     for piece in pieces:
         if _reading(piece).titles:
             leaves = wanted.setdefault(_folder(piece), set())
             leaves.update(title.leaf_uuid for title in _reading(piece).titles)
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for folder, leaves in wanted.items():
-        for path, leaf in await index.ask(partial(_files_with, folder=folder, leaves=leaves), within=60):
+        for path, leaf, offset in await index.ask(partial(_files_with, folder=folder, leaves=leaves), within=60):
             place = place_of(f"project/{os.path.basename(path)}")
             if place is not None and place.session_id is not None:
-                found.setdefault((folder, leaf), []).append(place.session_id)
+                found.setdefault((folder, leaf), []).append((place.session_id, offset))
     return found
 
 
-def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str]]:
+def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str, int]]:
     cursor = db.execute(
         "SELECT f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
         "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
@@ -99,10 +99,12 @@ def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[t
     )
     found = []
     for path, data in cursor:
-        found += [(path, leaf) for leaf in leaves & packs.unpack(data)[LINK].keys()]
+        links = packs.unpack(data)[LINK]
+        found += [(path, leaf, link_of(links[leaf]).offset) for leaf in leaves & links.keys()]
     return found
 
 
-def _for(record: Content, session_id: str) -> Content:
+def _for(record: Content, session_id: str, offset: int) -> Content:
+    """The summary for a session that holds its line: numbered by where that stands, so that the furthest one counts."""
     leaf = record.message_id.removeprefix(LEAF)
-    return msgspec.structs.replace(record, session_id=session_id, message_id=f"title:summary:{leaf}")
+    return msgspec.structs.replace(record, session_id=session_id, message_id=f"title:summary:{leaf}", n=offset)

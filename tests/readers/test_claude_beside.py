@@ -33,6 +33,13 @@ def test_a_summary_belongs_to_whoever_holds_its_leaf() -> None:
     assert found.content.text == "Old talk"
 
 
+def test_two_sessions_may_have_summaries_of_the_same_words() -> None:
+    t = Transcript("1.0.100")
+    for leaf in ("one", "one", "other"):
+        t.bare(type="summary", summary="Invalid API key", leafUuid=leaf)
+    assert [title.leaf_uuid for title in read(t.lines).titles] == ["one", "other"]
+
+
 def test_running_totals_are_stated_by_model() -> None:
     t = Transcript()
     t.says("m1")
