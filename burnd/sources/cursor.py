@@ -34,6 +34,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     head: bytes = b""
     head_size: int = 0
     inside: bool = False  # the line around `offset` was begun by a tail that was already taken
+    unfinished: bool = False  # the bytes passed were looked at as a last line without a newline, and are none
     size: int = 0
     ctime_ns: int = 0
 
@@ -44,6 +45,11 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def anchor_size(self) -> int:
         return min(ANCHOR_SIZE, self.position)
+
+    @property
+    def has_untried_tail(self) -> bool:
+        """Whether the file ended with something that has no newline and was not looked at yet."""
+        return self.passed > 0 and self.position == self.size and not self.unfinished
 
     def describes(self, dev: int, ino: int, size: int, ctime_ns: int) -> bool:
         """Whether a file that looks like this was read to its end and is as it was left: no need to open it."""

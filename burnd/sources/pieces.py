@@ -13,7 +13,6 @@ import structlog
 
 from burnd.recording.pipeline import Pipeline
 from burnd.sources.apart import Apart, Gone, Wanted
-from burnd.sources.safe_open import Refused
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 
 T = TypeVar("T")
@@ -89,14 +88,15 @@ class Pieces:
         if transcript is not None:
             await self.in_thread(lambda: self.known.load(transcript, self._clock()))
 
-    async def tail_of(self, transcript: Transcript) -> list[Piece]:
-        """The last line of a quiet file, if it is whole but for its newline."""
-        try:
-            piece = await self.in_thread(lambda: self.known.take_tail(transcript, self._pipeline.now()))
-        except (OSError, Refused):
-            self.known.forget(transcript.path)
-            return []
-        return [piece] if piece is not None else []
+    async def tail_of(self, path: str, root: str) -> Piece | None:
+        """The last line of a quiet file, if it is whole but for its newline; None if the file is not as it was.
+
+        Raises Refused, or the OSError of a file that cannot be read just now.
+        """
+        transcript = await self.find(path, root)
+        if transcript is None:
+            return None
+        return await self.in_thread(lambda: self.known.take_tail(transcript, self._pipeline.now()))
 
     async def settled(self, transcripts: Sequence[Transcript], *, answered_only: bool) -> list[Piece]:
         """What is open in transcripts, settled: all of it or only what has its answers."""

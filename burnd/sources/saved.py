@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import anyio
 import msgspec
 
@@ -11,7 +13,8 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
 from burnd.sources.cursor import Cursor
 from burnd.sources.discover import Found
-from burnd.sources.transcripts import path_key
+from burnd.sources.tails import Tails
+from burnd.sources.transcripts import OLD_MS, path_key
 
 FORGET_AFTER_MS = DAY_MS
 _cursors = msgspec.msgpack.Decoder(Cursor)
@@ -22,10 +25,11 @@ _VANISHED = (
 
 
 class Saved:
-    """The cursors of one source's files."""
+    """The cursors of one source's files, and which of them end with a line that is not used yet."""
 
-    def __init__(self, pipeline: Pipeline, source: str) -> None:
-        self._pipeline, self._source = pipeline, source
+    def __init__(self, pipeline: Pipeline, source: str, clock: Callable[[], float]) -> None:
+        self.tails = Tails()
+        self._pipeline, self._source, self._clock = pipeline, source, clock
         self._cursors: dict[str, Cursor] = {}
 
     def __len__(self) -> int:
@@ -36,8 +40,10 @@ class Saved:
 
     async def load(self) -> None:
         """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day."""
-        rows = await self._pipeline.index.rows("SELECT path, cursor FROM files WHERE source = ?", (self._source,))
-        self._cursors = {path: _cursors.decode(cursor) for path, cursor in rows}
+        self._cursors, self.tails = {}, Tails()
+        sql = "SELECT path, root, cursor FROM files WHERE source = ?"
+        for path, root, cursor in await self._pipeline.index.rows(sql, (self._source,)):
+            self._keep(path, root, _cursors.decode(cursor), self._pipeline.now())
         before = self._pipeline.now() - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
         await self._drop([path for (path,) in old if not await anyio.Path(path).exists()])
@@ -46,7 +52,7 @@ class Saved:
         """Everything is to be read again from its start; files that are gone stay as known."""
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))
         await self._drop([path for (path,) in rows if await anyio.Path(path).exists()])
-        self._cursors = {}
+        self._cursors, self.tails = {}, Tails()
 
     async def with_open_turns(self) -> list[tuple[str, str]]:
         """The files, with their roots, in which a message is open."""
@@ -56,7 +62,12 @@ class Saved:
     def note(self, change: FileChange) -> None:
         """A file was read on, and that is durable."""
         if change.cursor is not None:
-            self._cursors[change.path] = _cursors.decode(change.cursor)
+            self._keep(change.path, change.root, _cursors.decode(change.cursor), change.seen_ms)
+
+    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
+        self._cursors[path] = cursor
+        is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
+        self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
 
     def is_unread(self, found: Found) -> bool:
         cursor = self._cursors.get(path_key(found.path))
@@ -70,5 +81,6 @@ class Saved:
     async def _drop(self, paths: list[str]) -> None:
         for path in paths:
             self._cursors.pop(path, None)
+            self.tails.drop(path)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))

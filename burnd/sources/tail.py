@@ -106,6 +106,7 @@ class _Place:
         self.passed = 0
         self.count = 0
         self.inside = False
+        self.unfinished = False
         self.moved = False
         self.head = b""
         self.before = b""  # the bytes just before the position, as many as an anchor takes
@@ -124,7 +125,7 @@ class _Place:
         if reason is not None:
             return reason
         self.offset, self.passed = cursor.offset, cursor.passed
-        self.count, self.inside = cursor.lines, cursor.inside
+        self.count, self.inside, self.unfinished = cursor.lines, cursor.inside, cursor.unfinished
         return None if self._take(data) else "changed"
 
     def _read_after(self, cursor: Cursor, max_bytes: int) -> tuple[bytes, bytes]:
@@ -185,6 +186,7 @@ class _Place:
             head=digest(self.head),
             head_size=len(self.head),
             inside=self.inside,
+            unfinished=self.unfinished and not self.moved,
             size=self.found.st_size,
             ctime_ns=self.found.st_ctime_ns,
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 
 from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
+from burnd.sources.safe_open import Refused
+from burnd.sources.saved import Saved
 from burnd.sources.transcripts import Piece, Transcript
 
 QUIET_S = 10.0
 IDLE_S = 600.0
 LOOK_AGAIN_S = 1.0
 SETTLED_AT_ONCE = 500  # transcripts
+TAILS_AT_ONCE = 50  # they are opened one by one, while whatever grows has to wait
 
 
 class Settler:
@@ -22,12 +24,12 @@ class Settler:
         self,
         queue: Queue,
         pieces: Pieces,
+        saved: Saved,
         commit: Callable[[list[Piece]], Awaitable[None]],
-        counts: Counter[str],
         clock: Callable[[], float],
     ) -> None:
-        self._queue, self._pieces, self._commit = queue, pieces, commit
-        self._counts, self._clock = counts, clock
+        self._queue, self._pieces, self._saved = queue, pieces, saved
+        self._commit, self._clock = commit, clock
         self._next_look = 0.0
 
     @property
@@ -49,13 +51,7 @@ class Settler:
         idle = [t for t, seconds in known if seconds >= IDLE_S]
         await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
         await self._settle([t for t in idle if t.open_holdings], answered_only=False)
-        for transcript in idle:
-            if not transcript.has_untried_tail:
-                continue
-            if pieces := await self._pieces.tail_of(transcript):
-                await self._commit(pieces)
-            else:
-                self._counts["unfinished lines"] += 1
+        await self._take_tails(now)
 
     async def settle_sessions(self, session_ids: Collection[str | None]) -> None:
         """Settles at once what is open in these sessions; None among them means in all."""
@@ -66,6 +62,26 @@ class Settler:
             if holders and (None in session_ids or holders.intersection(session_ids))
         ]
         await self._settle(wanted, answered_only=False)
+
+    async def _take_tails(self, now: float) -> None:
+        """Last lines that have waited long enough for their newlines."""
+        tails, pieces = self._saved.tails, []
+        for path, root in tails.due(now, TAILS_AT_ONCE):
+            if self._queue.is_out(path):
+                continue
+            try:
+                piece = await self._pieces.tail_of(path, root)
+            except (FileNotFoundError, Refused):
+                piece = None
+            except OSError:
+                tails.put_off(path, now)
+                continue
+            if piece is None:
+                tails.drop(path)  # there is nothing to look at, or more to read: then it comes again
+            else:
+                pieces.append(piece)
+        if pieces:
+            await self._commit(pieces)
 
     async def _settle(self, transcripts: list[Transcript], *, answered_only: bool) -> None:
         for begin in range(0, len(transcripts), SETTLED_AT_ONCE):

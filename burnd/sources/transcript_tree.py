@@ -56,11 +56,11 @@ class TranscriptTree:
         self._clock = clock
         self._queue = Queue(clock)
         self._pieces = Pieces(self.transcripts, pipeline, clock)
-        self._saved = Saved(pipeline, self.name)
+        self._saved = Saved(pipeline, self.name, clock)
         naming = Naming(self.suffixes, self.beside, self.transcript_of)
         self._finder = Finder(named_roots, naming, self._queue, self._saved, self._pieces, times=times, clock=clock)
         self._gatherer = Gatherer(self._queue, self._finder, self._saved, self._pieces, self.counts, clock)
-        self._settler = Settler(self._queue, self._pieces, self._commit, self.counts, clock)
+        self._settler = Settler(self._queue, self._pieces, self._saved, self._commit, clock)
         self._committer = Committer(pipeline, self.name)
         self._committed = anyio.Event()  # set while no batch is on its way to the disk
         self._committed.set()
@@ -245,8 +245,8 @@ class TranscriptTree:
 
     async def _rest(self) -> None:
         """Sleeps until something is dirty, or a failed file, an open turn or a quiet one is due."""
-        due = self._queue.due()
-        waits = [due - self._clock()] if due is not None else []
+        dues = (self._queue.due(), self._saved.tails.next_due())
+        waits = [due - self._clock() for due in dues if due is not None]
         if self._settler.waits:
             waits.append(LOOK_AGAIN_S)
         self._bell = anyio.Event()

@@ -22,7 +22,7 @@ from burnd.sources.cursor import Cursor
 from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
 from burnd.sources.safe_open import below
-from burnd.sources.tail import Chunk, Tail
+from burnd.sources.tail import Chunk, Line, Tail
 
 _READERS_KEPT = 64
 OLD_MS = 600_000
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
     skipped: int = 0  # lines, too long or fatal
     fatal: tuple[int, ...] = ()  # where lines stand that the process died over again and again
     rewound: str | None = None
-    is_unfinished: bool = False  # it is gone, and its last line was not whole
+    is_unfinished: bool = False  # its last line has no newline and will have none, and is not whole
 
 
 class Transcript:
@@ -56,15 +56,6 @@ class Transcript:
         self.reader: LogReader | None = None
         self.rows: FileRows | None = None
         self.changed_at = 0.0
-        self._tail_tried_at = -1
-
-    @property
-    def has_untried_tail(self) -> bool:
-        """Whether something stands behind the last newline that was not looked at yet."""
-        return self.cursor is not None and self.cursor.passed > 0 and self.cursor.position != self._tail_tried_at
-
-    def tail_tried(self) -> None:
-        self._tail_tried_at = self.cursor.position if self.cursor is not None else -1
 
     def committed(self) -> None:
         """What was taken is durable: its rows can be asked for from now on."""
@@ -140,35 +131,36 @@ class Transcripts:
         anew = chunk.rewound is not None or transcript.cursor is None
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
         reader = self._reader(transcript, anew=anew)
-        fatal: list[tuple[int, int]] = []
-        for offset, line in self._hazard.lines(path_key(transcript.path), chunk.lines, fatal):
-            reader.feed(line, offset)
-        tail_end = _take_tail(reader, chunk.tail) if chunk.tail is not None else None
-        cursor = tail_end or chunk.cursor
+        fatal = self._feed(transcript, reader, chunk.lines)
+        cursor = chunk.cursor
+        if chunk.tail is not None and cursor.has_untried_tail:
+            cursor = self._after_tail(transcript, reader, chunk.cursor, chunk.tail, fatal)
         if chunk.lines:
             transcript.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # nobody has written to it for long: its last message is what it is
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
-        if is_unfinished := chunk.tail is not None and transcript.has_untried_tail:
-            transcript.tail_tried()
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
             skipped=len(chunk.skipped) + len(fatal),
-            fatal=tuple(offset for offset, _ in fatal),
+            fatal=tuple(fatal),
             rewound=chunk.rewound,
-            is_unfinished=is_unfinished,
+            is_unfinished=cursor.unfinished and not chunk.cursor.unfinished,
         )
 
     def take_tail(self, transcript: Transcript, seen_ms: int) -> Piece | None:
-        """The last line of a quiet file that never got its newline, if it is whole."""
-        if transcript.cursor is None or not transcript.cursor.passed:
+        """The last line of a quiet file that never got its newline, if it is whole; None if that cannot be told."""
+        before = transcript.cursor
+        if before is None or not before.has_untried_tail:
             return None
-        transcript.tail_tried()
-        tail = self._files.unfinished(transcript.path, transcript.cursor, root=transcript.root)
-        cursor = _take_tail(self._reader(transcript, anew=False), tail) if tail is not None else None
-        return self._piece(transcript, cursor, anew=False, seen_ms=seen_ms) if cursor is not None else None
+        tail = self._files.unfinished(transcript.path, before, root=transcript.root)
+        if tail is None:
+            return None
+        fatal: list[int] = []
+        cursor = self._after_tail(transcript, self._reader(transcript, anew=False), before, tail, fatal)
+        piece = self._piece(transcript, cursor, anew=False, seen_ms=seen_ms)
+        return piece._replace(skipped=len(fatal), fatal=tuple(fatal), is_unfinished=cursor.unfinished)
 
     def settle(self, transcript: Transcript, seen_ms: int, *, answered_only: bool) -> Piece | None:
         """Settles what is open in a transcript, all of it or only what has its answers."""
@@ -207,6 +199,22 @@ class Transcripts:
         self._files.close()
         self._rows.close()
         self._hazard.close()
+
+    def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line]) -> list[int]:
+        """Feeds lines; says where those stand that must not be fed."""
+        fatal: list[tuple[int, int]] = []
+        for offset, line in self._hazard.lines(path_key(transcript.path), lines, fatal):
+            reader.feed(line, offset)
+        return [offset for offset, _ in fatal]
+
+    def _after_tail(
+        self, transcript: Transcript, reader: LogReader, cursor: Cursor, tail: Tail, fatal: list[int]
+    ) -> Cursor:
+        """Feeds a last line that never got its newline, if it is whole; the cursor behind it, or with a note on it."""
+        if tail.data is None or not _is_json(tail.data):
+            return msgspec.structs.replace(cursor, unfinished=True)
+        fatal += self._feed(transcript, reader, [(tail.offset, tail.data)])
+        return tail.cursor
 
     def _reader(self, transcript: Transcript, *, anew: bool) -> LogReader:
         self.look_beside(transcript)
@@ -277,14 +285,6 @@ def _session_of(piece: Piece) -> set[SeenSession]:
 def path_key(path: str) -> str:
     """A path as text the index can hold; bytes that are no UTF-8 are written out."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _take_tail(reader: LogReader, tail: Tail) -> Cursor | None:
-    """Feeds an unfinished last line if it is whole after all; the cursor behind it, or None."""
-    if tail.data is None or not _is_json(tail.data):
-        return None
-    reader.feed(tail.data, tail.offset)
-    return tail.cursor
 
 
 def _is_json(data: bytes) -> bool:

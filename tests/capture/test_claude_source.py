@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ async def until(check: Callable[[], Any], seconds: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def watching(opened: Opened, projects: Path) -> AsyncIterator[Watched]:
+async def watching(opened: Callable[[], Awaitable[Pipeline]], projects: Path) -> AsyncIterator[Watched]:
     watched = Watched(await opened(), projects)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watched.source.run)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from burnd.recording.pipeline import Pipeline
+from burnd.records import Turn
+from burnd.sources import pieces, tails, transcripts
 from burnd.sources.watch import Times
 from tests.capture import test_claude_source
-from tests.capture.test_claude_source import SESSION, _is, until, watching
+from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
 from tests.conftest import Opened
 from tests.readers.transcript import Transcript, text
 
@@ -38,3 +45,81 @@ async def test_a_scan_alone_tells_of_a_deleted_log(
         await watched.source.flush()
         assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 7, "m2": 8}
         assert not len(watched.source._pieces.known._files)
+
+
+def _by_the_clock(opened: Opened, ahead_ms: int = 0) -> Callable[[], Awaitable[Pipeline]]:
+    """A pipeline that has the time that files have."""
+    return functools.partial(opened, now=lambda: int(time.time() * 1000) + ahead_ms)
+
+
+def _without_newline(path: Path, message_id: str, *, cut: int = 0) -> bytes:
+    """Writes a log whose last line, with the answer, has no newline; `cut` leaves out so many bytes of it."""
+    log = Transcript(session=path.stem, prefix=path.stem)
+    log.prompt("hello")
+    log.says(message_id, text("hi"), output=5)
+    *lines, last = log.lines
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(line + b"\n" for line in lines) + last[: len(last) - cut])
+    return last
+
+
+async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
+    assert not await _is(watched, message_id, output=5)
+    watched.ahead += tails.QUIET_S + 1
+    watched.source._bell.set()
+    await until(lambda: _is(watched, message_id, output=5))
+
+
+async def test_a_last_line_is_taken_after_any_number_of_other_logs(opened: Opened, tmp_path: Path) -> None:
+    """F10: its log need not be among those that were read lately."""
+    folder = tmp_path / "projects" / "-home-dev-app"
+    _without_newline(folder / "tailed.jsonl", "m-tail")
+    for n in range(80):
+        log = Transcript(session=f"o{n}", prefix=f"o{n}")
+        log.prompt("x")
+        log.says(f"mo{n}", text("y"), output=1)
+        (folder / f"o{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+        os.utime(folder / f"o{n}.jsonl", (0, 0))  # the newest is read first
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert str(folder / "tailed.jsonl") not in watched.source._pieces.known
+        await _is_taken_in_time(watched, "m-tail")
+
+
+@pytest.mark.parametrize("apart_from", [1, pieces.APART_FROM])
+async def test_a_last_line_outlives_a_restart(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart_from: int
+) -> None:
+    """F10: it is taken by the next daemon, wherever it was read, and its newline makes no second one of it.
+
+    Half a line is counted once, and not looked at again before it grows.
+    """
+    monkeypatch.setattr(pieces, "APART_FROM", apart_from)
+    folder = tmp_path / "projects" / "-home-dev-app"
+    _without_newline(folder / "tailed.jsonl", "m-tail")
+    last = _without_newline(folder / "half.jsonl", "m-half", cut=9)
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        await _is_taken_in_time(watched, "m-tail")
+        await until(lambda: watched.source.counts["unfinished lines"] == 1)
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert watched.source._saved.tails.next_due() is None
+        with (folder / "tailed.jsonl").open("ab") as file:
+            file.write(b"\n")
+        with (folder / "half.jsonl").open("ab") as file:
+            file.write(last[-9:])
+        await watched.source.flush()
+        await _is_taken_in_time(watched, "m-half")
+        await watched.source.flush()
+        turns = [logged.entry for logged in watched.pipeline.journal.read() if isinstance(logged.entry, Turn)]
+        assert sorted(turn.message_id for turn in turns) == ["m-half", "m-tail"]
+
+
+async def test_the_last_line_of_an_old_log_is_taken_at_once(opened: Opened, tmp_path: Path) -> None:
+    """F10: where nobody has written for ten minutes there is nothing to wait for."""
+    _without_newline(tmp_path / "projects" / "-home-dev-app" / "tailed.jsonl", "m-tail")
+    async with watching(_by_the_clock(opened, ahead_ms=transcripts.OLD_MS + 1000), tmp_path / "projects") as watched:
+        await until(lambda: _is(watched, "m-tail", output=5))
