@@ -107,11 +107,11 @@ def keep_user(memory: Memory, spot: Spot, content: str | list[Piece] | None, rol
 
 
 def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
-    """Keep queued prompts, files and system prompts; the other attachments repeat what is known elsewhere."""
+    """Keep what was queued, files and system prompts; the other attachments repeat what is known elsewhere."""
     if not memory.keep_content:
         return
-    if is_prompt:
-        keep_user(memory, spot, attachment.prompt, "user", "text")
+    if attachment.type == "queued_command":
+        keep_user(memory, spot, attachment.prompt, "user" if is_prompt else "system", "text")
     elif attachment.type == "prompt_snapshot":
         page = Page(memory, spot, spot.name)
         for text in _system_prompt(attachment):

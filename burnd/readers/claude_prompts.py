@@ -101,7 +101,7 @@ def attachment_of(line: Line) -> Attachment | None:
 
 def is_queued_prompt(attachment: Attachment, text: str) -> bool:
     """Whether a person typed this while the agent was busy. Earlier releases do not say who it is from."""
-    if attachment.type != "queued_command" or not text:
+    if attachment.type != "queued_command" or not blocks_of(attachment.prompt, "prompt"):
         return False
     if attachment.origin is not None:
         return attachment.origin.kind == "human"

@@ -95,6 +95,22 @@ def test_files_and_system_prompts_are_kept_from_attachments() -> None:
     assert (file.mime, file.name) == ("text/plain", "/a.py")
 
 
+def test_whatever_was_queued_is_kept_as_what_it_is() -> None:
+    """An agent's result that came while the model was busy as much as what a person typed, or showed, meanwhile."""
+    t = Transcript()
+    note = "<task-notification>\n<task-id>A</task-id>\n<result>forty-two</result>\n</task-notification>"
+    t.attach("queued_command", prompt=note, commandMode="task-notification", origin={"kind": "task"})
+    t.attach("queued_command", prompt="and the tests", commandMode="prompt", origin={"kind": "human"})
+    shown = t.attach("queued_command", prompt=[image()], commandMode="prompt", origin={"kind": "human"})
+    t.says("m1")
+    rows = read(t.lines)
+    assert rows.texts()[:3] == [("system", "text", note), ("user", "text", "and the tests"), ("user", "file", None)]
+    assert rows.content[2].file is not None
+    assert rows.content[2].file.data == b"hello"
+    assert rows.turn("m1").prompt_id == shown
+    assert [block.kind for block in rows.turn("m1").entered] == ["reminder", "prompt", "image"]
+
+
 def _everything() -> Transcript:
     t = Transcript()
     t.bare(type="ai-title", aiTitle="SECRET")
