@@ -54,6 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         return as_json(client.content_forget(**chosen) if options.yes else plan)
     from burnctl.render import Screen, size
+    from burnctl.render.numbers import counted
 
     screen = Screen.of(options)
     if not plan["count"]:
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     with Telling("erasing") as heard:
         done = client.content_forget(**chosen, heard=heard)
-    print(f"erased the content of {_sessions(done['count'])}, {size(done['bytes'])}")
+    print(f"erased the content of {counted(done['count'], 'session')}, {size(done['bytes'])}")
     return 0
 
 
@@ -79,9 +80,12 @@ def _agreed() -> bool:
 def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     """The sessions it is about, as many as a person reads, and how much it is in all."""
     from burnctl.render import Column, number, size, table
+    from burnctl.render.names import tilde
+    from burnctl.render.numbers import counted
+    from burnctl.render.paragraphs import wrapped
 
     rows = [
-        (row["sessionId"], row["source"], row["project"], number(row["messages"]), size(row["bytes"]))
+        (row["sessionId"], row["source"], tilde(row["project"] or ""), number(row["messages"]), size(row["bytes"]))
         for row in plan["sessions"][:_SHOWN]
     ]
     columns = [
@@ -95,15 +99,11 @@ def _shown(plan: dict[str, Any], screen: Screen, *, is_project: bool) -> str:
     if (more := plan["count"] - len(rows)) > 0:
         lines.append(f"... and {number(more)} more")
     where = _where(plan) if is_project else ""
-    lines.append(f"\nThis would erase the content of {_sessions(plan['count'])}{where}, {size(plan['bytes'])} on disk.")
-    return "\n".join(lines)
+    told = f"This would erase the content of {counted(plan['count'], 'session')}{where}, {size(plan['bytes'])} on disk."
+    return "\n".join([*lines, "", *wrapped(told, screen.width)])
 
 
 def _where(plan: dict[str, Any]) -> str:
     """Nobody is to be surprised by folders that were not named: a project has clones."""
     folders = len({row["project"] for row in plan["sessions"]})
     return f" in {folders} folders (a project is all clones and worktrees of its repository)" if folders > 1 else ""
-
-
-def _sessions(count: int) -> str:
-    return "1 session" if count == 1 else f"{count:,} sessions"

@@ -5,22 +5,18 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
-from itertools import islice
 
 import zstandard
 
 from burnd.index.reading import read_only
-from burnd.index.store import IndexStore
+from burnd.index.store import IndexStore, keyed
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
-from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned, due
 from burnd.ledger.sidecars import Sidecar, Sidecars
 from burnd.paths import Home
 from burnd.records import Prune, Session
 from burnd.records.codec import Entry
 from burnd.records.times import to_iso
-
-_AT_ONCE = 500
 
 
 def outdated(sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
@@ -53,7 +49,7 @@ FROM sessions s LEFT JOIN names n ON n.id = s.source WHERE s.session_id = ?
 def would_free(home: Home, session_ids: Iterable[str]) -> Pruned:
     """How many sidecars would go, and how many bytes with the large content that nobody else needs. Blocking."""
     wanted = list(session_ids)
-    sidecars = ContentStore(home.content).sidecars
+    sidecars = Sidecars(home.content)
     sizes = [size for session_id in wanted if (size := sidecars.size(session_id))]
     return Pruned(len(sizes), sum(sizes) + _blob_bytes(home, wanted))
 
@@ -64,10 +60,8 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
     with contextlib.closing(sqlite3.connect(read_only(home.blobs), uri=True)) as db:
         db.execute("PRAGMA temp_store=MEMORY")
         db.execute("CREATE TEMP TABLE going(holder INTEGER PRIMARY KEY)")
-        waiting = iter(session_ids)
-        while some := list(islice(waiting, _AT_ONCE)):
-            marks = ",".join("?" * len(some))
-            db.execute(f"INSERT INTO going SELECT id FROM holder WHERE session_id IN ({marks})", some)
+        going = [(session_id,) for session_id in session_ids]
+        keyed(db, "INSERT INTO going SELECT id FROM holder WHERE session_id IN ({keys})", going)
         return sum(_freed_of(db, pack) for (pack,) in db.execute(_PACKS).fetchall())
 
 

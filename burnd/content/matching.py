@@ -13,7 +13,6 @@ import zstandard
 
 from burnd.index.reading import read_only
 from burnd.ledger.blobs import IN_PACK
-from burnd.ledger.content import ContentStore
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home
@@ -43,7 +42,7 @@ class Matching:
 
     def run(self) -> set[str]:
         """The sessions whose content has the text in it, exactly as it is written."""
-        sidecars = ContentStore(self._home.content).sidecars
+        sidecars = Sidecars(self._home.content)
         self._total = sum(sidecar.size for sidecar in sidecars.list())
         with self._blobs() as db:
             if db is not None:

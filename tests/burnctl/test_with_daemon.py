@@ -238,7 +238,7 @@ def test_forget_in_a_script_needs_yes(recorded: Home) -> None:
 def test_forget_a_project(recorded: Home) -> None:
     """It is told in how many folders its sessions were before anything goes: clones that were not named are meant."""
     shown = run(recorded, "forget", "--project", "/home/dev").stdout
-    assert "the content of 2 sessions in 2 folders (a project is all clones and worktrees" in shown
+    assert "the content of 2 sessions in 2 folders (a project is all clones and worktrees" in " ".join(shown.split())
     assert sidecars(recorded) == ["s-one.jsonl", "s-two.jsonl"]
     assert run(recorded, "forget", "--project", "/home/dev/other", "--yes").returncode == 0
     assert sidecars(recorded) == ["s-one.jsonl"]

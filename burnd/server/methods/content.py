@@ -12,6 +12,7 @@ from burnd.content.forgetting import outdated, would_free
 from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned
+from burnd.ledger.sidecars import Sidecars
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
 from burnd.records import Content
@@ -114,7 +115,7 @@ def _age(service: Service, days: float | None) -> int:
 
 
 def _would_prune(service: Service, older_than_ms: int) -> Pruned:
-    sidecars = ContentStore(service.home.content).sidecars
+    sidecars = Sidecars(service.home.content)
     return would_free(service.home, outdated(sidecars, older_than_ms, service.now()))
 
 
