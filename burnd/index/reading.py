@@ -18,6 +18,15 @@ T = TypeVar("T")
 
 LINK, PROMPT, RAIL, HOLDING = range(4)
 _PACKS_OPEN = 4
+_KNOWN = (
+    "SELECT 1 FROM turns WHERE session = (SELECT id FROM sessions WHERE session_id = ?) AND rail = ? UNION ALL "
+    "SELECT 1 FROM facts WHERE session = (SELECT id FROM sessions WHERE session_id = ?) AND kind = 'copy' AND rail = ?"
+)
+_NUMBER = (
+    "SELECT t.turn_index FROM turns t JOIN names n ON n.id = t.source JOIN sessions s ON s.id = t.session "
+    "WHERE n.name = ? AND t.message_id = ? AND s.session_id = ? AND t.rail = ? "
+    "UNION ALL SELECT turn_index FROM facts WHERE kind = 'copy' AND key = ?"
+)
 _links = msgspec.msgpack.Decoder(Link)
 _prompts = msgspec.msgpack.Decoder(Prompt)
 _rails = msgspec.msgpack.Decoder(Rail)
@@ -82,6 +91,16 @@ class FileRows:
 
     def holding(self, message_id: str) -> Holding | None:
         return self._find(HOLDING, message_id, _holdings)
+
+    def is_known(self, session_id: str, rail_id: str) -> bool:
+        """Also while it is blank: this, and the numbers, are asked of the turns and copies themselves."""
+        return self._db.execute(_KNOWN, (session_id, rail_id) * 2).fetchone() is not None
+
+    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        source, _ = self._where
+        key = msgspec.json.encode((source, message_id, session_id, rail_id)).decode()
+        found = self._db.execute(_NUMBER, (source, message_id, session_id, rail_id, key)).fetchone()
+        return found[0] if found else None
 
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
         if self.blank or (file := self._number()) is None:

@@ -87,11 +87,24 @@ def _offset(found: tuple[int, tuple[Block, ...]]) -> int:
     return found[0]
 
 
-def begin_generation(rail: Rail) -> int:
-    """Count a new message on the rail and forget the entries that no later one can reach."""
-    index = rail.next_index
+def begin_generation(memory: Memory, rail: Rail, message_id: str) -> int:
+    """Count a new message on the rail and forget the entries that no later one can reach; gives its number."""
+    place = rail.next_index
     rail.next_index += 1
-    oldest = index - KEPT_GENERATIONS
+    oldest = place - KEPT_GENERATIONS
     if rail.recent and rail.recent[0].generation < oldest:
         rail.recent = [entry for entry in rail.recent if entry.generation >= oldest]
-    return index
+    return _numbered(memory, rail, message_id, place)
+
+
+def _numbered(memory: Memory, rail: Rail, message_id: str, place: int) -> int:
+    """A message's number: its place in the file, unless some were read that the file does not hold any more.
+
+    Then what was read before keeps its number, and what is new comes after all that ever stood there.
+    """
+    if not rail.known:
+        return place
+    given = memory.lookups.number(memory.session_id, rail.id, message_id)
+    counted = memory.state.counted.get(rail.id, 0) if given is None else given
+    rail.ahead = max(rail.ahead, counted - place)
+    return place + rail.ahead if given is None else given

@@ -13,7 +13,7 @@ from burnd.readers.claude_lines import BARE, IGNORED, TIMED, Line, branch_of, le
 from burnd.readers.claude_memory import Memory
 from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
-from burnd.readers.claude_state import Lookups, NoLookups, Reading, State
+from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_state
 from burnd.readers.holding import Holding
 from burnd.readers.log import iso, tally
 from burnd.readers.safe_json import Rejected, Repaired
@@ -84,6 +84,13 @@ class ClaudeReader:
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
         return self._memory.take()
+
+    def again(self) -> bytes:
+        """The state to begin with when the transcript is read again: only how many messages were counted."""
+        state = self._memory.state
+        now = {rail.id: rail.next_index + rail.ahead for rail in state.rails.values()}
+        most = {rail: max(now.get(rail, 0), state.counted.get(rail, 0)) for rail in now | state.counted}
+        return dump_state(State(counted=most))
 
     def _skip(self, kind: str | None, line: bytes) -> None:
         tally(self._memory.out.counts.skipped, kind or "")

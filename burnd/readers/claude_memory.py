@@ -180,10 +180,11 @@ class Memory:
         return rail
 
     def _new_rail(self, rail_id: str) -> Rail:
+        rail = Rail(rail_id, known=self.lookups.is_known(self.session_id, rail_id))
         meta = self.place.meta if rail_id != MAIN else None
-        if meta is None:
-            return Rail(rail_id)
-        return Rail(rail_id, agent_type=meta.agent_type, parent_tool_use_id=meta.tool_use_id)
+        if meta is not None:
+            rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
+        return rail
 
     def _retire(self, rail: Rail) -> None:
         self.settle(rail.open)

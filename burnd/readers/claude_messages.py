@@ -103,7 +103,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Holding:
         message_id=message_id,
         session_id=memory.session_id,
         rail_id=rail.id,
-        turn_index=begin_generation(rail),
+        turn_index=begin_generation(memory, rail, message_id),
         ts=spot.ts,
         parent=parent.turn if parent is not None else None,
         entered=blocks,

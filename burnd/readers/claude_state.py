@@ -66,10 +66,16 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Rail(msgspec.Struct, omit_defaults=True, gc=False):
-    """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line."""
+    """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
+
+    `next_index` counts the messages that are in the file, `ahead` those that were read and have left it. Messages of a
+    rail that is `known` from before the file was begun may have their numbers already.
+    """
 
     id: str
     next_index: int = 0
+    ahead: int = 0
+    known: bool = False
     last: str | None = None
     open: str | None = None
     prompted: bool = False
@@ -101,7 +107,10 @@ class Facts(msgspec.Struct, omit_defaults=True):
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """All that a reader needs to go on at the next line."""
+    """All that a reader needs to go on at the next line.
+
+    `counted` says how many messages each rail had when the file was found to be another than was read.
+    """
 
     version: int = VERSION
     stamp: str | None = None
@@ -114,6 +123,7 @@ class State(msgspec.Struct, omit_defaults=True):
     delegations: dict[str, Delegation] = {}
     titles: dict[str, tuple[int, str]] = {}  # how often each kind changed, and the hash of the last one
     meta_told: bool = False
+    counted: dict[str, int] = {}
 
 
 class Lookups(Protocol):
@@ -134,6 +144,12 @@ class Lookups(Protocol):
     def rail(self, rail_id: str) -> Rail | None:
         """A rail that had been quiet for so long that it left the state."""
 
+    def is_known(self, session_id: str, rail_id: str) -> bool:
+        """Whether messages of a rail are recorded, read from whichever file."""
+
+    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        """Which number a recorded message has on its rail."""
+
 
 class NoLookups:
     """The rows of a file that is read from its start."""
@@ -148,6 +164,12 @@ class NoLookups:
         return None
 
     def rail(self, rail_id: str) -> Rail | None:  # noqa: ARG002
+        return None
+
+    def is_known(self, session_id: str, rail_id: str) -> bool:  # noqa: ARG002
+        return False
+
+    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:  # noqa: ARG002
         return None
 
 

@@ -78,6 +78,10 @@ class CodexReader:
         """All that came out since the last take, and the state to go on from."""
         return self._memory.take()
 
+    def again(self) -> bytes:
+        """Nothing is carried over when a rollout is read again: Codex cuts none."""
+        return b""
+
     def _read_meta(self, spot: Spot, payload: bytes) -> None:
         meta = opened(codex_lines.metas, payload)
         about = self._memory.state.about

@@ -58,6 +58,7 @@ def _contest(current: Turn, new: Turn, others: dict[Holder, Copy]) -> tuple[Turn
     claim = _standing(new)
     if before is not None:
         claim = _better_standing(claim, _standing(before))
+        new = msgspec.structs.replace(new, turn_index=max(new.turn_index, before.turn_index))
     ruling = _standing(current)
     if (claim, holder(new)) < (ruling, holder(current)):
         others[holder(current)] = _copy(current, ruling)
@@ -89,12 +90,13 @@ def _kept(new: Turn, current: Turn) -> Turn:
     """What one holder says, without losing what it said before.
 
     A log may be cut or rewritten, and a stale copy of it may stand in another folder: the fuller word counts,
-    not the later one, and what was once known stays known.
+    not the later one, and what was once known stays known. So does the number: a log that was cut counts fewer.
     """
     base, other = (new, current) if _fullness(new) >= _fullness(current) else (current, new)
     calls = _merged_calls(base.tool_calls, other.tool_calls)
     merged = msgspec.structs.replace(
         base,
+        turn_index=max(base.turn_index, other.turn_index),
         project_key=current.project_key if base.project == current.project else None,
         provider=current.provider,
         tool_calls=calls,
@@ -108,7 +110,7 @@ def _kept(new: Turn, current: Turn) -> Turn:
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
     """How much a holder says of a message; a growing log only ever says more."""
     place = (turn.parent, turn.project, turn.git_branch, turn.prompt_id, turn.prompt_words)
-    return (len(turn.made), len(turn.tool_calls), len(turn.entered), -turn.turn_index, _encode(place))
+    return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(place))
 
 
 def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:

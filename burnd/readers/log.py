@@ -76,6 +76,9 @@ class LogReader(Protocol):
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
 
+    def again(self) -> bytes:
+        """The state to begin with when the log is read again from its start, since it is not what it was."""
+
 
 def iso(text: str | None) -> str | None:
     """A time in canonical form; None for what is no time."""

@@ -82,11 +82,20 @@ class Pieces:
         rows = await self._pipeline.index.rows(sql, (self._kind.source, path_key(path)))
         return (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
 
-    async def take_up(self, path: str, root: str) -> None:
+    async def take_up(self, path: str, root: str, changed_at: float | None = None) -> None:
         """Looks after a file in which something may still grow, though it may never be written to again."""
         transcript = await self.find(path, root)
         if transcript is not None:
-            await self.in_thread(lambda: self.known.load(transcript, self._clock()))
+            since = self._clock() if changed_at is None else changed_at
+            await self.in_thread(lambda: self.known.load(transcript, since))
+
+    async def drop(self, path: str, root: str) -> None:
+        """Forgets what is in memory of a file that could not be read, but for what the index says is open in it."""
+        dropped = self.known.get(path)
+        self.known.forget(path)
+        sql = "SELECT 1 FROM files WHERE source = ? AND path = ? AND open"
+        if await self._pipeline.index.rows(sql, (self._kind.source, path_key(path))):
+            await self.take_up(path, root, dropped.changed_at if dropped is not None else None)
 
     async def tail_of(self, path: str, root: str) -> Piece | None:
         """The last line of a quiet file, if it is whole but for its newline; None if the file is not as it was.

@@ -96,5 +96,6 @@ class Gatherer:
             if piece is None:
                 self._queue.done(path, more=False)
             return piece
-        self._pieces.known.forget(path)
+        if root is not None:
+            await self._pieces.drop(path, root)
         return None

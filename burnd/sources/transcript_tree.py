@@ -261,8 +261,12 @@ class TranscriptTree:
             await self._pieces.take_up(path, root)
 
     async def _read_everything_again(self) -> None:
-        """When the index was made anew, everything is read again from its start; files that are gone stay as known."""
+        """When the index was made anew, everything is read again from its start; files that are gone stay as known.
+
+        What is open is settled first: the line that told of it may not be there any more.
+        """
         self._generation = self.pipeline.generation
+        await self._settler.settle_sessions([None])
         await self._pieces.renew()
         await self._saved.forget()
         await self.begin()

@@ -130,6 +130,7 @@ class Transcripts:
         chunk = self.chunk_of(transcript, max_bytes)
         anew = chunk.rewound is not None or transcript.cursor is None
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
+        lost = self._given_up(transcript) if chunk.rewound is not None else []
         reader = self._reader(transcript, anew=anew)
         fatal = self._feed(transcript, reader, chunk.lines)
         cursor = chunk.cursor
@@ -140,6 +141,7 @@ class Transcripts:
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # nobody has written to it for long: its last message is what it is
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
+        piece.reading.holdings[:0] = lost
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
@@ -216,10 +218,18 @@ class Transcripts:
         fatal += self._feed(transcript, reader, [(tail.offset, tail.data)])
         return tail.cursor
 
+    def _given_up(self, transcript: Transcript) -> list[Holding]:
+        """What was open in a file that is read again from its start: its lines may be gone, and it was billed."""
+        reader = self._reader(transcript, anew=False)
+        reader.flush()
+        lost: list[Holding] = reader.take().holdings
+        transcript.state = reader.again()
+        return lost
+
     def _reader(self, transcript: Transcript, *, anew: bool) -> LogReader:
         self.look_beside(transcript)
         if anew:
-            transcript.state = transcript.reader = None
+            transcript.reader = None
         if transcript.reader is None:
             transcript.rows = self._rows.of(self.source, path_key(transcript.path))
             transcript.rows.blank = anew

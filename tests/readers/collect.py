@@ -64,6 +64,12 @@ class Collected:
     def rail(self, rail_id: str) -> Rail | None:
         return self.rails.get(rail_id)
 
+    def is_known(self, session_id: str, rail_id: str) -> bool:
+        return False
+
+    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        return None
+
     def add(self, reading: Reading) -> None:
         self.links.update(reading.links)
         self.prompts.update(reading.prompts)

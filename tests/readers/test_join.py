@@ -133,16 +133,17 @@ def test_the_time_is_the_earliest_of_all_holders() -> None:
 
 
 def test_the_fuller_holding_of_one_holder_gives_the_structure() -> None:
-    """Neither the first nor the last to be read decides: more blocks do, and among equals the earlier place."""
+    """Neither the first nor the last to be read decides: more blocks do, and the number never falls."""
     one, other = _holding(output=90, index=1), _holding(output=5, index=2)
     for order in ([one, other], [other, one]):
         turn, copies = _joined(order)
-        assert (turn.turn_index, turn.usage.output, copies) == (1, 90, ())
+        assert (turn.turn_index, turn.usage.output, copies) == (2, 90, ())
     fuller = copy.copy(other)
+    fuller.turn_index = 0
     fuller.made = (Block(kind="text", bytes=3), Block(kind="text", bytes=4))
     for order in ([one, fuller], [fuller, one]):
         turn, copies = _joined(order)
-        assert (turn.turn_index, turn.usage.output, turn.made, copies) == (2, 90, fuller.made, ())
+        assert (turn.turn_index, turn.usage.output, turn.made, copies) == (1, 90, fuller.made, ())
 
 
 def test_a_copy_that_proves_to_be_the_original_takes_over() -> None:
