@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 import aiosqlite
 import anyio
 
-from burnd.errors import IndexDamaged, Locked, NoSpace, StorageError
+from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
 from burnd.index.asking import DEADLINE_S, Asking
 from burnd.index.change import Known
 from burnd.index.reading import read_only
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
+from burnd.ledger.refusals import as_not_now, name_of
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
 READERS = 3
 _SCRUB_TRIES = 40
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
-_NO_ROOM = {"SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_SHMSIZE", "SQLITE_READONLY"}
 
 
 class IndexStore:
@@ -296,11 +296,9 @@ def _in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection],
 
 
 def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDamaged:
-    name = getattr(error, "sqlite_errorname", None) or ""
-    if name in _NO_ROOM:
-        return NoSpace(str(error), str(path), "free some space; nothing is lost meanwhile")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return Locked(str(error), str(path), "another program is using it")
+    name = name_of(error)
+    if (later := as_not_now(error, path)) is not None:
+        return later
     if name in _DAMAGE or name.startswith("SQLITE_IOERR"):
         return IndexDamaged(f"{name or 'damaged'}: {error}", str(path))
     return StorageError(f"{name}: {error}", str(path))

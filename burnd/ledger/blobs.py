@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import zstandard
 
-from burnd.errors import BlobsDamaged, Locked, NoSpace, StorageError, SyncFailed
+from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
+from burnd.ledger.refusals import as_not_now, name_of, no_space
 from burnd.records.content import Loss
 
 PACK_BYTES = 256 << 10
@@ -47,6 +48,7 @@ IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
 _PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
 _BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
+_UNREADABLE = {"SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_DATA", "SQLITE_IOERR_CORRUPTFS"}
 
 
 def sha_of(data: bytes) -> str:
@@ -279,13 +281,13 @@ def set_aside(path: Path) -> Path:
 
 
 def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:
-    name = getattr(error, "sqlite_errorname", "") or ""
-    if name == "SQLITE_IOERR_FSYNC":
+    name = name_of(error)
+    if (later := as_not_now(error, path)) is not None:
+        return later
+    if name in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"):
         return SyncFailed(str(error), str(path))
-    if name in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_READONLY", "SQLITE_CANTOPEN"):
-        return NoSpace(str(error), str(path), "free some space; nothing is lost meanwhile")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return Locked(str(error), str(path), "another program is using it")
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return BlobsDamaged(str(error), str(path))
-    return StorageError(str(error), str(path))
+    if name == "SQLITE_CANTOPEN" or (name.startswith("SQLITE_IOERR") and name not in _UNREADABLE):
+        return no_space(error, path)
+    return StorageError(f"{name}: {error}", str(path))

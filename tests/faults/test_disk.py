@@ -6,6 +6,8 @@ import errno
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,76 +19,135 @@ from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.server.wire import Daemon, environment, running, until
 
 EVERYTHING = sum_of(*range(12))
+_SMALL_DISK = Path(__file__).with_name("on_small_disk.sh")
+_LARGE = "large " * 2000  # no sidecar's, but a blob
+
+
+class SmallDisk:
+    """A daemon with its home on a file system of 32 MB, which a word fills and another frees."""
+
+    def __init__(self, home: Home, reserve: str) -> None:
+        self.home = home
+        self.socket = home.root.parent / "s"
+        home.root.mkdir(parents=True)
+        with (home.root.parent / "daemon.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                ["unshare", "-Urm", "sh", str(_SMALL_DISK), str(home.root), sys.executable, reserve],
+                env=environment(home),
+                stderr=log,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+
+    def say(self, word: str, answer: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(word.encode() + b"\n")
+        self.process.stdin.flush()
+        assert self.heard() == answer, self.watched().daemon.why()
+
+    def heard(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().decode().strip()
+
+    def watched(self) -> Watched:
+        daemon = Daemon.__new__(Daemon)
+        daemon.home, daemon.socket, daemon.log = self.home, self.socket, self.home.root.parent / "daemon.log"
+        return Watched(self.home, daemon)
+
+    def end(self) -> int:
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return self.process.wait(60)
+
+
+@contextmanager
+def small_disk(home: Home, reserve: str = "") -> Iterator[tuple[SmallDisk, Watched]]:
+    """The disk, and the daemon on it, which must end well and have lived all the while."""
+    if shutil.which("unshare") is None:
+        pytest.skip("needs the program unshare")
+    disk = SmallDisk(home, reserve)
+    try:
+        if disk.heard() != "mounted":
+            pytest.skip("needs user namespaces in which a tmpfs can be mounted")
+        until(disk.socket.exists, 60)
+        yield disk, disk.watched()
+    finally:
+        code = disk.end()
+    assert code == 0, disk.watched().daemon.why()
 
 
 def test_a_full_disk_heals(home: Home) -> None:
-    """F41: on a file system of 32 MB that is filled, whole lines only; with room again, everything arrives."""
-    if shutil.which("unshare") is None:
-        pytest.skip("needs the program unshare")
-    script = Path(__file__).with_name("on_small_disk.sh")
-    command = ["unshare", "-Urm", "sh", str(script), str(home.root), sys.executable]
-    log = (home.root.parent / "daemon.log").open("wb")
-    home.root.mkdir(parents=True)
-    process = subprocess.Popen(
-        command, env=environment(home), stderr=log, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        if process.stdout.readline() != b"mounted\n":
-            pytest.skip("needs user namespaces in which a tmpfs can be mounted")
-        socket = home.root.parent / "s"
-        until(socket.exists, 60)
-        watched = Watched(home, _elsewhere(home, socket))
+    """F41: on a file system of 32 MB that is filled, the daemon waits; with room again, everything arrives."""
+    with small_disk(home) as (disk, watched):
         watched.append("full", whole(answers("full", 0, 3)))
         watched.until_recorded("full", sum_of(0, 1, 2))
-        _say(process, b"fill\n", b"full\n")
+        disk.say("fill", "full")
         watched.append("full", whole(answers("full", 3, 9)))
         until(lambda: "blocked" in str(watched.call("status")), 60)
         assert watched.outputs("full") == sum_of(0, 1, 2)
-        _say(process, b"free\n", b"free\n")
+        disk.say("free", "free")
         watched.until_recorded("full", EVERYTHING, 90)
-    finally:
-        process.stdin.close()
-        process.stdout.close()
-        process.wait(60)
-        log.close()
     tally.faults()
 
 
-def _elsewhere(home: Home, socket: Path) -> Daemon:
-    daemon = Daemon.__new__(Daemon)
-    daemon.home, daemon.socket, daemon.log = home, socket, home.root.parent / "daemon.log"
-    return daemon
-
-
-def _say(process: subprocess.Popen[bytes], word: bytes, answer: bytes) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(word)
-    process.stdin.flush()
-    assert process.stdout.readline() == answer
+def test_the_store_of_large_texts_is_first_opened_on_a_full_disk(home: Home) -> None:
+    """F41: with nothing in reserve, SQLite itself finds no room, not even to open a file: the daemon waits as well."""
+    with small_disk(home, reserve="0") as (disk, watched):
+        watched.append("full", whole(answers("full", 0, 2, words=_LARGE)))
+        watched.until_recorded("full", sum_of(0, 1))
+        _until_findable(watched, _LARGE)
+        disk.say("again", "again")
+        until(disk.socket.exists, 60)
+        watched.append("full", whole(answers("full", 2, 1)))
+        watched.until_recorded("full", sum_of(0, 1, 2))
+        disk.say("fill", "full")
+        watched.append("full", whole(answers("full", 3, 9, words=_LARGE)))
+        until(lambda: "nothing is lost meanwhile" in str(watched.call("status")["degraded"]), 60, watched.daemon.why)
+        assert watched.outputs("full") == sum_of(0, 1, 2)
+        disk.say("free", "free")
+        watched.until_recorded("full", EVERYTHING, 90)
+        assert sum(len(said) > len(_LARGE) for said in watched.texts("full")) == 11
+    tally.faults()
 
 
 @needs_shims
-@pytest.mark.parametrize("error", [errno.EROFS, pytest.param(errno.EDQUOT, marks=pytest.mark.slow)])
-def test_a_disk_that_takes_nothing_more_heals(home: Home, tmp_path: Path, error: int) -> None:
+@pytest.mark.parametrize(("error", "words"), [(errno.EROFS, "answer"), (errno.EDQUOT, _LARGE)])
+def test_a_disk_that_takes_nothing_more_heals(home: Home, tmp_path: Path, error: int, words: str) -> None:
     """F41, F52: the file system became read-only, or the quota is used up: said in status, and nothing is lost."""
     flag = tmp_path / "flag"
     shim = str(built("full_disk", tmp_path))
+    _one_life(home, words)
     with running(home, LD_PRELOAD=shim, FULL_BELOW=str(home.root), FULL_WHILE=str(flag)) as daemon:
         watched = Watched(home, daemon)
-        watched.append("ro", whole(answers("ro", 0, 3)))
+        watched.append("ro", whole(answers("ro", 2, 1)))
         watched.until_recorded("ro", sum_of(0, 1, 2))
         flag.write_text(str(int(error)))
-        watched.append("ro", whole(answers("ro", 3, 9)))
-        until(lambda: "nothing is lost meanwhile" in str(watched.call("status")["degraded"]), 60)
+        watched.append("ro", whole(answers("ro", 3, 9, words=words)))
+        until(lambda: "nothing is lost meanwhile" in str(watched.call("status")["degraded"]), 60, daemon.why)
         assert watched.outputs("ro") == sum_of(0, 1, 2)
         flag.unlink()
         watched.until_recorded("ro", EVERYTHING, 90)
         assert daemon.terminate() == 0
     assert home.ledger.read_bytes().endswith(b"\n")
     tally.faults()
+
+
+def _one_life(home: Home, words: str) -> None:
+    """After it, every file that a daemon makes is there, and the next one has nothing to make up for."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        watched.append("ro", whole(answers("ro", 0, 2, words=words)))
+        watched.until_recorded("ro", sum_of(0, 1))
+        _until_findable(watched, words)
+        assert daemon.terminate() == 0
+
+
+def _until_findable(watched: Watched, words: str) -> None:
+    """Until search is done with it too, for which the next life would open the store of large texts otherwise."""
+    query = words.split(maxsplit=1)[0]
+    until(lambda: len(watched.call("sessions.search", query=query)["hits"]) == 1)
+    until(lambda: not watched.call("status")["search"]["pending"])
 
 
 def test_an_open_home_is_refused(home: Home) -> None:
