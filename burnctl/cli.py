@@ -77,10 +77,8 @@ def run(verb: str, arguments: list[str]) -> int:
 def _with_suggestion(error: Failed, session: object) -> Failed:
     """The same, naming the session that may have been meant where there is none that begins as was typed."""
     from burnctl import suggesting
-    from burnd import protocol
 
-    is_about_it = error.code == protocol.NOT_FOUND and isinstance(session, str) and repr(session) in error.message
-    meant = suggesting.session(str(session)) if is_about_it else None
+    meant = suggesting.session(session) if error.about == "session" and isinstance(session, str) else None
     return Failed(error.code, error.message, f"did you mean: {meant}", error.name) if meant else error
 
 

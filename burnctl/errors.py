@@ -56,10 +56,13 @@ class VersionMismatch(BurnctlError):
 
 
 class Failed(BurnctlError):
-    """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol."""
+    """Raised when burnd answered with an error; `code` and `name` are those of burnd.protocol.
 
-    def __init__(self, code: int, message: str, hint: str = "", name: str = "") -> None:
-        self.code, self.name = code, name
+    `about` says what is not there, where burnd says it: "session".
+    """
+
+    def __init__(self, code: int, message: str, hint: str = "", name: str = "", about: str = "") -> None:
+        self.code, self.name, self.about = code, name, about
         if code == protocol.BAD_PARAMS:
             self.exit_code = USAGE
         super().__init__(message, hint)

@@ -12,6 +12,7 @@ from burnctl.errors import BurnctlError, NotRunning
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
     from burnctl.spawning import Detached, Service
 
@@ -84,13 +85,17 @@ def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
     while not (status := client.status()).get("backfill"):
         # What there is to read is known a moment after the sources have begun.
         sources = status.get("sources") or []
-        begun = [source for source in sources if source.get("files") or "starting" not in source.get("detail", "")]
-        if time.monotonic() > deadline or (sources and len(begun) == len(sources)):
+        if time.monotonic() > deadline or (sources and all(map(_has_begun, sources))):
             return
         time.sleep(_PAUSE_S)
     from burnctl.progress import follow
 
     follow(client, status, color=color)
+
+
+def _has_begun(source: dict[str, Any]) -> bool:
+    """Whether it is known what there is to read, or that this may take long."""
+    return bool(source.get("files") or source.get("hasLooked") or source.get("state") == "degraded")
 
 
 def say(text: str) -> None:

@@ -145,7 +145,7 @@ def _failed(error: Any) -> Failed | VersionMismatch:
     hint = str(data.get("hint") or "")
     if code == protocol.NO_SUCH_METHOD and not hint:
         hint = "burnd may be older than burnctl; restart it with: burnctl restart"
-    return Failed(code, str(said.get("message", "burnd failed")), hint, name)
+    return Failed(code, str(said.get("message", "burnd failed")), hint, name, str(data.get("about") or ""))
 
 
 def _connected(path: str, timeout: float) -> socket:

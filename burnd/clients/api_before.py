@@ -13,7 +13,7 @@ from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.fold import identity
 from burnd.queries.sessions import Known, exactly
-from burnd.queries.view import Missing, View
+from burnd.queries.view import NoSession, View
 from burnd.readers.api_messages import Given
 from burnd.readers.api_usage import API_SOURCES
 from burnd.readers.claude_tools import result_of
@@ -48,7 +48,7 @@ def before(view: View, recall: Recall, session_id: str, given: Sequence[Given]) 
     """Raises Missing when there is no such session."""
     known = exactly(view, session_id)
     if known is None:
-        raise Missing(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
+        raise NoSession(f"there is no session {session_id[:80]!r}", "sessions.new makes one")
     given = _as_recorded(view, known, given)
     ids = [(one.id,) for one in given]
     said = view.keyed(_SAID.format(row=known.row, keys="{keys}"), ids)

@@ -14,7 +14,7 @@ from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
 from burnd.index.store import select_keyed
 from burnd.queries.sessions import Known, exactly
-from burnd.queries.view import Missing, Params, Refusal, View
+from burnd.queries.view import NoSession, Params, Refusal, View
 from burnd.readers.api_messages import (
     Given,
     NotContent,
@@ -112,7 +112,7 @@ async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:
 async def _known(ask: Ask, session_id: str) -> Known:
     known: Known | None = await ask(lambda view: exactly(view, session_id))
     if known is None:
-        raise Missing(f"there is no session {session_id[:80]!r}", "burnctl sessions lists them")
+        raise NoSession(f"there is no session {session_id[:80]!r}", "burnctl sessions lists them")
     return known
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from burnd.queries import families, projects
-from burnd.queries.view import Missing, View
+from burnd.queries.view import Missing, NoSession, View
 
 Kept = Literal["yes", "pruned", "no"]
 
@@ -23,7 +23,7 @@ def page(view: View, session_id: str, message_id: str | None, offset: int, limit
     """The newest line of each record, along the rails. Raises Missing."""
     found = view.rows("SELECT id, pruned_up_to IS NOT NULL FROM sessions WHERE session_id = ?", (session_id,))
     if not found:
-        raise Missing(f"there is no session {session_id[:100]!r}")
+        raise NoSession(f"there is no session {session_id[:100]!r}")
     ((session, was_pruned),) = found
     rows = view.rows(_RECORDS, (session, message_id, limit, offset))
     ((total,),) = view.rows(_HOW_MANY, (session, message_id))
@@ -40,7 +40,7 @@ def _is_said(view: View, session: int, message_id: str) -> bool:
 def family(view: View, session_id: str) -> set[str]:
     """A session and all that it or its children started. Raises Missing."""
     if not (found := view.rows("SELECT id FROM sessions WHERE session_id = ?", (session_id,))):
-        raise Missing(f"there is no session {session_id[:100]!r}")
+        raise NoSession(f"there is no session {session_id[:100]!r}")
     return set(families.below(view, [found[0][0]]).values())
 
 

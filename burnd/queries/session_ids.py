@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from os.path import commonprefix
 from typing import Final
 
-from burnd.queries.view import Missing, Mistaken, Refusal, View
+from burnd.queries.view import Mistaken, NoSession, Refusal, View
 from burnd.records.content import LEAF
 
 _SHOWN: Final = 8
@@ -21,7 +21,7 @@ def row_of(view: View, given: str) -> int:
     # A prefix as a range: LIKE would take an underscore for any character.
     found = found or view.rows(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1))
     if not found:
-        raise Missing(f"no session is or begins with {given[:80]!r}", _HINT)
+        raise NoSession(f"no session is or begins with {given[:80]!r}", _HINT)
     if len(found) > 1:
         shown = ", ".join(session_id for _, session_id in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
         raise Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {shown}")

@@ -37,6 +37,10 @@ class Missing(Refusal):
     """Raised when what was asked for by name is not there."""
 
 
+class NoSession(Missing):
+    """Raised when there is no session of the name that was said."""
+
+
 class Folder(NamedTuple):
     """A folder that a caller names: the names that lead to it, and the keys of the remotes of its repository."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -52,7 +52,7 @@ FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 class SearchStatus(NamedTuple):
     """How search is doing: a word, how many sessions wait to be taken in, and a sentence where one is due."""
 
-    state: str  # starting, ready, catching-up, rebuilding, unavailable
+    state: Literal["starting", "ready", "catching-up", "rebuilding", "unavailable"]
     pending: int = 0
     detail: str = ""
 
@@ -69,6 +69,7 @@ class Searcher:
     ) -> None:
         self.recall = Recall(pipeline.home.content)
         self.problem = "search is starting"  # why there is nothing to search in; empty when all is well
+        self._has_begun = False
         self.is_missing = False  # there is no search on this platform
         self._pipeline = pipeline
         self._is_reading = is_reading  # whether much that was there before is being read, and more will land
@@ -96,6 +97,7 @@ class Searcher:
             import burnd.search.engine  # noqa: F401, PLC0415 - there is no tantivy on some platforms
         except ImportError:
             self.problem, self.is_missing = "search needs the package `tantivy`, which is not installed", True
+            self._has_begun = True
             log.warning("search.unavailable", reason="tantivy is not installed")
             await anyio.sleep_forever()
             return
@@ -115,7 +117,7 @@ class Searcher:
             except (Unusable, IndexDamaged, NotNow, TookTooLong, OSError) as error:
                 failures = failures + 1 if self._clock() - begun < LAST_RETRY_S else 1
                 self._damaged = self._damaged or (isinstance(error, Unusable) and failures > 1)
-                self.problem = "search is being set right again"
+                self.problem, self._has_begun = "search is being set right again", True
                 log.warning("search.failed", error=type(error).__name__, failures=failures)
             finally:
                 with anyio.CancelScope(shield=True):
@@ -147,7 +149,7 @@ class Searcher:
     def status(self) -> SearchStatus:
         waiting, shelf = len(self._touched) + self._in_hand, self._serving
         if shelf is None:
-            return SearchStatus("starting" if "starting" in self.problem else "unavailable", waiting, self.problem)
+            return SearchStatus("unavailable" if self._has_begun else "starting", waiting, self.problem)
         waiting = waiting + len(shelf.due) or len(shelf.moved)  # what is not committed cannot be found yet
         if self._growing is not None:
             return SearchStatus("rebuilding", waiting, "pruned words are being taken out of its files")
@@ -191,7 +193,7 @@ class Searcher:
         self._damaged = False
         await self._look(shelf)
         shelf.doubtful = set(shelf.due) if shelf.is_ahead else set()
-        self._serving, self.problem = shelf, ""
+        self._serving, self.problem, self._has_begun = shelf, "", True
         self._opened.set()
         log.info("search.ready", due=len(shelf.due))
         while not self._damaged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnd import protocol
 from burnd.errors import BurndError, IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.queries.view import Missing, Mistaken, Refusal
+from burnd.queries.view import Missing, Mistaken, NoSession, Refusal
 from burnd.server.rpc import Fault
 
 
@@ -14,7 +14,8 @@ def fault_of(error: Exception) -> Fault | None:
     if isinstance(error, Fault):
         return error
     if isinstance(error, Refusal):
-        return Fault(_code_of(error), str(error), error.hint)
+        about = "session" if isinstance(error, NoSession) else ""
+        return Fault(_code_of(error), str(error), error.hint, about)
     if isinstance(error, TimeoutError | TookTooLong):
         return Fault(
             protocol.TOO_LONG, "it took too long and was stopped", "ask for less, or try again when it is quiet"

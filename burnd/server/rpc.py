@@ -20,10 +20,10 @@ _encoder = msgspec.json.Encoder()
 
 
 class Fault(Exception):
-    """What a client is told instead of an answer: a code, a sentence, and what would help."""
+    """What a client is told instead of an answer: a code, a sentence, what would help, and maybe what it is about."""
 
-    def __init__(self, code: int, message: str, hint: str = "") -> None:
-        self.code, self.message, self.hint = code, message, hint
+    def __init__(self, code: int, message: str, hint: str = "", about: str = "") -> None:
+        self.code, self.message, self.hint, self.about = code, message, hint, about
         super().__init__(message)
 
 
@@ -149,6 +149,7 @@ def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
 
 def error(id_: msgspec.Raw, fault: Fault) -> bytes:
     data = {"name": protocol.NAMES[fault.code], "hint": fault.hint, "version": protocol.VERSION}
+    data |= {"about": fault.about} if fault.about else {}
     told = {"code": fault.code, "message": fault.message, "data": data}
     return _line({"jsonrpc": "2.0", "id": id_, "error": told})
 

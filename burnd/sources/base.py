@@ -22,7 +22,7 @@ class Status(msgspec.Struct, frozen=True):
     """How a source is doing, for a person: a word, and a sentence that says why.
 
     `counts` are of what was read and passed over; `remedy` says what a person can do about a state that is not
-    as it should be.
+    as it should be. Until it `has_looked` once, nobody knows how much there is to read.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Status(msgspec.Struct, frozen=True):
     progress: Progress | None = None
     counts: Mapping[str, int] = {}
     remedy: str = ""
+    has_looked: bool = True
 
 
 class Source(Protocol):

@@ -66,7 +66,7 @@ class OpenCode:
         self._thread = anyio.CapacityLimiter(1)
         self._recorder = Recorder(pipeline)
         self._settled_before = False
-        self._looked = False  # at every database there is
+        self._has_looked = False  # at every database there is
         self._told_state: tuple[str, str] = ("", "")
         self.rewound = 0
 
@@ -108,7 +108,7 @@ class OpenCode:
                 # A writer came in between, here or in another database: once more, now beside it.
                 await self._visit(one, forced=True)
             await self._settle(one, [session_id for session_id, _ in flushes])
-        self._looked = True
+        self._has_looked = True
         self._tell_state()
         for _, done in flushes:
             done.set()
@@ -128,13 +128,14 @@ class OpenCode:
             progress=self._progress(),
             counts=dict(counts),
             remedy=remedy,
+            has_looked=self._has_looked,
         )
 
     def _condition(self) -> tuple[State, str, str]:
         """How it goes: a word, a sentence, and what to do about it. The worst of several databases counts."""
         if self._recorder.blocked:
             return "waiting", self._recorder.blocked, "free some space; nothing is lost meanwhile"
-        if not self._looked and not any(one.follower.waiting or one.wrong() for one in self._databases.values()):
+        if not self._has_looked and not any(one.follower.waiting or one.wrong() for one in self._databases.values()):
             return "waiting", "starting: looking for what there is", ""
         if not self._databases:
             return "absent", f"no database in {self._folders[0]}", ""

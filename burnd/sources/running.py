@@ -67,7 +67,7 @@ class Kept:
         if self.source is not None:
             return self.source.status()
         detail = f"stopped on {self.last_failure}, is started again" if self.last_failure else "starting"
-        return Status(self.name, "degraded" if self.last_failure else "waiting", detail)
+        return Status(self.name, "degraded" if self.last_failure else "waiting", detail, has_looked=False)
 
     async def _run_once(self) -> None:
         self._ended = anyio.Event()

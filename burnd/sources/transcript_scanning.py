@@ -54,7 +54,7 @@ class Finder:
         self._naming, self._queue, self._saved, self._pieces, self._clock = naming, queue, saved, pieces, clock
         self._scanner = Scanner(suffix=naming.suffixes)
         self._roots: dict[str, str] = {}
-        self._has_scanned = False
+        self.has_scanned = False
         self._files = 0  # transcripts that the last scan counted; beside these are
         self._read_since: set[str] = set()
 
@@ -66,7 +66,7 @@ class Finder:
     def condition(self) -> tuple[State, str, str]:
         """How it goes: a word, a sentence, and what to do about it."""
         watcher = self.watcher
-        if not self._has_scanned and watcher.state in ("watching", "polling"):
+        if not self.has_scanned and watcher.state in ("watching", "polling"):
             return "waiting", "starting: looking for what there is", ""
         return watcher.state, watcher.detail, watcher.remedy
 
@@ -111,11 +111,11 @@ class Finder:
         unread = [
             found for found in scan.changed if found.path.endswith(naming.transcripts) and self._saved.is_unread(found)
         ]
-        if self._has_scanned:
+        if self.has_scanned:
             for found in scan.changed:
                 if found.path.endswith(naming.beside):  # it may say more of a transcript that is done
                     self._queue.add(naming.transcript_of(found.path))
-        self._has_scanned = True
+        self.has_scanned = True
         self._roots |= {found.path: found.root for found in unread}
         self.backfill.found(sum(map(self._saved.left, unread)), self._clock())
         self._queue.backfill((found.path, found.mtime) for found in unread)

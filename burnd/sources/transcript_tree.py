@@ -134,6 +134,7 @@ class TranscriptTree:
             progress=self.backfill.progress(self._clock()) if len(self._queue) else None,
             counts=dict(self.counts),
             remedy=remedy,
+            has_looked=self._finder.has_scanned,
         )
 
     def _condition(self) -> tuple[State, str, str]:

@@ -19,8 +19,8 @@ Answer = dict[str, Any] | Callable[[dict[str, Any], "Talk"], dict[str, Any] | No
 class Refused(Exception):
     """Raised by an answer to make it an error."""
 
-    def __init__(self, code: int, message: str, hint: str = "") -> None:
-        self.code, self.message, self.hint = code, message, hint
+    def __init__(self, code: int, message: str, hint: str = "", about: str = "") -> None:
+        self.code, self.message, self.hint, self.about = code, message, hint, about
 
 
 class Talk:
@@ -111,7 +111,7 @@ class Fake:
         try:
             result = answer(params, talk) if callable(answer) else answer
         except Refused as refused:
-            data = {"name": protocol.NAMES[refused.code], "hint": refused.hint}
+            data = {"name": protocol.NAMES[refused.code], "hint": refused.hint, "about": refused.about}
             error = {"code": refused.code, "message": refused.message, "data": data}
             talk.send({"jsonrpc": "2.0", "id": talk.id, "error": error})
             return

@@ -396,7 +396,7 @@ def test_a_mistyped_session_is_answered_with_the_nearest(home: Home, typed: str,
 
     def unknown(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
         said = f"no session is or begins with {params['id']!r}"
-        raise Refused(protocol.NOT_FOUND, said, "burnctl sessions lists them")
+        raise Refused(protocol.NOT_FOUND, said, "burnctl sessions lists them", about="session")
 
     listed: dict[str, Any] = SESSIONS if typed.startswith("0000001") else {"sessions": []}
     with fake(home.root / "burnd.sock", sessions__meta=unknown, sessions__list=listed):

@@ -45,8 +45,10 @@ def test_content_is_read_in_pages(home: Home) -> None:
             assert pages(daemon, session="s1", limit=size) == everything
         (one,) = pages(daemon, session="s1", message="s1-m1")
         assert one["text"] == long
-        assert wire.error("content.read", session="s1", message="none")["data"]["name"] == "not_found"
-        assert wire.error("content.read", session="none")["data"]["name"] == "not_found"
+        no_message = wire.error("content.read", session="s1", message="none")["data"]
+        assert (no_message["name"], no_message.get("about")) == ("not_found", None)
+        no_session = wire.error("content.read", session="none")["data"]
+        assert (no_session["name"], no_session.get("about")) == ("not_found", "session")
         assert wire.error("content.read", session="s1", limit=501)["data"]["name"] == "refused"
 
 

@@ -43,7 +43,7 @@ def test_what_there_is_is_counted(home: Home) -> None:
         assert status["content"]["bytes"] >= status["content"]["blobBytes"] > 0
         assert status["index"]["state"] == "ready"
         source = _of(status, "claude-code")
-        assert (source["restarts"], source["lastFailure"]) == (0, None)
+        assert (source["restarts"], source["lastFailure"], source["hasLooked"]) == (0, None, True)
         assert source["counts"]["lines"] == 6
         assert status["degraded"] == []
 

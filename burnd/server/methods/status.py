@@ -100,6 +100,7 @@ def _source(kept: Kept, state: Status) -> dict[str, Any]:
         "lagMs": round(state.lag * 1000),
         "restarts": kept.restarts,
         "lastFailure": kept.last_failure or None,
+        "hasLooked": state.has_looked,
         "counts": dict(state.counts),
     }
 
@@ -217,7 +218,7 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             "the file of large content was damaged and was set aside",
             "restore content/blobs.db from a backup while the daemon is stopped",
         )
-    if service.searcher.problem and service.searcher.engine is None and "starting" not in service.searcher.problem:
+    if service.searcher.problem and service.searcher.status().state == "unavailable":
         yield service.searcher.problem, _SEARCH_REMEDIES[service.searcher.is_missing]
     if spool.blocked:
         yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
