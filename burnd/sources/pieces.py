@@ -97,6 +97,14 @@ class Pieces:
         if await self._pipeline.index.rows(sql, (self._kind.source, path_key(path))):
             await self.take_up(path, root, dropped.changed_at if dropped is not None else None)
 
+    async def let_go(self, path: str, root: str) -> None:
+        """A file is gone: what is open in it can still settle, from what the index has of it."""
+        transcript = self.known.get(path)
+        is_open = transcript is not None and bool(transcript.open_holdings)
+        self.known.forget(path)
+        if is_open:
+            await self.take_up(path, root)
+
     async def tail_of(self, path: str, root: str) -> Piece | None:
         """The last line of a quiet file, if it is whole but for its newline; None if the file is not as it was.
 

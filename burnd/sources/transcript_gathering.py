@@ -84,6 +84,9 @@ class Gatherer:
             piece = await self._pieces.read(path, root, slot.max_bytes) if root is not None else None
         except FileNotFoundError:
             self._queue.done(path, more=False)
+            if root is not None:
+                await self._pieces.let_go(path, root)
+            return None
         except Refused as refused:
             self._counts[refused.reason] += 1
             self._queue.done(path, more=False)

@@ -200,6 +200,23 @@ async def test_replaced_removed_and_recreated(opened: Opened, tmp_path: Path) ->
         assert len(watched.ledger()) == 6
 
 
+async def test_what_is_open_in_a_deleted_log_settles(opened: Opened, tmp_path: Path) -> None:
+    """F24: however often a log that is gone is looked for, its last turn is not left open."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=7)
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1))
+        watched.path().unlink()
+        for _ in range(3):
+            watched.source._queue.add(str(watched.path()))
+            watched.source._bell.set()
+            await until(lambda: not watched.source.status().pending)
+        await watched.source.flush()
+        assert list(watched.ledger()) == ["m1"]
+
+
 async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path: Path) -> None:
     """F16, F15: nothing is read through a link, a FIFO hangs nobody, and a hostile session id stays inside."""
     secret = tmp_path / "secret.jsonl"
