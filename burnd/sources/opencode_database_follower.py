@@ -210,7 +210,7 @@ class DatabaseFollower:
                     self._finder.done_with(session_id)
                     continue
                 raw = self._read_one(db, schema, session_id, keys, deep=deep, most_bytes=most_bytes - size)
-                if raw.wanting:
+                if raw.wanting is not None:
                     self.wanting.add(raw.wanting)
                     continue
                 raws.append(raw)

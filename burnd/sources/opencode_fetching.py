@@ -40,7 +40,7 @@ class Raw(NamedTuple):
     fetched: Fetched = Fetched([])
     more: bool = False
     unchanged: bool = False
-    wanting: str = ""
+    wanting: str | None = None
     failure: str = ""
 
 

@@ -268,7 +268,7 @@ def error_name(error: sqlite3.Error) -> str:
 
 
 def _session(row: Sequence[Any]) -> SessionFound:
-    texts = [_text(value) if value is not None else None for value in row[2:7]]
+    texts = [_text(value) or None if value is not None else None for value in row[2:7]]  # empty tells nothing
     archived = _whole(row[7]) if row[7] is not None else None
     return SessionFound(SessionRow(_text(row[0]), _whole(row[1]), *texts), archived, digest_of(row))
 

@@ -67,6 +67,19 @@ async def test_a_row_is_shown_at_once_and_recorded_when_it_is_over(rig: OpenCode
     assert (await rig.open_turns(), inputs(rig)) == (set(), {"a": 7})
 
 
+@pytest.mark.parametrize("column", ["directory", "parent_id", "title", "version"])
+async def test_a_column_that_is_empty_tells_nothing(rig: OpenCodeRig, writer: Writer, column: str) -> None:
+    """I1: a session whose row has an empty folder, parent, title or version is recorded as one that has none."""
+    conversation(writer, turns=1, **{column: ""})
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100}
+    rows = await rig.pipeline.index.rows(
+        "SELECT n.name, s.parent_session_id, s.harness_title FROM sessions s LEFT JOIN names n ON n.id = s.project"
+    )
+    assert (column == "directory", None) == (rows[0][0] is None, rows[0][1])
+    assert rig.source.status().pending == 0
+
+
 async def test_a_change_after_the_end_is_heard(rig: OpenCodeRig, writer: Writer) -> None:
     """Errors and structured output are added after `completed`: a step that changed waits again, then is revised."""
     writer.session(S)
