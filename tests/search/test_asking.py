@@ -20,7 +20,7 @@ from tests.server.wire import running, until
 async def asked(lib: Library, query: str, **params: Any) -> dict[str, Any]:
     """What a client is answered."""
 
-    async def ask(question: Any) -> Any:
+    async def ask(question: Any, **_: Any) -> Any:
         return await lib.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
 
     service: Any = SimpleNamespace(searcher=lib.searcher, pipeline=lib.pipeline, ask=ask)
