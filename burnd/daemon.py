@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import TypeVar
 
 import anyio
 import structlog
@@ -15,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
-from burnd.errors import NotNow
+from burnd.errors import IndexDamaged, NotNow
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -24,15 +25,17 @@ from burnd.paths import Home, socket_path, user_home
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retaining import Retaining
+from burnd.restarting import Minded
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
 from burnd.server.service import Service
-from burnd.server.watching import watch
+from burnd.server.watching import watches
 from burnd.settings.config import Settings
 from burnd.sources.registry import SOURCES
 from burnd.sources.running import Kept
 from burnd.sources.surroundings import Make, Surroundings
 
+T = TypeVar("T")
 log = structlog.get_logger()
 FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0
 LAST_ANSWERS_S = 0.5
@@ -85,21 +88,19 @@ async def run(
 async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make]) -> None:
     """Everything the daemon does of itself, once its storage is open."""
     async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
+        tasks.start_soon(_mend_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
         # Before any source is read: what was left may say that a session's text must not be kept.
         await _until_done(spool)
         for name in sources:
-            service.roots[name] = await announced_roots(pipeline.index, name)
+            service.roots[name] = await _when_possible(service, partial(announced_roots, pipeline.index, name))
         service.sources = {name: _kept(service, pipeline, name, make) for name, make in sources.items()}
         service.open(pipeline, spool)
+        service.minded = _minded(service)
         for kept in service.sources.values():
             tasks.start_soon(kept.run)
-        tasks.start_soon(spool.keep_taking_in)
-        tasks.start_soon(service.searcher.run)
-        tasks.start_soon(service.explainer.run)
-        tasks.start_soon(Retaining(pipeline, service.settings, service.notices).run)
-        tasks.start_soon(_mend_index, service)
-        tasks.start_soon(watch, service)
+        for minded in service.minded:
+            tasks.start_soon(minded.run)
         tasks.start_soon(Health(service, notifier).watch)
         log.info("daemon.ready", ledger_bytes=pipeline.journal.end)
         notifier.ready(f"recording from {', '.join(sources)}")
@@ -113,9 +114,34 @@ def _kept(service: Service, pipeline: Pipeline, name: str, make: Make) -> Kept:
     return Kept(name, lambda: make(fresh()))
 
 
+def _minded(service: Service) -> list[Minded]:
+    """What goes on beside the sources: recording does not depend on any of it."""
+    retaining = Retaining(service.pipeline, service.settings, service.notices)
+    return [
+        Minded("taking in the spool", service.spool.keep_taking_in),
+        Minded("search", service.searcher.run),
+        Minded("counting causes", service.explainer.run),
+        Minded("retention", retaining.run),
+        *watches(service),
+    ]
+
+
 async def _until_done(spool: Spool) -> None:
     delay = FIRST_DELAY_S
     while not await spool.try_to_take_in():
+        await anyio.sleep(delay)
+        delay = min(delay * 2, LAST_DELAY_S)
+
+
+async def _when_possible(service: Service, work: Callable[[], Awaitable[T]]) -> T:
+    """What work gives; where there is no room for it, or the index is being made anew, waits for that."""
+    delay = FIRST_DELAY_S
+    while True:
+        try:
+            return await work()
+        except (NotNow, IndexDamaged) as error:
+            log.warning("daemon.waiting", reason=str(error))
+            service.waiting(error.what)
         await anyio.sleep(delay)
         delay = min(delay * 2, LAST_DELAY_S)
 
@@ -142,22 +168,17 @@ async def _ask_for_time(service: Service, notifier: Notifier) -> None:
 async def _open_when_possible(service: Service) -> Pipeline:
     """Opens the pipeline; where there is no room for it, waits until there is."""
     settings = service.settings
-    open_it = partial(
-        open_pipeline,
-        service.home,
-        inline_bytes=settings.inline_bytes,
-        reserve=settings.reserve,
-        report=service.opening,
-    )
-    delay = FIRST_DELAY_S
-    while True:
-        try:
-            return await open_it(keeping=Keeping(settings.content_mode))
-        except NotNow as error:
-            log.warning("daemon.waiting", reason=str(error))
-            service.waiting(error.what)
-        await anyio.sleep(delay)
-        delay = min(delay * 2, LAST_DELAY_S)
+
+    async def open_it() -> Pipeline:
+        return await open_pipeline(
+            service.home,
+            Keeping(settings.content_mode),
+            inline_bytes=settings.inline_bytes,
+            reserve=settings.reserve,
+            report=service.opening,
+        )
+
+    return await _when_possible(service, open_it)
 
 
 async def _stop_when_told(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
@@ -184,10 +205,16 @@ async def _finish_answers(service: Service) -> None:
             await anyio.sleep(0.01)
 
 
-async def _mend_index(service: Service) -> None:
-    """Makes the index anew when a question finds it damaged; what writes to it mends it by itself."""
+async def _mend_index(pipeline: Pipeline) -> None:
+    """Makes the index anew when somebody finds it damaged; what writes to it mends it by itself."""
+    delay = FIRST_DELAY_S
     while True:
-        await service.damaged.wait()
-        log.error("index.damaged", reason="found by a question")
-        await service.pipeline.rebuild_index()
-        service.damaged = anyio.Event()
+        await pipeline.index.damaged.wait()
+        try:
+            await pipeline.mend_index()
+        except (NotNow, IndexDamaged, OSError) as error:
+            log.warning("index.waiting", error=type(error).__name__)
+            await anyio.sleep(delay)
+            delay = min(delay * 2, LAST_DELAY_S)
+        else:
+            delay = FIRST_DELAY_S

@@ -27,20 +27,22 @@ MAY_IMPORT = {
     "recording": "records readers ledger pricing settings index content",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
-    "sources": "records readers ledger settings index recording",
+    "unforeseen": "",
+    "restarting": "unforeseen",
+    "sources": "records readers ledger settings index recording restarting unforeseen",
     "reclassify": "records classify readers ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
-    "clients": "records classify readers ledger index content recording queries quota",
+    "clients": "records classify readers ledger index content recording queries quota restarting unforeseen",
     "server": (
         "records readers ledger pricing settings index content recording causes search sources reclassify queries "
-        "quota budget_watch clients"
+        "quota budget_watch clients restarting unforeseen"
     ),
     "notify": "",
     "health": "server notify",
     "checking": "ledger pricing settings recording sources server",
-    "daemon": "ledger settings recording sources clients server health notify",
+    "daemon": "ledger settings recording sources clients server health notify restarting",
     "cli": "ledger settings logs checking daemon",
     "__main__": "cli",
 }

@@ -19,9 +19,10 @@ import anyio.to_thread
 import msgspec
 import structlog
 
+from burnd import unforeseen
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import Claim, claimed_by, matching, settle
-from burnd.errors import NotNow
+from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
 from burnd.queries.view import Params
 from burnd.quota import Quotas
@@ -31,6 +32,7 @@ from burnd.records import Quota, Stamp
 from burnd.records.codec import decode
 from burnd.records.session import ContentMode
 from burnd.records.times import to_ms
+from burnd.restarting import is_fatal
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -115,16 +117,22 @@ class Spool:
                 await self.try_to_take_in()
 
     async def try_to_take_in(self) -> bool:
-        """A look that may fail for want of room, which `blocked` then says."""
+        """A look that may fail for want of room or of a sound index, which `blocked` then says."""
         try:
             await self.take_in()
-        except NotNow as error:
+        except (NotNow, IndexDamaged) as error:
             self.blocked = error.what
             log.warning("spool.waiting", reason=error.what)
             return False
         except OSError as error:
             self.blocked = os.strerror(error.errno or 0)
             log.error("spool.unreadable", reason=self.blocked)
+            return True
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            self.blocked = unforeseen.kinds(error)
+            log.error("spool.failed", error=self.blocked, where=unforeseen.place(error))
             return True
         self.blocked = ""
         return True

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 
 import aiosqlite
 import anyio
+import msgspec
+import zstandard
 
 from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
@@ -24,6 +26,8 @@ from burnd.pricing import PriceTable
 
 T = TypeVar("T")
 READERS = 3
+# What SQLite says, and what those say who make something of a value that was stored.
+UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
 
@@ -34,6 +38,7 @@ class IndexStore:
     def __init__(self, path: Path, writer: aiosqlite.Connection, readers: list[aiosqlite.Connection]) -> None:
         self.path = path
         self.closed = False
+        self.damaged = anyio.Event()  # set when it cannot be trusted any more, until it is made anew
         self.prices: PriceTable | None = None  # at whose context sizes sums tell turns apart; None: as shipped
         self.writer = writer
         self._idle = readers
@@ -50,8 +55,8 @@ class IndexStore:
                 # aiosqlite has no public word for "this function, in your thread"; its own methods all say it so.
                 run_there: Callable[..., Awaitable[T]] = self.writer._execute
                 done = await run_there(_in_transaction, self.writer._conn, work)
-        except sqlite3.Error as error:
-            raise as_index_error(error, self.path) from error
+        except UNREADABLE as error:
+            raise self.failed(error) from error
         return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
@@ -62,7 +67,7 @@ class IndexStore:
             try:
                 return [tuple(row) for row in await reader.execute_fetchall(sql, tuple(parameters))]
             except sqlite3.Error as error:
-                raise as_index_error(error, self.path) from error
+                raise self.failed(error) from error
             finally:
                 self._idle.append(reader)
 
@@ -70,8 +75,15 @@ class IndexStore:
         """Runs a whole question in a thread, in one state of the index; interrupted when late or cancelled."""
         try:
             return await self._asking.ask(question, within)
-        except sqlite3.Error as error:
-            raise as_index_error(error, self.path) from error
+        except UNREADABLE as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: Exception) -> StorageError | IndexDamaged:
+        """What went wrong with it, in our own words; damage is remembered, whoever came upon it."""
+        said = as_index_error(error, self.path)
+        if isinstance(said, IndexDamaged) and not self.closed:
+            self.damaged.set()
+        return said
 
     def _check_open(self) -> None:
         if self.closed:
@@ -123,7 +135,7 @@ class IndexStore:
             try:
                 ((busy, _, _),) = await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.Error as error:
-                raise as_index_error(error, self.path) from error
+                raise self.failed(error) from error
             if not busy:
                 return
             await anyio.sleep(0.05)
@@ -148,16 +160,20 @@ class IndexStore:
                 put_in_place()
                 self.writer, *self._idle = await _connect(self.path)
                 self.closed = False
+                self.damaged = anyio.Event()
         finally:
             for _ in range(READERS):
                 self._free.release()
 
     async def close(self, *, clean: bool = True) -> None:
-        """Closes every connection; a clean close saves the next start a check of the whole file."""
+        """Closes every connection; a clean close saves the next start a check of the whole file.
+
+        One that was found damaged is never closed clean.
+        """
         with anyio.CancelScope(shield=True):
             for _ in range(READERS):
                 await self._free.acquire()
-            if clean:
+            if clean and not self.damaged.is_set():
                 with contextlib.suppress(StorageError, IndexDamaged):  # then the next start checks the file
                     await self.transact(lambda db: _set_meta(db, {"closed": "clean"}))
             async with self._asking.paused():
@@ -295,10 +311,14 @@ def _in_transaction(db: sqlite3.Connection, work: Callable[[sqlite3.Connection],
     return done
 
 
-def as_index_error(error: sqlite3.Error, path: Path) -> StorageError | IndexDamaged:
-    name = name_of(error)
+def as_index_error(error: Exception, path: Path) -> StorageError | IndexDamaged:
+    """An error in our own words. One without a name of SQLite's is of a value that cannot be read, and may quote it."""
+    if not isinstance(error, sqlite3.Error) or not (name_of(error) or isinstance(error, sqlite3.ProgrammingError)):
+        return IndexDamaged(f"{type(error).__name__}: a value in it cannot be read", str(path))
     if (later := as_not_now(error, path)) is not None:
         return later
-    if name in _DAMAGE or name.startswith("SQLITE_IOERR"):
-        return IndexDamaged(f"{name or 'damaged'}: {error}", str(path))
+    name = name_of(error)
+    # Rows that break a rule of the schema beside others were not put there by us.
+    if name in _DAMAGE or name.startswith(("SQLITE_IOERR", "SQLITE_CONSTRAINT")):
+        return IndexDamaged(f"{name}: {error}", str(path))
     return StorageError(f"{name}: {error}", str(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import structlog
 
+from burnd.errors import IndexDamaged
 from burnd.index import build
 from burnd.index.store import IndexStore
 from burnd.ledger.content import ContentStore
@@ -41,7 +42,11 @@ async def open_pipeline(
         raise
     pipeline = Pipeline(Stores(home, journal, content, index, now), keeping, Room(home.root, reserve))
     try:
-        await _teach(keeping, index)
+        try:
+            await _teach(keeping, index)
+        except IndexDamaged:
+            await pipeline.mend_index()
+            await _teach(keeping, index)
     except BaseException:
         await pipeline.close()
         raise

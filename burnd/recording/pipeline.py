@@ -146,6 +146,17 @@ class Pipeline:
         async with self._one_at_a_time:
             await self._renewer.rebuild(report)
 
+    async def mend_index(self) -> None:
+        """Makes the index anew if it was found damaged and that was not done meanwhile."""
+        async with self._one_at_a_time:
+            if not self.index.damaged.is_set():
+                return
+            log.error("index.damaged", reason="found while it was read")
+            try:
+                await self._renewer.rebuild(build.no_progress)
+            except IndexDamaged:  # by what was carried over
+                await self._renewer.rebuild_damaged()
+
     async def adopt_prices(self, prices: PriceTable) -> None:
         """Lets the index add up turns in such a way that these prices can be told from sums."""
         self.index.prices = prices

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
 from collections.abc import Mapping
-from pathlib import PurePath
 
 import anyio
 import anyio.lowlevel
 import structlog
 
-from burnd import protocol
+from burnd import protocol, unforeseen
 from burnd.errors import SyncFailed
 from burnd.server import rpc
 from burnd.server.faults import UNFORESEEN, fault_of
@@ -107,10 +105,7 @@ def _fault(error: Exception, method: str) -> Fault:
     fault = fault_of(error)
     if fault is not None:
         return fault
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    # The place, not the message: that may hold anything.
-    where = f"{PurePath(frame.filename).name}:{frame.lineno}"
-    log.error("request.failed", method=method[:100], error=type(error).__name__, where=where)
+    log.error("request.failed", method=method[:100], error=unforeseen.kinds(error), where=unforeseen.place(error))
     return UNFORESEEN
 
 

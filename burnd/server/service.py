@@ -16,7 +16,7 @@ import msgspec
 from burnd.causes.explainer import Explainer
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
-from burnd.errors import IndexDamaged, NotNow
+from burnd.errors import NotNow
 from burnd.index.asking import DEADLINE_S
 from burnd.ledger.content import ContentStore
 from burnd.paths import Home
@@ -25,6 +25,7 @@ from burnd.queries.view import View
 from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import Clock, wall_ms
+from burnd.restarting import Minded
 from burnd.search.searcher import Searcher
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
@@ -83,7 +84,6 @@ class Service:
         self.started_ms = now()
         self.pid = os.getpid()
         self.stopping = anyio.Event()
-        self.damaged = anyio.Event()  # a question found the index damaged
         self.work = Work("opening")  # until it is open
         self.visitors = Visitors()
         self.counts = Counts()  # as last known
@@ -91,6 +91,7 @@ class Service:
         self.feed = Feed()
         self.folders = Folders()
         self.sources: dict[str, Kept] = {}
+        self.minded: list[Minded] = []  # what else the daemon does by itself
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source
         self._prices = Prices(home.prices)
         self._opened: Opened | None = None
@@ -166,13 +167,7 @@ class Service:
         """
         folders = {project: await self.folders.look(project)} if project and os.path.isabs(project) else {}
         prices, now = self._prices.table, self.now()
-        index = self.pipeline.index
-        try:
-            return await index.ask(lambda db: question(View(db, prices, now, folders)), within)
-        except IndexDamaged:
-            if not index.closed:
-                self.damaged.set()
-            raise
+        return await self.pipeline.index.ask(lambda db: question(View(db, prices, now, folders)), within)
 
     async def read_content(self, work: Callable[[ContentStore], T]) -> T:
         """Reads content in a worker thread, on a store opened for it: the pipeline's is for its own thread only.

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
+from functools import partial
 
 import anyio
 
 from burnd.budget_watch import BudgetWatch
 from burnd.errors import NotNow
+from burnd.restarting import Minded
 from burnd.server.service import Service
 
 _PRICES_S = 30.0
 
 
-async def watch(service: Service) -> None:
-    """Runs for as long as the daemon does."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(service.quotas.run)
-        tasks.start_soon(_follow_prices, service)
-        if service.settings.budgets:
-            tasks.start_soon(_watch_budgets, service)
+def watches(service: Service) -> Iterator[Minded]:
+    """Each runs for as long as the daemon does."""
+    yield Minded("taking in readings of limits", service.quotas.run)
+    yield Minded("following prices", partial(_follow_prices, service))
+    if service.settings.budgets:
+        yield Minded("watching budgets", partial(_watch_budgets, service))
 
 
 async def _follow_prices(service: Service) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 import structlog
 
-from burnd.errors import IndexDamaged, StorageError
+from burnd import unforeseen
+from burnd.restarting import keep_running
 from burnd.sources.base import Rooted, Source, Status
 
 log = structlog.get_logger()
-FIRST_DELAY_S, LAST_DELAY_S = 1.0, 60.0
+
+
+class Ended(Exception):
+    """Raised when a source has come to an end, which none should."""
 
 
 class Kept:
@@ -28,20 +32,7 @@ class Kept:
 
     async def run(self) -> None:
         """Runs the source for ever. A failure to write what is the truth is nobody's to swallow: it is raised."""
-        delay = FIRST_DELAY_S
-        while True:
-            begun = anyio.current_time()
-            try:
-                await self._run_once()
-            except* (StorageError, IndexDamaged):
-                raise
-            except* Exception as failures:  # noqa: BLE001 - the one place that may swallow: it counts and says so
-                self._note(failures)
-            if anyio.current_time() - begun > LAST_DELAY_S:
-                delay = FIRST_DELAY_S
-            await anyio.sleep(delay)
-            delay = min(delay * 2, LAST_DELAY_S)
-            self.restarts += 1
+        await keep_running(self._run_once, self._note)
 
     async def flush(self, session_id: str | None = None) -> bool:
         """Whether everything readable is recorded; False when the source does not run, or ended meanwhile."""
@@ -70,11 +61,14 @@ class Kept:
         return Status(self.name, "degraded" if self.last_failure else "waiting", detail, has_looked=False)
 
     async def _run_once(self) -> None:
+        if self.last_failure:
+            self.restarts += 1
         self._ended = anyio.Event()
         self.source = self._make()
         self._begun.set()
         try:
             await self.source.run()
+            raise Ended
         finally:
             self.source = None
             self._ended.set()
@@ -83,15 +77,6 @@ class Kept:
         await self._ended.wait()
         scope.cancel()
 
-    def _note(self, failures: BaseExceptionGroup[BaseException]) -> None:
-        names = sorted({type(error).__name__ for error in leaves(failures)})
-        self.last_failure = ", ".join(names)
-        log.error("source.failed", source=self.name, errors=self.last_failure)
-
-
-def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
-        else:
-            yield error
+    def _note(self, error: BaseException) -> None:
+        self.last_failure = unforeseen.kinds(error)
+        log.error("source.failed", source=self.name, errors=self.last_failure, where=unforeseen.place(error))

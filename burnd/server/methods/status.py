@@ -191,6 +191,9 @@ def _degraded(
     for kept, state in states:
         if state.remedy or state.state == "degraded":
             yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
+    for work in service.minded:
+        if work.problem:
+            yield work.problem, "nothing: what is recorded goes on; please report it, the log names the place"
     if service.is_open:
         yield from _degraded_storage(service)
     if counts.skipped_lines:

@@ -1,0 +1,26 @@
+"""What nobody foresaw, told by its kind and its place alone: its words may be anybody's."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import PurePath
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors that task groups wrapped, or the one that nobody did."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from leaves(inner)
+    else:
+        yield error
+
+
+def kinds(error: BaseException) -> str:
+    return ", ".join(sorted({type(one).__name__ for one in leaves(error)}))
+
+
+def place(error: BaseException) -> str:
+    """The file and line where it was raised."""
+    frames = traceback.extract_tb(next(leaves(error)).__traceback__)
+    return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
