@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from burnd.classify.keywords import prompt_words
-from burnd.readers.claude_content import CALLS, file_of
+from burnd.readers.claude_content import CALLS
+from burnd.readers.claude_files import carried
 from burnd.readers.claude_lines import Piece
 from burnd.readers.claude_tools import arguments_of, result_of
 from burnd.readers.claude_usage import Bill
@@ -178,7 +179,8 @@ def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Con
         role, call_id = "tool_result", piece.tool_use_id or ""
         result = ToolResult(tool_use_id=call_id, content=piece.content or _NULL, is_error=piece.is_error)
     elif kind == "file":
-        file = file_of(piece.source, piece.title)
+        found = carried(piece)[0]
+        file, text = found.file, found.words or None
     else:
         text = piece.thinking or piece.text
     return Content(
@@ -207,7 +209,7 @@ def _kind_of(role: str, piece: Piece) -> Kind | None:
         return "thinking"
     if piece.text:
         return "system_prompt" if role == "system" else "text"
-    return "file" if piece.source is not None and piece.source.data else None
+    return "file" if carried(piece) else None
 
 
 def _block(role: str, piece: Piece) -> Block | None:

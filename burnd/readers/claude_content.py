@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from burnd.readers.claude_lines import Attachment, Piece, Source
+from burnd.readers.claude_files import BYTES, Carried, attached_file, carried
+from burnd.readers.claude_lines import Attachment, Piece
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_prompts import attached_text
 from burnd.readers.safe_json import unpack
@@ -74,8 +74,14 @@ class Page:
             self.add_result(piece)
         elif piece.text:
             self.add(role, kind, text=piece.text)
-        elif (file := file_of(piece.source, piece.title)) is not None:
-            self.add(role, "file", file=file)
+        else:
+            for one in carried(piece):
+                self.add_file(role, one)
+
+    def add_file(self, role: Role, carried: Carried) -> None:
+        """A file that has words or bytes; bytes that cannot be read are nothing to keep."""
+        if (file := carried.file) is not None:
+            self.add(role, "file", text=carried.words or None, file=file)
 
     def add_result(self, piece: Piece) -> None:
         """A result without the images in it, then each of them."""
@@ -117,8 +123,8 @@ def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_pr
         for text in _system_prompt(attachment):
             page.add("system", "text", text=text)
     elif attachment.type == "file":
-        file = File(mime="text/plain", name=attachment.filename)
-        Page(memory, spot, spot.name).add("user", "file", text=attached_text(attachment), file=file)
+        words = Carried("file", "text/plain", attachment.filename, words=attached_text(attachment))
+        Page(memory, spot, spot.name).add_file("user", attached_file(attachment) or words)
 
 
 def title(memory: Memory, name: str, kind: Kind, text: str, ts: str, n: int) -> Content:
@@ -148,27 +154,24 @@ def _opened_result(raw: msgspec.Raw) -> tuple[msgspec.Raw, Sequence[File]]:
 
 
 def _taken_out(blocks: list[Any]) -> Iterator[File]:
-    """Take the bytes of images out of a result's blocks, where they would be kept as base64."""
+    """Take the bytes of images out of a result's blocks, where they would be kept as base64; words stay there."""
     for block in blocks:
         source = block.get("source") if isinstance(block, dict) else None
-        if isinstance(source, dict) and isinstance(source.get("data"), str):
-            media = source.get("media_type")
-            found = Source(data=source["data"], media_type=media if isinstance(media, str) else None)
-            file = file_of(found, None)
-            if file is not None:
-                del source["data"]
-                yield file
+        if not isinstance(source, dict):
+            continue
+        if isinstance(inner := source.get("content"), list):
+            yield from _taken_out(inner)
+        file = _file_in(source)
+        if file is not None:
+            del source["data"]
+            yield file
 
 
-def file_of(source: Source | None, name: str | None) -> File | None:
-    """An image or a document whose bytes are at hand."""
-    if source is None or not source.data:
+def _file_in(source: dict[str, Any]) -> File | None:
+    data, media = source.get("data"), source.get("media_type")
+    if not isinstance(data, str) or not data or source.get("type") == "text":
         return None
-    try:
-        data = binascii.a2b_base64(source.data)
-    except ValueError:
-        return None
-    return File(mime=source.media_type or "application/octet-stream", name=name, data=data)
+    return Carried("file", media if isinstance(media, str) else BYTES, None, base64=data).file
 
 
 def _system_prompt(attachment: Attachment) -> Iterator[str]:

@@ -67,11 +67,12 @@ class UsageLine(TokenCounts, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """Where an image's or document's bytes are."""
+    """Where an image's or document's bytes are, or the words or blocks it is made of."""
 
     type: str | None = None
     media_type: str | None = None
     data: str | None = None
+    content: msgspec.Raw = NOTHING
 
 
 class Piece(msgspec.Struct, gc=False):
@@ -88,7 +89,7 @@ class Piece(msgspec.Struct, gc=False):
     tool_use_id: str | None = None
     content: msgspec.Raw = NOTHING
     is_error: bool | None = None
-    source: Source | None = None
+    source: Source | str | None = None  # a search result has its address there
     title: str | None = None
 
 
@@ -219,16 +220,19 @@ class Rendered(msgspec.Struct, gc=False):
     content: str | list[Piece] | None = None
 
 
-class FileText(msgspec.Struct, gc=False):
-    """The text within a file attachment."""
+class FileBody(msgspec.Struct, gc=False):
+    """The text or the bytes within a file attachment; `type` is a media type."""
 
     content: str | None = None
+    base64: str | None = None
+    type: str | None = None
 
 
 class FileContent(msgspec.Struct, gc=False):
-    """A file attachment's content: a text file has its text in `file`."""
+    """A file attachment's content: text, image, pdf, notebook."""
 
-    file: FileText | None = None
+    type: str | None = None
+    file: FileBody | None = None
 
 
 lines: Final = SafeDecoder(Line)
@@ -285,6 +289,16 @@ def leading_type(line: bytes) -> str | None:
         return None
     end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)
     return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
+
+
+def opened(raw: msgspec.Raw) -> str | list[Piece]:
+    """A result's content; what has neither of the two known shapes is its own JSON text."""
+    if not raw:
+        return ""
+    try:
+        return pieces.decode(raw) or ""
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return bytes(raw).decode("utf-8", "replace")
 
 
 def branch_of(line: Line) -> str | None:

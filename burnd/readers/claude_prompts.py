@@ -9,9 +9,10 @@ import msgspec
 
 from burnd.classify.said import said_by_person
 from burnd.readers import claude_lines
+from burnd.readers.claude_files import attached_file, carried
 from burnd.readers.claude_lines import Attachment, Line, Piece
 from burnd.readers.safe_json import Rejected, Repaired
-from burnd.readers.weights import decoded_size, size
+from burnd.readers.weights import size
 from burnd.records import Block
 
 INTERRUPT: Final = "[Request interrupted by user"
@@ -112,18 +113,15 @@ def blocks_of(content: str | list[Piece] | None, kind: str) -> tuple[Block, ...]
     """The blocks of a user line or a queued prompt that are no results: texts of this kind, images, files."""
     if isinstance(content, str):
         return (Block(kind=kind, bytes=size(content)),) if content else ()
-    return tuple([block for piece in content or () if (block := _block(piece, kind)) is not None])
+    return tuple([block for piece in content or () for block in _blocks(piece, kind)])
 
 
-def _block(piece: Piece, kind: str) -> Block | None:
+def _blocks(piece: Piece, kind: str) -> list[Block]:
     if piece.type == "tool_result":
-        return None
+        return []
     if piece.text:
-        return Block(kind=kind, bytes=size(piece.text))
-    if piece.source is not None and piece.source.data:
-        kind = "image" if piece.type == "image" else "file"
-        return Block(kind=kind, bytes=decoded_size(piece.source.data))
-    return None
+        return [Block(kind=kind, bytes=size(piece.text))]
+    return [Block(kind=file.kind, bytes=file.size) for file in carried(piece)]
 
 
 def attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
@@ -132,7 +130,8 @@ def attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> t
     shown = _rendered_size(line.rendered) if line.rendered else _estimated_size(line, attachment)
     texts = (Block(kind=kind, bytes=shown),) if shown else ()
     images = [block for block in blocks_of(attachment.prompt, kind) if block.kind in ("image", "file")]
-    return (*texts, *images)
+    file = attached_file(attachment)
+    return (*texts, *images, *([Block(kind=file.kind, bytes=file.size)] if file is not None else []))
 
 
 def _rendered_size(raw: msgspec.Raw) -> int:
@@ -155,7 +154,7 @@ def _estimated_size(line: Line, attachment: Attachment) -> int:
 
 
 def attached_text(attachment: Attachment) -> str:
-    """The text an attachment carries: a file's, a hook's, or the JSON of whatever else its content is."""
+    """The text an attachment carries: a file's, a hook's, or the JSON of whatever else its content is but bytes."""
     raw = bytes(attachment.content)
     if not raw:
         return ""
@@ -163,6 +162,7 @@ def attached_text(attachment: Attachment) -> str:
         return msgspec.json.decode(raw, type=str)
     found = claude_lines.file_contents.decode(raw)
     found = found.value if isinstance(found, Repaired) else found
-    if not isinstance(found, Rejected) and found.file is not None and found.file.content is not None:
-        return found.file.content
+    body = None if isinstance(found, Rejected) else found.file
+    if body is not None and (body.content is not None or body.base64):
+        return body.content or ""
     return raw.decode("utf-8", "replace")

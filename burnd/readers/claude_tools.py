@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.readers import claude_lines
-from burnd.readers.claude_lines import Piece
+from burnd.readers.claude_files import Carried, carried
+from burnd.readers.claude_lines import Piece, opened
 from burnd.readers.edits import edit_hash
 from burnd.readers.safe_json import Unpacked, unpack
 from burnd.readers.targets import first_word, host_of, text_target, verb_of
-from burnd.readers.weights import HASH_DIGITS, args_hash, decoded_size, short_hash
+from burnd.readers.weights import HASH_DIGITS, args_hash, short_hash, size
 from burnd.records import Block, ToolCall
 
 DELEGATES: Final = frozenset({"Task", "Agent"})
@@ -99,12 +99,11 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
     digest = hashlib.sha256()
     text_bytes, images = 0, []
     for piece in content:
-        data = piece_bytes(piece)
+        files = carried(piece)
+        data = _bytes_of(piece, files)
         digest.update(data)
-        if piece.source is not None and piece.source.data:
-            images.append(Block(kind=_kind(piece), bytes=decoded_size(piece.source.data), call_id=call_id))
-        else:
-            text_bytes += len(data)
+        images += [Block(kind=file.kind, bytes=file.size, call_id=call_id) for file in files if file.base64]
+        text_bytes += sum(size(file.words) for file in files) if files else len(data)
     blocks = [Block(kind="result", bytes=text_bytes, call_id=call_id)] if text_bytes or not images else []
     failed = bool(content) and _exited(content[0].text or "")
     return Result((*blocks, *images), digest.hexdigest()[:HASH_DIGITS], failed)
@@ -115,27 +114,13 @@ def has_failed(name: str, is_error: bool | None, result: Result) -> bool:
     return bool(is_error) or (result.failed_exit and name == "Bash")
 
 
-def opened(raw: msgspec.Raw) -> str | list[Piece]:
-    """A result's content; what has neither of the two known shapes is its own JSON text."""
-    if not raw:
-        return ""
-    try:
-        return claude_lines.pieces.decode(raw) or ""
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return bytes(raw).decode("utf-8", "replace")
-
-
-def piece_bytes(piece: Piece) -> bytes:
-    """What a block within a result weighs: its text, an image's data, or else whatever it carries."""
+def _bytes_of(piece: Piece, files: list[Carried]) -> bytes:
+    """What tells a block within a result from another: its text, its files, or else whatever it carries."""
     if piece.text is not None:
         return piece.text.encode()
-    if piece.source is not None and piece.source.data:
-        return piece.source.data.encode()
+    if files:
+        return "".join(file.words or file.base64 for file in files).encode()
     return bytes(piece.content) or msgspec.json.encode({"type": piece.type, "name": piece.name})
-
-
-def _kind(piece: Piece) -> str:
-    return "image" if piece.type == "image" else "file"
 
 
 def _exited(text: str) -> bool:

@@ -65,6 +65,53 @@ def test_what_is_no_base64_is_left_where_it_is() -> None:
     assert [one.kind for one in rows.content] == ["tool_result"]
 
 
+def document(title: str | None = None, **source: Any) -> dict[str, Any]:
+    return {"type": "document", "title": title, "source": source}
+
+
+def test_documents_of_words_are_kept_as_words() -> None:
+    """Whether they are given as one text, as blocks, or as what a search found; images among the blocks as bytes."""
+    plain = document("n.txt", type="text", media_type="text/plain", data="abcd efgh")
+    blocks = document("parts", type="content", content=[text("one"), image(), text("two")])
+    single = document(type="content", content="three")
+    found = {"type": "search_result", "source": "https://a.example/x", "title": "", "content": [text("four")]}
+    t = Transcript()
+    t.prompt([plain, blocks, single, found, text("sum up")])
+    t.says("m1")
+    rows = read(t.lines)
+    kept = [(one.text, one.file and (one.file.mime, one.file.name, one.file.data)) for one in rows.content[:-1]]
+    assert kept == [
+        ("abcd efgh", ("text/plain", "n.txt", None)),
+        ("one\ntwo", ("text/plain", "parts", None)),
+        (None, ("image/png", None, b"hello")),
+        ("three", ("text/plain", None, None)),
+        ("four", ("text/plain", "https://a.example/x", None)),
+        ("sum up", None),
+    ]
+    sizes = [(block.kind, block.bytes) for block in rows.turn("m1").entered]
+    assert sizes == [("file", 9), ("file", 7), ("image", 5), ("file", 5), ("file", 4), ("prompt", 6)]
+
+
+def test_documents_of_words_stay_in_the_result_that_holds_them() -> None:
+    blocks = [
+        document(type="text", media_type="text/plain", data="abcd efgh"),
+        document(type="content", content=[text("one"), image()]),
+        {"type": "search_result", "source": "https://a.example/x", "title": "A", "content": [text("four")]},
+    ]
+    t = Transcript()
+    t.calls("m1", call("c1", "Read", file_path="/a"))
+    t.result("c1", blocks)
+    t.says("m2")
+    rows = read(t.lines)
+    answer, taken = rows.content[1].tool_result, rows.content[2].file
+    assert answer is not None
+    del blocks[1]["source"]["content"][1]["source"]["data"]
+    assert json.loads(bytes(answer.content)) == blocks
+    assert taken is not None
+    assert (taken.mime, taken.data) == ("image/png", b"hello")
+    assert [(block.kind, block.bytes) for block in rows.turn("m2").entered] == [("result", 16), ("image", 5)]
+
+
 def test_what_the_harness_said_is_told_apart_from_what_a_person_said() -> None:
     t = Transcript()
     t.prompt("hello")
@@ -93,6 +140,21 @@ def test_files_and_system_prompts_are_kept_from_attachments() -> None:
     file = rows.content[0].file
     assert file is not None
     assert (file.mime, file.name) == ("text/plain", "/a.py")
+
+
+def test_an_attached_image_or_pdf_is_kept_by_its_bytes() -> None:
+    t = Transcript()
+    picture = {"type": "image", "file": {"base64": "aGVsbG8=", "type": "image/jpeg", "originalSize": 5}}
+    t.attach("file", filename="/a.jpg", content=picture)
+    t.attach("file", filename="/b.pdf", content={"type": "pdf", "file": {"base64": "aGVsbG8h", "filePath": "/b.pdf"}})
+    t.says("m1")
+    rows = read(t.lines)
+    files = [(one.text, one.file.mime, one.file.name, one.file.data) for one in rows.content if one.file is not None]
+    assert files == [
+        (None, "image/jpeg", "/a.jpg", b"hello"),
+        (None, "application/pdf", "/b.pdf", b"hello!"),
+    ]
+    assert [(block.kind, block.bytes) for block in rows.turn("m1").entered] == [("image", 5), ("file", 6)]
 
 
 def test_whatever_was_queued_is_kept_as_what_it_is() -> None:
