@@ -59,6 +59,10 @@ class Saved:
         sql = "SELECT path, root FROM files WHERE source = ? AND open"
         return [(path, root) for path, root in await self._pipeline.index.rows(sql, (self._source,))]
 
+    async def seen_ms(self) -> dict[str, int]:
+        """When each file was last read."""
+        return dict(await self._pipeline.index.rows("SELECT path, seen FROM files WHERE source = ?", (self._source,)))
+
     def note(self, change: FileChange) -> None:
         """A file was read on, and that is durable."""
         if change.cursor is not None:

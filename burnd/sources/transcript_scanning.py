@@ -12,14 +12,17 @@ import structlog
 
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import State
-from burnd.sources.discover import Scanner
+from burnd.sources.discover import Found, Scanner
 from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.saved import Saved
+from burnd.sources.transcripts import path_key
 from burnd.sources.watch import Times, Watcher
 
 log = structlog.get_logger()
+
+_COARSE_MS = 2_000  # file systems write times down less exactly than this
 
 
 class Naming(NamedTuple):
@@ -111,10 +114,8 @@ class Finder:
         unread = [
             found for found in scan.changed if found.path.endswith(naming.transcripts) and self._saved.is_unread(found)
         ]
-        if self.has_scanned:
-            for found in scan.changed:
-                if found.path.endswith(naming.beside):  # it may say more of a transcript that is done
-                    self._queue.add(naming.transcript_of(found.path))
+        for path in await self._told_more(scan.changed):
+            self._queue.add(path)
         self.has_scanned = True
         self._roots |= {found.path: found.root for found in unread}
         self.backfill.found(sum(map(self._saved.left, unread)), self._clock())
@@ -125,6 +126,16 @@ class Finder:
             if not self._scanner.has_seen(path):
                 self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
+
+    async def _told_more(self, changed: Sequence[Found]) -> list[str]:
+        """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""
+        naming = self._naming
+        told = [(naming.transcript_of(one.path), one.ctime_ns) for one in changed if one.path.endswith(naming.beside)]
+        if self.has_scanned or not told:
+            return [path for path, _ in told]
+        seen = await self._saved.seen_ms()
+        since = ((path, seen.get(path_key(path)), ctime_ns // 1_000_000) for path, ctime_ns in told)
+        return [path for path, seen_ms, ctime_ms in since if seen_ms is not None and ctime_ms + _COARSE_MS >= seen_ms]
 
     def note_read(self, path: str, size: int) -> None:
         """So many bytes of a transcript are durable, which the last scan may not have seen."""

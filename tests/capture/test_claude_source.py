@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from burnd.errors import NoSpace
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
+from burnd.records.times import wall_ms
 from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.watch import Times
@@ -508,6 +510,31 @@ async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: P
             return found is not None and (found.parent_tool_use_id, found.type) == ("toolu_1", "Explore")
 
         await until(is_linked)
+
+
+async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opened, tmp_path: Path) -> None:
+    """I2: a meta file that was written between two starts of the daemon is taken up; an old one is not looked at."""
+    below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
+    below.mkdir(parents=True)
+    async with watching(partial(opened, now=wall_ms), tmp_path / "projects") as watched:
+        for name in ("late", "early"):
+            agent = Transcript(session=SESSION, prefix=name, isSidechain=True, agentId=name)
+            agent.prompt("look around", parent=None)
+            agent.says(name, text("done"), output=4)
+            watched.append(agent, below / f"agent-{name}.jsonl")
+        (below / "agent-early.meta.json").write_text('{"agentType": "Plan", "toolUseId": "toolu_0"}')
+        await watched.source.flush()
+    (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+    async with watching(partial(opened, now=lambda: wall_ms() + 60_000), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        told = {name: turn.subagent for name, turn in watched.ledger().items()}
+        assert {name: (of.type, of.parent_tool_use_id) for name, of in told.items() if of is not None} == {
+            "late": ("Explore", "toolu_1"),
+            "early": ("Plan", "toolu_0"),
+        }
+    async with watching(partial(opened, now=lambda: wall_ms() + 120_000), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert not watched.source._pieces.known.live()
 
 
 async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_path: Path) -> None:
