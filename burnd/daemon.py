@@ -119,7 +119,7 @@ def _minded(service: Service) -> list[Minded]:
     retaining = Retaining(service.pipeline, service.settings, service.notices)
     return [
         Minded("taking in the spool", service.spool.keep_taking_in),
-        Minded("search", service.searcher.run),
+        Minded("search", service.search_indexer.run),
         Minded("counting causes", service.explainer.run),
         Minded("retention", retaining.run),
         *watches(service),

@@ -20,8 +20,8 @@ from burnd.classify.tools import mcp_server
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
 from burnd.queries import dimensions
 from burnd.queries.cause_reading import CauseReader, Spent
+from burnd.queries.cause_sum import CauseSum, rates_of
 from burnd.queries.filters import Filters, choose
-from burnd.queries.heap import Heap, rates_of
 from burnd.queries.kinds import Kinds
 from burnd.queries.prompts import Worked, about, worked
 from burnd.queries.prompts import heaviest as heaviest_prompts
@@ -97,17 +97,17 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "unlogged": unlogged(added),
-        "rows": [_answer(view, label, heap, added) for label, heap in rows],
+        "rows": [_answer(view, label, paid, added) for label, paid in rows],
         "moreRows": rolled.left_out,
         "pending": view.rows("SELECT count(*) FROM changed")[0][0],
     }
 
 
-def _answer(view: View, label: Label, heap: Heap, added: Added) -> dict[str, Any]:
+def _answer(view: View, label: Label, paid: CauseSum, added: Added) -> dict[str, Any]:
     whole = added.total.units
-    share = heap.units / whole if whole and heap.is_priced else None
+    share = paid.units / whole if whole and paid.is_priced else None
     where = about(view, label.prompt) if label.prompt is not None else {}
-    return {"key": label.key, "kind": label.kind, **where, **heap.answer(), "share": share}
+    return {"key": label.key, "kind": label.kind, **where, **paid.answer(), "share": share}
 
 
 class _Rolled:
@@ -119,11 +119,11 @@ class _Rolled:
         self._rank = params.rank
         self._limit = params.limit
         self._kinds = kinds
-        self._subjects: dict[int, Heap] = {}
-        self._prompts: dict[PromptKey, Heap] = {}
-        self._labelled: dict[Label, Heap] = {}
+        self._subjects: dict[int, CauseSum] = {}
+        self._prompts: dict[PromptKey, CauseSum] = {}
+        self._labelled: dict[Label, CauseSum] = {}
         self._keys: dict[int, CauseKey] = {}
-        self._rest = Heap()  # of the subjects that are not shown: all of their tools' causes less those that are
+        self._rest = CauseSum()  # of the subjects that are not shown: all of their tools' causes less those that are
         self.left_out = 0
 
     def read(self, causes: CauseReader) -> None:
@@ -139,7 +139,7 @@ class _Rolled:
         places: dict[int, str] = dict(self._view.rows(_PLACES))
         for place, number, _, sums in causes.by_place(TOOL, numbers):
             label = Label(self._by, places.get(place, "(no project)"))
-            self._labelled.setdefault(label, Heap()).add(self._kinds[number], sums)
+            self._labelled.setdefault(label, CauseSum()).add(self._kinds[number], sums)
 
     def read_prompts(self, selection: Selection, reader: Reader) -> None:
         rates = rates_of(self._rank, self._kinds)
@@ -152,16 +152,16 @@ class _Rolled:
         for number, sums in found.everything:
             if not self._kinds[number].is_unlogged:
                 self._rest.add(self._kinds[number], sums)
-        for heap in (*self._prompts.values(), *self._labelled.values()):
-            self._rest.take_off(heap)
+        for paid in (*self._prompts.values(), *self._labelled.values()):
+            self._rest.take_off(paid)
 
     def _add_prompts(self, found: Iterable[Worked]) -> None:
         for prompt, number, sums in found:
             if prompt is None:
-                heap = self._labelled.setdefault(Label(OTHER, NO_PROMPT), Heap())
+                paid = self._labelled.setdefault(Label(OTHER, NO_PROMPT), CauseSum())
             else:
-                heap = self._prompts.setdefault(prompt, Heap())
-            heap.add(self._kinds[number], sums)
+                paid = self._prompts.setdefault(prompt, CauseSum())
+            paid.add(self._kinds[number], sums)
 
     def _add_subjects(self, causes: CauseReader, level: int, kind: str) -> None:
         """Weighs all subjects, of which there may be very many, and keeps the heaviest."""
@@ -177,7 +177,7 @@ class _Rolled:
         most = len(weights) if self._by in ("subagent", "cache-miss") else self._limit  # several may have one name
         shown = nsmallest(most, weights, key=lambda cause: (-weights[cause], cause))
         self.left_out = (heaviest.of if heaviest is not None else len(weights)) - len(shown)
-        self._subjects = {cause: Heap() for cause in shown}
+        self._subjects = {cause: CauseSum() for cause in shown}
         for _, number, cause, sums in rows:
             if cause in self._subjects:
                 self._subjects[cause].add(self._kinds[number], sums)
@@ -187,21 +187,21 @@ class _Rolled:
     def _add_tools(self, found: Iterable[Spent]) -> None:
         rows = list(found)
         self._learn(row[2] for row in rows)
-        heaps = {cause: self._heap(self._keys[cause]) for cause in {row[2] for row in rows}}
+        sums_of = {cause: self._sum_of(self._keys[cause]) for cause in {row[2] for row in rows}}
         for _, number, cause, sums in rows:
-            heap, is_agents = heaps[cause]
-            if heap is not None:
+            paid, is_agents = sums_of[cause]
+            if paid is not None:
                 # How often an agent was called says the call, not the agent's own calls.
-                heap.add(self._kinds[number], (*sums[:_CALLS], 0, 0) if is_agents else sums)
+                paid.add(self._kinds[number], (*sums[:_CALLS], 0, 0) if is_agents else sums)
 
-    def _heap(self, key: CauseKey) -> tuple[Heap | None, bool]:
+    def _sum_of(self, key: CauseKey) -> tuple[CauseSum | None, bool]:
         """Where a cause is added, and whether it is an agent's own; nowhere where it was read for itself."""
         if self._by == "prefix" and key.kind == "prefix":
             return None, False
         label = self._label(key)
         if label is None:
             return self._rest, False
-        return self._labelled.setdefault(label, Heap()), label.kind == "subagent"
+        return self._labelled.setdefault(label, CauseSum()), label.kind == "subagent"
 
     def _label(self, key: CauseKey) -> Label | None:
         """Which row a cause belongs to; None where its subjects are told apart."""
@@ -224,24 +224,24 @@ class _Rolled:
         for number, *key in self._view.keyed(sql, [(number,) for number in missing]):
             self._keys[number] = CauseKey(*key)
 
-    def rows(self, total: Tally) -> list[tuple[Label, Heap]]:
+    def rows(self, total: Tally) -> list[tuple[Label, CauseSum]]:
         """The heaviest first, what was not asked for last, and then what is missing to the total."""
         self._take_in_subjects()
-        asked = [(label, heap) for label, heap in self._labelled.items() if label.kind != OTHER]
+        asked = [(label, paid) for label, paid in self._labelled.items() if label.kind != OTHER]
         asked.sort(key=self._order)
         asked, beyond = asked[: self._limit], asked[self._limit :]
         others = sorted(
-            ((label, heap) for label, heap in self._labelled.items() if label.kind == OTHER), key=self._order
+            ((label, paid) for label, paid in self._labelled.items() if label.kind == OTHER), key=self._order
         )
-        rest = _merged(heap for _, heap in beyond)
+        rest = _merged(paid for _, paid in beyond)
         if self.left_out:
             rest.merge(self._rest)
         self.left_out += len(beyond)
         if self.left_out:
             others.insert(0, (Label(OTHER, f"{self.left_out:,} more"), rest))
-        missing = Heap.of(total)
-        for _, heap in (*asked, *others):
-            missing.take_off(heap)
+        missing = CauseSum.of(total)
+        for _, paid in (*asked, *others):
+            missing.take_off(paid)
         missing.calls = missing.errors = missing.entered = 0  # the total does not count these
         if missing:
             others.append((Label(OTHER, NOT_MISSED if self._by == "cache-miss" else NOT_COUNTED), missing))
@@ -249,12 +249,12 @@ class _Rolled:
 
     def _take_in_subjects(self) -> None:
         """Gives subjects their names; there may be an agent of the same name as one that was called."""
-        for prompt, heap in self._prompts.items():
-            self._labelled[Label(self._by, prompt[1], prompt)] = heap
+        for prompt, paid in self._prompts.items():
+            self._labelled[Label(self._by, prompt[1], prompt)] = paid
         self._learn(self._subjects)
-        for cause, heap in self._subjects.items():
-            self._rest.take_off(heap)
-            self._labelled.setdefault(self._named(self._keys[cause]), Heap()).merge(heap)
+        for cause, paid in self._subjects.items():
+            self._rest.take_off(paid)
+            self._labelled.setdefault(self._named(self._keys[cause]), CauseSum()).merge(paid)
 
     def _named(self, key: CauseKey) -> Label:
         if self._by == "cache-miss":
@@ -262,14 +262,14 @@ class _Rolled:
         missing = UNKNOWN_AGENT if self._by == "subagent" else f"(no {self._by})"
         return Label(self._by, key.target or missing)
 
-    def _order(self, row: tuple[Label, Heap]) -> tuple[Any, ...]:
+    def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
         return -row[1].weight(self._rank), row[0].key, row[0].prompt or ()
 
 
-def _merged(heaps: Iterable[Heap]) -> Heap:
-    whole = Heap()
-    for heap in heaps:
-        whole.merge(heap)
+def _merged(several: Iterable[CauseSum]) -> CauseSum:
+    whole = CauseSum()
+    for paid in several:
+        whole.merge(paid)
     return whole
 
 

@@ -48,7 +48,7 @@ Weights = dict[int, list[int]]  # by class, what a token of each column weighs
 
 
 class Worked(NamedTuple):
-    """What turns of one class that worked on one prompt paid, as a heap takes it: its calls are turns.
+    """What turns of one class that worked on one prompt paid, as a `CauseSum` takes it: its calls are turns.
 
     What was paid in full has come in, what was read from the cache rode along.
     """

@@ -26,7 +26,7 @@ from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import Clock, wall_ms
 from burnd.restarting import Minded
-from burnd.search.searcher import Searcher
+from burnd.search.indexing import SearchIndexer
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
 from burnd.settings.config import Settings
@@ -66,7 +66,7 @@ class Opened(NamedTuple):
     pipeline: Pipeline
     spool: Spool
     quotas: Quotas
-    searcher: Searcher
+    search_indexer: SearchIndexer
     explainer: Explainer
 
 
@@ -100,11 +100,11 @@ class Service:
 
     def open(self, pipeline: Pipeline, spool: Spool) -> None:
         """From now on everything can be asked."""
-        searcher = Searcher(pipeline, is_reading=self._is_reading)
+        indexer = SearchIndexer(pipeline, is_reading=self._is_reading)
         explainer = Explainer(pipeline, is_reading=self._is_reading, is_asked=self._is_asked)
-        self._opened = Opened(pipeline, spool, Quotas(pipeline), searcher, explainer)
+        self._opened = Opened(pipeline, spool, Quotas(pipeline), indexer, explainer)
         pipeline.follow(self.feed.landed)
-        pipeline.follow(searcher.landed, searcher.kept_up)
+        pipeline.follow(indexer.landed, indexer.kept_up)
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
 
@@ -149,8 +149,8 @@ class Service:
         return self.opened.quotas
 
     @property
-    def searcher(self) -> Searcher:
-        return self.opened.searcher
+    def search_indexer(self) -> SearchIndexer:
+        return self.opened.search_indexer
 
     @property
     def explainer(self) -> Explainer:

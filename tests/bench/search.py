@@ -32,7 +32,7 @@ from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.search.documents import strings
-from burnd.search.searcher import Searcher
+from burnd.search.indexing import SearchIndexer
 from tests.bench.page import Row, goal
 from tests.bench.running import processor_of
 from tests.bench.search_corpus import Corpus
@@ -100,13 +100,13 @@ async def _appending(home: Home) -> Rows:
     """What a listening search costs the pipeline for each message."""
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=INLINE_BYTES, reserve=0)
     plain = await _append_ms(pipeline, "plain")
-    searcher = Searcher(pipeline)
+    indexer = SearchIndexer(pipeline)
     told = 0.0
 
     def landed(change: Any) -> None:
         nonlocal told
         begun = time.perf_counter()
-        searcher.landed(change)
+        indexer.landed(change)
         told += time.perf_counter() - begun
 
     pipeline.follow(landed)

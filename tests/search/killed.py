@@ -14,7 +14,7 @@ from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.recording.opening import open_pipeline
 from burnd.records.times import to_iso
-from burnd.search.searcher import Searcher
+from burnd.search.indexing import SearchIndexer
 from tests.make import text
 
 
@@ -23,10 +23,10 @@ async def main() -> None:
     prepare_home(home.root)
     lock = HomeLock(home.lock)
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=64, reserve=0)
-    searcher = Searcher(pipeline)
-    pipeline.follow(searcher.landed)
+    indexer = SearchIndexer(pipeline)
+    pipeline.follow(indexer.landed)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(searcher.run)
+        tasks.start_soon(indexer.run)
         for i in range(begin, begin + 100_000):
             words = f"apple n{i}" + " filler" * (i % 50)
             said = text(f"m{i}", words, session_id=f"s{i % 7}", ts=to_iso(pipeline.now()))

@@ -1,4 +1,4 @@
-"""A home whose content can be searched, for tests: pipeline and searcher, opened and closed as a daemon would."""
+"""A home whose content can be searched, for tests: pipeline and indexer, opened and closed as a daemon would."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.records.codec import Entry
-from burnd.search import searcher as searching
+from burnd.search import indexing
 from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine
+from burnd.search.indexing import SearchIndexer
 from burnd.search.lookup import Lookup
-from burnd.search.searcher import Searcher
 from tests.conftest import Opened
 from tests.make import START_MS
 
@@ -30,11 +30,11 @@ PRICES = PriceTable.load()
 
 
 class Library:
-    """A pipeline with its searcher. Made by `library`."""
+    """A pipeline with its indexer. Made by `library`."""
 
-    def __init__(self, pipeline: Pipeline, searcher: Searcher) -> None:
+    def __init__(self, pipeline: Pipeline, indexer: SearchIndexer) -> None:
         self.pipeline = pipeline
-        self.searcher = searcher
+        self.indexer = indexer
 
     async def add(self, *content: Content, entries: Sequence[Entry] = ()) -> None:
         """Records content and waits until it can be found."""
@@ -43,18 +43,18 @@ class Library:
 
     async def calm(self) -> None:
         with anyio.fail_after(60):
-            await self.searcher.calm()
+            await self.indexer.calm()
 
     @property
     def engine(self) -> Engine:
-        assert self.searcher.engine is not None
-        return self.searcher.engine
+        assert self.indexer.engine is not None
+        return self.indexer.engine
 
     async def search(self, query: str, **params: Any) -> dict[str, Any]:
         lookup = Lookup(self.engine)
         asked = SearchParams(query=query, **params)
         return await self.pipeline.index.ask(
-            lambda db: search(View(db, PRICES, START_MS), lookup, self.searcher.recall, asked)
+            lambda db: search(View(db, PRICES, START_MS), lookup, self.indexer.recall, asked)
         )
 
     async def found(self, query: str, **params: Any) -> list[tuple[str, int | None]]:
@@ -86,7 +86,7 @@ async def library(
 ) -> AsyncIterator[Library]:
     """With commits that wait for less than they do in a daemon: most tests wait for them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(searching, "SOON_S", soon_s)
+        patch.setattr(indexing, "SOON_S", soon_s)
         async with _library(opened, mode, is_reading) as made:
             yield made
 
@@ -94,11 +94,11 @@ async def library(
 @asynccontextmanager
 async def _library(opened: Opened, mode: Any, is_reading: Callable[[], bool]) -> AsyncIterator[Library]:
     pipeline = await opened(mode)
-    searcher = Searcher(pipeline, is_reading=is_reading)
-    pipeline.follow(searcher.landed)
+    indexer = SearchIndexer(pipeline, is_reading=is_reading)
+    pipeline.follow(indexer.landed)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(searcher.run)
-        await until(lambda: searcher.engine is not None)
-        yield Library(pipeline, searcher)
+        tasks.start_soon(indexer.run)
+        await until(lambda: indexer.engine is not None)
+        yield Library(pipeline, indexer)
         tasks.cancel_scope.cancel()
     await opened.close()

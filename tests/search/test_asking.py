@@ -23,7 +23,7 @@ async def asked(lib: Library, query: str, **params: Any) -> dict[str, Any]:
     async def ask(question: Any, **_: Any) -> Any:
         return await lib.pipeline.index.ask(lambda db: question(View(db, PRICES, START_MS)))
 
-    service: Any = SimpleNamespace(searcher=lib.searcher, pipeline=lib.pipeline, ask=ask)
+    service: Any = SimpleNamespace(search_indexer=lib.indexer, pipeline=lib.pipeline, ask=ask)
     return dict(await find(service, SearchParams(query=query, **params)))
 
 

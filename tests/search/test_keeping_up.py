@@ -21,8 +21,8 @@ import pytest
 from burnd.recording.batch import Batch
 from burnd.records import Session
 from burnd.records.times import to_iso
-from burnd.search import engine, progress, searcher
-from burnd.search.searcher import Searcher
+from burnd.search import engine, indexing, progress
+from burnd.search.indexing import SearchIndexer
 from burnd.search.warm import Warm
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, turn
@@ -34,7 +34,7 @@ SECRET = "xqzcanaryjv"
 
 async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
     """From the batch that holds it, while others keep coming."""
-    async with library(opened, soon_s=searcher.SOON_S) as lib:
+    async with library(opened, soon_s=indexing.SOON_S) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", f"word{i}x", ts=at(3600 + i))]))
             await until(partial(lib.found, f"word{i}x"), 2 * noise())
@@ -69,7 +69,7 @@ async def test_a_restart_finds_the_same_and_reads_nothing_again(opened: Opened) 
         folder = lib.engine.folder
     async with library(opened) as lib:
         assert lib.engine.folder == folder
-        assert lib.searcher.status() == searcher.SearchStatus("ready", 0)
+        assert lib.indexer.status() == indexing.SearchStatus("ready", 0)
         assert len(await lib.found("apple", all=True)) == 10
 
 
@@ -97,11 +97,11 @@ async def test_a_commit_that_was_not_recorded_is_not_doubled(
         async def crashes(*_: Any) -> None:
             raise OSError
 
-        monkeypatch.setattr(lib.searcher, "_remember", crashes)
-        monkeypatch.setattr(searcher, "FIRST_RETRY_S", 60)
+        monkeypatch.setattr(lib.indexer, "_remember", crashes)
+        monkeypatch.setattr(indexing, "FIRST_RETRY_S", 60)
         await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(20)]))
-        await until(lambda: lib.searcher.engine is None)
-    monkeypatch.setattr(searcher, "AT_ONCE", at_once)
+        await until(lambda: lib.indexer.engine is None)
+    monkeypatch.setattr(indexing, "AT_ONCE", at_once)
     async with library(opened, soon_s=0) as lib:
         await lib.calm()
         assert lib.engine.searcher.num_docs == 21
@@ -116,23 +116,23 @@ async def test_what_is_in_doubt_stays_so_until_it_was_looked_at(
     async def crashes(*_: Any) -> None:
         raise OSError
 
-    async def only_what_is_new(self: Searcher, shelf: Any, session_ids: list[str]) -> None:
+    async def only_what_is_new(self: SearchIndexer, shelf: Any, session_ids: list[str]) -> None:
         await (anyio.sleep(0.01) if session_ids is shelf.due else take(self, shelf, session_ids))
 
-    take = Searcher._take
+    take = SearchIndexer._take
     async with library(opened) as lib:
         await lib.add(text("m0", "apple", session_id="s0"))
         with monkeypatch.context() as patch:
-            patch.setattr(lib.searcher, "_remember", crashes)
-            patch.setattr(searcher, "FIRST_RETRY_S", 60)
+            patch.setattr(lib.indexer, "_remember", crashes)
+            patch.setattr(indexing, "FIRST_RETRY_S", 60)
             await lib.pipeline.commit(Batch(content=[text("m1", "apple", session_id=f"s{n}") for n in range(5)]))
-            await until(lambda: lib.searcher.engine is None)
+            await until(lambda: lib.indexer.engine is None)
     with monkeypatch.context() as patch:
-        patch.setattr(Searcher, "_take", only_what_is_new)
+        patch.setattr(SearchIndexer, "_take", only_what_is_new)
         async with library(opened) as lib:
             await lib.pipeline.commit(Batch(content=[text("m2", "brandnew", session_id="s9", ts=at(3600))]))
             await until(partial(lib.found, "brandnew"))
-            await until(lambda: not lib.searcher._serving.moved)  # type: ignore[union-attr]
+            await until(lambda: not lib.indexer._serving.moved)  # type: ignore[union-attr]
     async with library(opened) as lib:
         await lib.calm()
         assert lib.engine.searcher.num_docs == 7
@@ -144,10 +144,10 @@ async def test_a_backlog_is_made_findable_in_few_pieces(opened: Opened) -> None:
     async with library(opened, is_reading=lambda: reading) as lib:
         for i in range(5):
             await lib.pipeline.commit(Batch(content=[text(f"m{i}", "apple", ts=at(-(10**6)))]))
-            await until(lambda: not lib.searcher._warm.size)
+            await until(lambda: not lib.indexer._warm.size)
         await anyio.sleep(0.1)
         assert lib.engine.searcher.num_docs == 0
-        assert lib.searcher.status().pending == 1
+        assert lib.indexer.status().pending == 1
         now = to_iso(lib.pipeline.now())
         await lib.pipeline.commit(Batch(content=[text("new", "brandnew", session_id="s2", ts=now)]))
         await until(partial(lib.found, "brandnew"))
@@ -164,7 +164,7 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
         plans = dict[str, tuple[int, int]]()
 
         async def grow(session: str, first: int) -> None:
-            before = dict(lib.searcher._serving.progress)  # type: ignore[union-attr]
+            before = dict(lib.indexer._serving.progress)  # type: ignore[union-attr]
             said = [text(f"m{first}", "new", session_id=session), text("m0", "more", session_id=session, n=9)]
             warm = Warm()
             lib.pipeline.follow(lambda change: warm.keep(change.placed))
@@ -202,11 +202,11 @@ def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -
 async def test_words_at_hand_go_with_their_content(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """A forgotten session's words are not taken for those of what stands in its place afterwards."""
     async with library(opened) as lib:
-        monkeypatch.setattr(Searcher, "_step", lambda *_: anyio.sleep(0.01))
+        monkeypatch.setattr(SearchIndexer, "_step", lambda *_: anyio.sleep(0.01))
         await lib.pipeline.commit(Batch(content=[text("m0", SECRET)]))
         await anyio.sleep(0.05)
         await lib.pipeline.forget(["s1"])
-        monkeypatch.setattr(lib.searcher._warm, "keep", lambda _: None)
+        monkeypatch.setattr(lib.indexer._warm, "keep", lambda _: None)
         await lib.pipeline.commit(Batch(content=[text("m1", "apple", ts=at(7200))]))
         monkeypatch.undo()
         await lib.calm()
@@ -249,7 +249,7 @@ async def test_whatever_becomes_of_the_files_it_is_made_anew(opened: Opened, har
                     if len(await lib.found("apple", all=True)) == 10:
                         break
                 except (engine.Unusable, AssertionError):
-                    lib.searcher.damaged()
+                    lib.indexer.damaged()
                 await anyio.sleep(0.05)
         await lib.calm()
         assert [path.name for path in opened.home.search.iterdir()] == [lib.engine.folder.name]
@@ -331,11 +331,11 @@ async def test_a_prune_that_a_crash_cut_short_is_finished(opened: Opened) -> Non
 
 async def test_new_messages_are_found_while_it_is_rebuilt(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """The old index goes on answering and taking in what is new until the other is whole."""
-    monkeypatch.setattr(searcher, "AT_ONCE", 1)
+    monkeypatch.setattr(indexing, "AT_ONCE", 1)
     async with library(opened) as lib:
         await lib.add(*[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(150)])
         await lib.pipeline.forget(["s3"])
-        await until(lambda: lib.searcher.status().state == "rebuilding")
+        await until(lambda: lib.indexer.status().state == "rebuilding")
         await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="s9", ts=at(3600))]))
         await until(partial(lib.found, "brandnew"))
         assert len(await lib.found("apple")) == 10
@@ -349,20 +349,20 @@ async def test_while_it_is_built_new_messages_come_first(opened: Opened, monkeyp
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text(f"m{i}", "apple", session_id=f"s{i}") for i in range(50)]))
     may_go_on = anyio.Event()
-    take = Searcher._take
+    take = SearchIndexer._take
 
-    async def when_it_may(self: Searcher, shelf: Any, session_ids: list[str]) -> None:
+    async def when_it_may(self: SearchIndexer, shelf: Any, session_ids: list[str]) -> None:
         if session_ids is shelf.due and not may_go_on.is_set():
             await anyio.sleep(0.01)
         else:
             await take(self, shelf, session_ids)
 
-    monkeypatch.setattr(Searcher, "_take", when_it_may)
+    monkeypatch.setattr(SearchIndexer, "_take", when_it_may)
     async with library(opened) as lib:
-        assert lib.searcher.status() == searcher.SearchStatus("catching-up", 50)
+        assert lib.indexer.status() == indexing.SearchStatus("catching-up", 50)
         await lib.pipeline.commit(Batch(content=[text("m", "brandnew", session_id="zz", ts=at(3600))]))
         await until(partial(lib.found, "brandnew"))
-        assert lib.searcher.status().state == "catching-up"
+        assert lib.indexer.status().state == "catching-up"
         assert await lib.found("apple") == []
         may_go_on.set()
         await lib.calm()
@@ -403,7 +403,7 @@ async def test_without_tantivy_everything_else_works(opened: Opened, monkeypatch
 
     monkeypatch.setattr(builtins, "__import__", importing)
     pipeline = await opened()
-    found = Searcher(pipeline)
+    found = SearchIndexer(pipeline)
     pipeline.follow(found.landed)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(found.run)
@@ -429,7 +429,7 @@ async def test_its_files_are_private(opened: Opened) -> None:
 
 async def test_it_lets_go_of_its_writer_when_idle(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """With nothing to do its memory and threads are given back, and taken again when there is."""
-    monkeypatch.setattr(searcher, "IDLE_S", 0.01)
+    monkeypatch.setattr(indexing, "IDLE_S", 0.01)
     async with library(opened) as lib:
         await lib.add(text("m0", "apple"))
         await until(lambda: lib.engine._writer is None)

@@ -150,10 +150,10 @@ async def forget(service: Service, params: ForgetParams, caller: Caller) -> Resu
 
 async def _has_left_search(service: Service) -> bool:
     """Whether the words are out of the search index as well; a very large one is written anew in the background."""
-    if service.searcher.problem:
+    if service.search_indexer.problem:
         return not await anyio.Path(service.home.search).exists()
     with anyio.move_on_after(_SEARCH_S):
-        await service.searcher.calm()
+        await service.search_indexer.calm()
         return True
     return False
 

@@ -30,7 +30,7 @@ _SETTLED_S: Final = 2.0
 
 async def explain(service: Service, params: WhyParams) -> Result:
     """May read what was said, for the rows it shows."""
-    ledger, recall = service.home.ledger, service.searcher.recall
+    ledger, recall = service.home.ledger, service.search_indexer.recall
     return await service.ask(lambda view: at_its_prices(view, why(view, ledger, recall, params)))
 
 
@@ -48,7 +48,7 @@ async def show_by_tool(service: Service, params: ByToolParams) -> Result:
 async def look_for_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
     params.check()
     found = await _found(service, params, caller)
-    recall = service.searcher.recall
+    recall = service.search_indexer.recall
     return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, *found)))
 
 

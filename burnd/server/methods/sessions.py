@@ -10,7 +10,7 @@ from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.search import SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Refusal
-from burnd.search.searcher import Searcher
+from burnd.search.indexing import SearchIndexer
 from burnd.server.method import AnyMethod, Method, Result, query
 from burnd.server.service import Service
 
@@ -19,44 +19,44 @@ PATIENCE_S = 3.0  # for an index that is just being opened
 
 async def find(service: Service, params: SearchParams) -> Result:
     """Hits, and a note wherever there may be fewer of them than one would think."""
-    searcher = service.searcher
-    engine = await searcher.opened(PATIENCE_S)
+    indexer = service.search_indexer
+    engine = await indexer.opened(PATIENCE_S)
     if engine is None:
-        raise _not_searchable(searcher)
+        raise _not_searchable(indexer)
     from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
     try:
         answer = await service.ask(
-            lambda view: search(view, Lookup(engine), searcher.recall, params), project=params.project
+            lambda view: search(view, Lookup(engine), indexer.recall, params), project=params.project
         )
     except Unusable:
-        searcher.damaged()
-        raise _not_searchable(searcher) from None
+        indexer.damaged()
+        raise _not_searchable(indexer) from None
     notes = [answer["note"]] if "note" in answer else []
-    notes += _notes(service, searcher)
+    notes += _notes(service, indexer)
     return answer | ({"note": "; ".join(notes)} if notes else {})
 
 
-def _not_searchable(searcher: Searcher) -> Exception:
-    if searcher.is_missing:
-        return Refusal(searcher.problem, f"install it with: {to_install(SEARCH)}; then: burnctl restart")
-    return NotNow(searcher.problem or "search is being set right again", "", "try again in a moment")
+def _not_searchable(indexer: SearchIndexer) -> Exception:
+    if indexer.is_missing:
+        return Refusal(indexer.problem, f"install it with: {to_install(SEARCH)}; then: burnctl restart")
+    return NotNow(indexer.problem or "search is being set right again", "", "try again in a moment")
 
 
-def _notes(service: Service, searcher: Searcher) -> list[str]:
+def _notes(service: Service, indexer: SearchIndexer) -> list[str]:
     notes = []
     mode = service.pipeline.keeping.mode
     if mode != "full":
         notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
-    status = searcher.status()
+    status = indexer.status()
     if status.state == "catching-up":
         notes.append(f"{status.pending:,} sessions are still being taken in, those written last first")
     return notes
 
 
 async def read(service: Service, params: MessagesParams) -> Result:
-    recall = service.searcher.recall
+    recall = service.search_indexer.recall
     return await service.ask(lambda view: messages(view, recall, params))
 
 
@@ -72,7 +72,7 @@ async def set_words(service: Service, params: SetParams) -> Result:
 async def append(service: Service, params: AppendParams) -> Result:
     """Durable when it returns. One at a time: each numbers its turns after those that are there."""
     async with service.appending:
-        told = await api_sessions.append(service.pipeline, service.ask, service.searcher.recall, params)
+        told = await api_sessions.append(service.pipeline, service.ask, service.search_indexer.recall, params)
     facts = await _facts(service, params.id)
     return {**told, "messageCount": facts["messageCount"], "updatedAt": facts["updatedAt"]}
 

@@ -16,6 +16,7 @@ from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
 from burnd.records.times import to_iso
+from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service
 from burnd.sources.base import Progress, Status
@@ -157,10 +158,8 @@ def _spool(service: Service) -> dict[str, Any]:
 
 def _search(service: Service) -> dict[str, Any]:
     """How far search has come: `pending` sessions are still to be taken in."""
-    status = (
-        service.searcher.status()._asdict() if service.is_open else {"state": "starting", "pending": 0, "detail": ""}
-    )
-    return {**status, "bytes": _folder_size(str(service.home.search))}
+    status = service.search_indexer.status() if service.is_open else SearchStatus("starting")
+    return {**status._asdict(), "bytes": _folder_size(str(service.home.search))}
 
 
 def _causes(service: Service, counts: counting.Counts) -> dict[str, Any]:
@@ -221,8 +220,8 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             "the file of large content was damaged and was set aside",
             "restore content/blobs.db from a backup while the daemon is stopped",
         )
-    if service.searcher.problem and service.searcher.status().state == "unavailable":
-        yield service.searcher.problem, _SEARCH_REMEDIES[service.searcher.is_missing]
+    if service.search_indexer.problem and service.search_indexer.status().state == "unavailable":
+        yield service.search_indexer.problem, _SEARCH_REMEDIES[service.search_indexer.is_missing]
     if spool.blocked:
         yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
     if spool.bad:

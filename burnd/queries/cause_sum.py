@@ -15,7 +15,7 @@ _CONTEXT = Sums(input=1, cache_read=1, cache_create_5m=1, cache_create_1h=1)
 
 
 def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
-    """By kind, what each number of `attribution.Sums` adds to the weight of its heap, as `Heap.weight` has it."""
+    """By kind, what each number of `attribution.Sums` adds to the weight of its sum, as `CauseSum.weight` has it."""
     ids = [kind.id for kind in kinds]
     if rank == "tokens":
         return dict.fromkeys(ids, _CONTEXT._replace(output=1, reasoning=1))
@@ -24,7 +24,7 @@ def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
     return {kind.id: Sums(*kind.own_rates, searches=SEARCH_UNITS) if kind.own_rates else Sums() for kind in kinds}
 
 
-class Heap:
+class CauseSum:
     """A growing sum of what causes paid. `units` counts what has a price, 10^-15 USD each."""
 
     __slots__ = ("calls", "entered", "errors", "is_priced", "tokens", "units")
@@ -35,11 +35,11 @@ class Heap:
         self.is_priced = False
 
     @classmethod
-    def of(cls, tally: Tally) -> Heap:
-        heap = cls()
-        heap.tokens, heap.units = [*tally.tokens], tally.units
-        heap.is_priced = tally.cost_usd is not None
-        return heap
+    def of(cls, tally: Tally) -> CauseSum:
+        paid = cls()
+        paid.tokens, paid.units = [*tally.tokens], tally.units
+        paid.is_priced = tally.cost_usd is not None
+        return paid
 
     def add(self, kind: Kind, sums: Sequence[int]) -> None:
         """Takes in what turns of one kind paid, as `attribution.Sums` counts it."""
@@ -60,7 +60,7 @@ class Heap:
             self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * SEARCH_UNITS
             self.is_priced = True
 
-    def merge(self, other: Heap) -> None:
+    def merge(self, other: CauseSum) -> None:
         self.tokens = [*map(add, self.tokens, other.tokens)]
         self.entered += other.entered
         self.calls += other.calls
@@ -68,7 +68,7 @@ class Heap:
         self.units += other.units
         self.is_priced = self.is_priced or other.is_priced
 
-    def take_off(self, other: Heap) -> None:
+    def take_off(self, other: CauseSum) -> None:
         """Leaves what is not the other's. What is left without cost has no price: one of 0 is not told from none."""
         self.tokens = [*map(sub, self.tokens, other.tokens)]
         self.entered -= other.entered

@@ -57,7 +57,7 @@ class SearchStatus(NamedTuple):
     detail: str = ""
 
 
-class Searcher:
+class SearchIndexer:
     """Runs beside the pipeline, which tells it what landed. Everything it holds can be made again from content."""
 
     def __init__(
