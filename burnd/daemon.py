@@ -62,7 +62,7 @@ async def run(
     last_resort.daemon = True
     try:
         notifier = Notifier(environ)
-        service = Service(home, settings, socket=str(path), environ=environ)
+        service = Service(home, settings, socket=str(path), environ=environ, check_home=lock.check)
         listener = Listener(path, service, METHODS, adopted=adopt_sockets(environ, str(path)))
         try:
             async with anyio.create_task_group() as tasks:
@@ -170,12 +170,14 @@ async def _open_when_possible(service: Service) -> Pipeline:
     settings = service.settings
 
     async def open_it() -> Pipeline:
+        service.check_home()
         return await open_pipeline(
             service.home,
             Keeping(settings.content_mode),
             inline_bytes=settings.inline_bytes,
             reserve=settings.reserve,
             report=service.opening,
+            check_home=service.check_home,
         )
 
     return await _when_possible(service, open_it)

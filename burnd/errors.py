@@ -11,6 +11,7 @@ BurndError                      what happened, to which thing, what to do
 │   │   └── Locked              somebody else holds the file
 │   ├── BlobsDamaged            the file of large content cannot be read any more
 │   ├── FileReplaced            a file is no longer the one we wrote: reopen, recover, rebuild
+│   ├── HomeReplaced            the home is no longer the folder we hold: the process must end
 │   └── SyncFailed              the kernel could not write what it had taken: the process must end
 └── IndexDamaged                the index cannot be trusted and is to be rebuilt
 """
@@ -73,6 +74,13 @@ class BlobsDamaged(StorageError):
 
 class FileReplaced(StorageError):
     """Raised when the ledger or a sidecar was edited, cut, moved or deleted behind our back."""
+
+
+class HomeReplaced(StorageError):
+    """Raised when the home was removed or moved: what stands at its path now may be another daemon's."""
+
+    def __init__(self, home: str) -> None:
+        super().__init__("is not the folder that this burnd holds", home, "it was removed or moved: start burnd again")
 
 
 class SyncFailed(StorageError):

@@ -97,6 +97,7 @@ class Spool:
     async def take_in(self) -> Taken:
         """Takes in everything that is there now. Raises NotNow when there is no room; then all of it stays."""
         async with self._one_at_a_time:
+            self._pipeline.check_home()
             taken = Taken()
             self._changed = _changed_at(self.folder)
             claims: list[tuple[str, Claim]] = []
@@ -113,6 +114,7 @@ class Spool:
         """Looks every few seconds, for ever."""
         while True:
             await anyio.sleep(EVERY_S)
+            self._pipeline.check_home()
             if not self._is_as_it_was_left():
                 await self.try_to_take_in()
 

@@ -38,6 +38,10 @@ class Journal:
     def end(self) -> int:
         return self._file.end
 
+    def check(self) -> None:
+        """Raises FileReplaced when the file at the ledger's path is not the one that is open, as it was left."""
+        self._file.check_untouched()
+
     def append(self, lines: Sequence[bytes]) -> list[int]:
         """Makes the lines durable in one write and one sync; returns the position of each."""
         if not lines:
@@ -94,8 +98,8 @@ class Journal:
     def put_in_place(self) -> None:
         """Goes on with the ledger that was made beside this one."""
         files.take_replacement(self.path)
-        self._file.close()
-        self._file = files.AppendFile(self.path)
+        old, self._file = self._file, files.AppendFile(self.path)
+        old.close()
 
     def close(self) -> None:
         self._file.close()

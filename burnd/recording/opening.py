@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from burnd.errors import IndexDamaged
 from burnd.index import build
 from burnd.index.store import IndexStore
 from burnd.ledger.content import ContentStore
+from burnd.ledger.files import taken_for_granted
 from burnd.ledger.journal import Journal
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -28,8 +31,9 @@ async def open_pipeline(
     reserve: int | None = None,
     now: Clock = wall_ms,
     report: build.Progress = build.no_progress,
+    check_home: Callable[[], None] = taken_for_granted,
 ) -> Pipeline:
-    """Opens ledger, content and index. The caller holds the home's lock."""
+    """Opens ledger, content and index. The caller holds the home's lock, which `check_home` asks."""
     content = ContentStore(home.content, inline_bytes=inline_bytes)
     journal = Journal(home.ledger, now())
     if journal.torn:
@@ -40,7 +44,7 @@ async def open_pipeline(
         content.close()
         journal.close()
         raise
-    pipeline = Pipeline(Stores(home, journal, content, index, now), keeping, Room(home.root, reserve))
+    pipeline = Pipeline(Stores(home, journal, content, index, now, check_home), keeping, Room(home.root, reserve))
     try:
         try:
             await _teach(keeping, index)

@@ -97,6 +97,10 @@ class Pipeline:
     def now(self) -> int:
         return self._stores.now()
 
+    def check_home(self) -> None:
+        """Raises HomeReplaced when what stands at the home's path may be another daemon's."""
+        self._stores.check_home()
+
     def follow(self, listener: Listener, pace: Pace | None = None) -> None:
         """Tells `listener` from now on what was just made visible; `pace` returns when it has been followed."""
         self._listeners.append(listener)
@@ -187,6 +191,7 @@ class Pipeline:
         async with self._one_at_a_time:
             if self._is_closed:
                 raise NotNow("is being closed", str(self.home.root))
+            self.check_home()
             with anyio.CancelScope(shield=True):
                 yield
 

@@ -31,13 +31,15 @@ class Renewer:
     async def catch_up(self) -> None:
         """Takes what a failed piece of writing left durable into the index, so that it is not written twice."""
         if self._stores.is_behind:
+            self._stores.journal.check()
             await self._catch_up()
 
     async def reopen_ledger(self) -> None:
         """Goes on with whatever stands at the ledger's path now; the index follows it."""
         stores = self._stores
-        stores.journal.close()
-        stores.journal = Journal(stores.home.ledger, stores.now())
+        stores.check_home()
+        old, stores.journal = stores.journal, Journal(stores.home.ledger, stores.now())
+        old.close()
         await self._catch_up()
 
     async def refine(self, report: build.Progress) -> None:
@@ -92,6 +94,7 @@ class Renewer:
     async def _rebuild(self, report: build.Progress, carried: Change, *, rewritten: Journal | None = None) -> None:
         """Builds beside the index in use, which answers until the new one takes its place."""
         stores = self._stores
+        stores.check_home()
         stores.is_behind = True
         with stores.pulse.told(report) as told:
             journal, prices = rewritten or stores.journal, stores.index.prices
@@ -107,6 +110,7 @@ class Renewer:
         log.info("index.rebuilt")
 
     def _put_in_place(self, with_ledger: bool) -> None:
+        self._stores.check_home()
         if with_ledger:
             self._stores.journal.put_in_place()
         build.swap_in(self._stores.home.index_db)

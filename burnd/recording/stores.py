@@ -25,8 +25,17 @@ T = TypeVar("T")
 class Stores:
     """Used by one task at a time. `is_behind` is set before anything is written and cleared when all of it is shown."""
 
-    def __init__(self, home: Home, journal: Journal, content: ContentStore, index: IndexStore, now: Clock) -> None:
+    def __init__(
+        self,
+        home: Home,
+        journal: Journal,
+        content: ContentStore,
+        index: IndexStore,
+        now: Clock,
+        check_home: Callable[[], None],
+    ) -> None:
         self.home = home
+        self.check_home = check_home
         self.journal = journal
         self.content = content
         self.index = index

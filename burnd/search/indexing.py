@@ -276,6 +276,7 @@ class SearchIndexer:
         return (self._waiting_since or 0.0) + waits - self._clock()
 
     async def _commit(self, shelf: Shelf) -> None:
+        self._pipeline.check_home()
         self._hurry, self._waiting_since = False, None
         await self._remember(shelf, await self._in_thread(shelf.commit))
         if self._is_reading():

@@ -91,6 +91,7 @@ class Listener:
                 return
 
     def _bind_again(self) -> None:
+        self._service.check_home()
         notice = "something else stands at the socket's path"
         old = self._own
         try:

@@ -19,6 +19,7 @@ from burnd.clients.spool import Spool
 from burnd.errors import NotNow
 from burnd.index.asking import DEADLINE_S
 from burnd.ledger.content import ContentStore
+from burnd.ledger.files import taken_for_granted
 from burnd.paths import Home
 from burnd.queries.status import Counts
 from burnd.queries.view import View
@@ -74,9 +75,17 @@ class Service:
     """The running daemon as its clients see it. Before the pipeline is open, it says so and answers what it can."""
 
     def __init__(
-        self, home: Home, settings: Settings, *, socket: str, environ: Mapping[str, str], now: Clock = wall_ms
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        socket: str,
+        environ: Mapping[str, str],
+        now: Clock = wall_ms,
+        check_home: Callable[[], None] = taken_for_granted,
     ) -> None:
         self.home = home
+        self.check_home = check_home  # raises HomeReplaced
         self.settings = settings
         self.socket = socket
         self.environ = environ

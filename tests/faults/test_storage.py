@@ -17,6 +17,7 @@ import pytest
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.server.test_spool import leave, stamped
 from tests.server.wire import Wire, running, until
 
 EVERYTHING = sum_of(*range(12))
@@ -147,6 +148,34 @@ def test_a_ledger_lost_under_the_daemon(home: Home, what: str) -> None:
     with started(home) as watched:
         assert watched.recorded("b") == sum_of(*range(6))
     tally.faults()
+
+
+def test_a_home_removed_under_the_daemon_has_one_writer(home: Home) -> None:
+    """F47, F61, F72, P2: the daemon of the old folder ends and says why; all that comes is the new one's, and once."""
+    with started(home) as old:
+        for session in SESSIONS:
+            old.append(session, whole(answers(session, 0, 3)))
+        old.flush()
+        _remove(home.root)
+        with started(home) as watched:
+            for n in range(3, 7):
+                for session in SESSIONS:
+                    watched.append(session, whole(answers(session, n, 1)))
+                leave(home.spool, stamped("a", step=f"s{n}"))
+                time.sleep(0.3)
+            assert old.daemon.process.wait(60) == 1
+            assert "is not the folder that this burnd holds" in watched.daemon.log.read_text()
+            until(lambda: len(watched.call("stamps.list")["stamps"]) == 4)
+            assert [watched.recorded(session) for session in SESSIONS] == 3 * [sum_of(*range(7))]
+            assert watched.daemon.terminate() == 0
+    assert len(_lines(home)) == len(set(_lines(home)))
+    tally.faults()
+
+
+def _remove(folder: Path) -> None:
+    """As `rm -rf` does, again where the daemon made something meanwhile."""
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.errors import FileReplaced, HomeBusy, HomeError, NoSpace, StorageError
+from burnd.errors import FileReplaced, HomeBusy, HomeError, HomeReplaced, NoSpace, StorageError
 from burnd.ledger import files
 from burnd.ledger.journal import Journal
 from burnd.records import Turn
@@ -180,6 +180,23 @@ def test_a_second_holder_is_told_who_has_the_home(tmp_path: Path) -> None:
     assert refused.value.pid == os.getpid()
     lock.release()
     files.HomeLock(tmp_path / "burnd.lock").release()
+
+
+@pytest.mark.parametrize("now_there", ["nothing", "another folder", "a file"])
+def test_a_holder_knows_when_its_home_is_another_folder(tmp_path: Path, now_there: str) -> None:
+    """F61: the lock is of the folder that was there; of one that took its place it says nothing."""
+    home = tmp_path / "home"
+    home.mkdir()
+    lock = files.HomeLock(home / "burnd.lock")
+    lock.check()
+    home.rename(tmp_path / "moved")
+    if now_there == "another folder":
+        home.mkdir()
+    elif now_there == "a file":
+        home.touch()
+    with pytest.raises(HomeReplaced, match="is not the folder that this burnd holds"):
+        lock.check()
+    lock.release()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from burnd.errors import NotNow
+from burnd.errors import NoSpace, NotNow
+from burnd.ledger import files
 from burnd.recording.batch import Batch
 from burnd.records import Session
 from tests.conftest import Opened
@@ -54,6 +58,24 @@ async def test_deleting_the_index_changes_no_answer(opened: Opened) -> None:
     shutil.rmtree(opened.home.index)
     again = await opened()
     assert (await index_dump(again.index), ledger_dump(again.journal)) == before
+
+
+async def test_no_room_to_make_a_lost_ledger_anew(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F41, F47: the ledger was removed and the disk takes no new file: refused until it does, and then recorded."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("m1")]))
+    opened.home.ledger.unlink()
+    with monkeypatch.context() as full:
+        full.setattr(files, "open_private", _refuse)
+        for _ in range(2):
+            with pytest.raises(NoSpace):
+                await pipeline.commit(Batch(entries=[turn("m2")]))
+    await pipeline.commit(Batch(entries=[turn("m2")]))
+    assert [e.entry for e in pipeline.journal.read()] == [turn("m2")]
+
+
+def _refuse(path: Path, _flags: int) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
