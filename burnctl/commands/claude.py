@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from burnctl import afterwards, claude_arguments, claude_folder, delivery, stamping, wrapper_options, wrapping
+from burnctl import after_run, claude_arguments, claude_folder, delivery, stamping, wrapper_options, wrapping
 from burnctl.claude_arguments import CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
@@ -71,10 +71,10 @@ class Wrapped:
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
-            afterwards.say(str(error))  # what it did is done; its exit code is not ours to change
+            after_run.say(str(error))  # what it did is done; its exit code is not ours to change
             return ended.code
         if session_id is not None and not ended.was_told_to_stop:
-            afterwards.tell_session(session_id, quiet=self._quiet)
+            after_run.tell_session(session_id, quiet=self._quiet)
         return ended.code
 
     def _expect(self, before: claude_folder.Look) -> str | None:
@@ -89,7 +89,7 @@ class Wrapped:
         """The session that was gone on with, known by what was written; tagged when it is found."""
         found = claude_folder.written_to(before, self._look(), expected)
         if found is None and self._tags:
-            afterwards.say("nothing was tagged: it cannot be told which session this was")
+            after_run.say("nothing was tagged: it cannot be told which session this was")
         if found is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if found != expected:

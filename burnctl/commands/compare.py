@@ -54,10 +54,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.render.compare import flat_cells
 
         return as_csv(flat_cells(answer))
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.compare import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or nothing(client, options))
+    screen.show(shown(answer, screen) or no_matches(client, options))
     return 0

@@ -7,8 +7,8 @@ import sys
 from burnctl import flags
 from burnctl.errors import Failed, Usage
 from burnctl.exporting import FORMATS
+from burnctl.progress_line import WIPE, can_take_back
 from burnctl.starting import reach
-from burnctl.telling import WIPE, can_take_back
 from burnd import protocol
 
 TYPE_CHECKING = False

@@ -8,8 +8,8 @@ from burnctl import flags
 from burnctl.errors import BurnctlError, Usage
 from burnctl.naming import whole_id
 from burnctl.output import as_json
+from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
-from burnctl.telling import Telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
         raise Usage("forget: say one of SESSION, --project and --match", "see: burnctl help forget")
     client = reach(options)
     chosen["session"] = whole_id(client, chosen["session"])
-    with Telling("looking") as heard:
+    with ProgressLine("looking") as heard:
         plan = client.content_forget(**chosen, dry_run=True, heard=heard)
     if options.json:
         return as_json(client.content_forget(**chosen) if options.yes else plan)
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.yes and not _agreed():
         print("nothing was erased")
         return 1
-    with Telling("erasing") as heard:
+    with ProgressLine("erasing") as heard:
         done = client.content_forget(**chosen, heard=heard)
     print(f"erased the content of {counted(done['count'], 'session')}, {size(done['bytes'])}")
     return 0

@@ -61,10 +61,10 @@ def show(answer: dict[str, object], client: Client, options: argparse.Namespace)
         from burnctl.render.hotspots import flat_rows
 
         return as_csv(flat_rows(answer))
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.hotspots import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or nothing(client, options))
+    screen.show(shown(answer, screen) or no_matches(client, options))
     return 0

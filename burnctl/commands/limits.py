@@ -49,12 +49,12 @@ def run(options: argparse.Namespace) -> int:
     elif options.check:
         _say_whether_crossed(answer)
     else:
-        from burnctl.nothing import nothing
+        from burnctl.no_matches import no_matches
         from burnctl.render.limits import shown
         from burnctl.render.screen import Screen
 
         screen = Screen.of(options)
-        screen.show(shown(answer, screen) or nothing(client, options, f"No turns of {answer['source']}"))
+        screen.show(shown(answer, screen) or no_matches(client, options, f"No turns of {answer['source']}"))
     return 1 if failed else 0
 
 

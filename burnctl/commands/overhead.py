@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
-from burnctl.telling import Telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
     folder = flags.project(options.project)
     zone = flags.time_zone() if options.since or options.until else None
     client = reach(options)
-    with Telling("looking") as heard:
+    with ProgressLine("looking") as heard:
         answer = client.overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
     files, known = (find(folder, os.environ), servers(folder, os.environ)) if os.path.isdir(folder) else ([], [])
     told = priced(answer, files, known)
@@ -43,11 +43,11 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_json
 
         return as_json(told)
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.overhead import shown
     from burnctl.render.screen import Screen
     from burnctl.render.text import clean
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, screen) or nothing(client, options, f"No sessions of {clean(folder)}"))
+    screen.show(shown(told, folder, screen) or no_matches(client, options, f"No sessions of {clean(folder)}"))
     return 0

@@ -50,9 +50,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _done(client: Client, what: str, **params: Any) -> dict[str, Any]:
     """Asks for one thing to be made anew; at a terminal its progress is shown."""
-    from burnctl.telling import Telling
+    from burnctl.progress_line import ProgressLine
 
-    with Telling(what) as heard:
+    with ProgressLine(what) as heard:
         return client.rebuild(**params, heard=heard)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from burnctl import afterwards, delivery, spool, stamping, wrapper_options, wrapping
+from burnctl import after_run, delivery, spool, stamping, wrapper_options, wrapping
 from burnctl.errors import BurnctlError, Usage
 from burnd.protocol import HARNESSES
 
@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     ended = wrapping.run(program, command[1:])
     claim.close()
     if not ended.was_told_to_stop:
-        afterwards.tell_claimed(claim.name, quiet=options.quiet)
+        after_run.tell_claimed(claim.name, quiet=options.quiet)
     return ended.code
 
 
@@ -72,7 +72,7 @@ class Claim:
         try:
             spool.put_as(self._home, self.name, self._record | {"toTs": stamping.now_iso()})
         except BurnctlError as error:
-            afterwards.say(str(error))
+            after_run.say(str(error))
 
 
 def _working_folder() -> str:

@@ -47,11 +47,11 @@ def run(options: argparse.Namespace) -> int:
         return as_json(answer)
     import time
 
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.hits import found
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    otherwise = "" if answer["hits"] else nothing(client, options, "Nothing was found")
+    otherwise = "" if answer["hits"] else no_matches(client, options, "Nothing was found")
     screen.show(found(answer, screen, time.time() * 1000, otherwise))
     return 0

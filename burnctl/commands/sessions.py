@@ -39,10 +39,10 @@ def run(options: argparse.Namespace) -> int:
         return as_json(answer)
     import time
 
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.screen import Screen
     from burnctl.render.sessions import listed
 
     screen = Screen.of(options)
-    screen.show(listed(answer, screen, time.time() * 1000) or nothing(client, options, "No sessions"))
+    screen.show(listed(answer, screen, time.time() * 1000) or no_matches(client, options, "No sessions"))
     return 0

@@ -61,10 +61,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.render.summary import flat_rows
 
         return as_csv(flat_rows(answer))
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.screen import Screen
     from burnctl.render.summary import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen, chart=options.chart) or nothing(client, options))
+    screen.show(shown(answer, screen, chart=options.chart) or no_matches(client, options))
     return 0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.progress_line import ProgressLine
 from burnctl.starting import reach
-from burnctl.telling import Telling
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
-    with Telling("looking") as heard:
+    with ProgressLine("looking") as heard:
         answer = client.waste(
             min_cost=options.min_cost,
             limit=options.limit or (None if options.json else _READABLE),
@@ -42,10 +42,10 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_json
 
         return as_json(answer)
-    from burnctl.nothing import nothing
+    from burnctl.no_matches import no_matches
     from burnctl.render.screen import Screen
     from burnctl.render.waste import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or nothing(client, options))
+    screen.show(shown(answer, screen) or no_matches(client, options))
     return 0

@@ -11,7 +11,7 @@ from statistics import median_low
 from typing import Any
 
 from burnd.pricing import usd
-from burnd.queries import wasting
+from burnd.queries import waste_search
 from burnd.queries.costing import Costing, total
 from burnd.queries.filters import Chosen, Filters
 from burnd.queries.reading import Reader
@@ -24,11 +24,11 @@ class OverheadParams(Filters, frozen=True, kw_only=True):
     """Which sessions, by the filters of all reports."""
 
 
-def answer(view: View, chosen: Chosen, found: Iterable[wasting.Found]) -> dict[str, Any]:
+def answer(view: View, chosen: Chosen, found: Iterable[waste_search.Found]) -> dict[str, Any]:
     """The answer of the method `overhead`."""
     prefixes = [one.prefix for one in found if one.prefix is not None]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
-    by_source: defaultdict[str, list[wasting.Prefix]] = defaultdict(list)
+    by_source: defaultdict[str, list[waste_search.Prefix]] = defaultdict(list)
     for prefix in prefixes:
         by_source[sources.get(prefix.session_id) or ""].append(prefix)
     costing = Costing(view.prices)
@@ -40,7 +40,7 @@ def answer(view: View, chosen: Chosen, found: Iterable[wasting.Found]) -> dict[s
     }
 
 
-def _source(name: str, prefixes: list[wasting.Prefix], costing: Costing) -> dict[str, Any]:
+def _source(name: str, prefixes: list[waste_search.Prefix], costing: Costing) -> dict[str, Any]:
     """`usdPerToken` is what one token more in every one of these prefixes would have cost."""
     costs = [(prefix.tokens, costing.of(dict(prefix.spent))) for prefix in prefixes]
     sizes = [tokens for tokens, _ in costs]
@@ -56,7 +56,7 @@ def _source(name: str, prefixes: list[wasting.Prefix], costing: Costing) -> dict
     }
 
 
-def _rides(prefixes: Iterable[wasting.Prefix]) -> int:
+def _rides(prefixes: Iterable[waste_search.Prefix]) -> int:
     """In how many requests prefixes were paid for, in full or from the cache."""
     return sum(sum(spent.context for _, spent in prefix.spent) // prefix.tokens for prefix in prefixes)
 

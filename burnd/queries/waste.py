@@ -11,7 +11,7 @@ from burnd.attribution import Cause, Explained, add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
 from burnd.causes.rails import RailEntries
-from burnd.queries import wasting
+from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Chosen, Filters
 from burnd.queries.quotes import Quotes
@@ -61,7 +61,7 @@ class Lot(NamedTuple):
 
 
 def answer(
-    view: View, quotes: Quotes, params: WasteParams, chosen: Chosen, found: Iterable[wasting.Found]
+    view: View, quotes: Quotes, params: WasteParams, chosen: Chosen, found: Iterable[waste_search.Found]
 ) -> dict[str, Any]:
     """The answer of the method `waste`."""
     every = list(found)
@@ -80,14 +80,14 @@ def answer(
     }
 
 
-def _about(view: View, found: Sequence[wasting.Found]) -> dict[str, About]:
+def _about(view: View, found: Sequence[waste_search.Found]) -> dict[str, About]:
     named = {session for one in found for waste in one.wasted for session in waste.sessions}
     named |= {one.prefix.session_id for one in found if one.prefix is not None}
     rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(named)])
     return {session_id: About(*facts) for session_id, *facts in rows}
 
 
-def _bloated(found: Iterable[wasting.Found], about: Mapping[str, About]) -> list[Finding]:
+def _bloated(found: Iterable[waste_search.Found], about: Mapping[str, About]) -> list[Finding]:
     """Sessions that began with far more than others of their project did, in the same harness."""
     projects: dict[tuple[str | None, str | None], list[Explained]] = {}
     for one in found:

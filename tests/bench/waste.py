@@ -16,7 +16,7 @@ from burnd.causes import kept_waste
 from burnd.memory import collect_seldom
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.queries import wasting
+from burnd.queries import waste_search
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import View
@@ -55,15 +55,15 @@ async def main(turns: int) -> None:
 async def _ask(index: Any, ledger: Path, name: str) -> None:
     params = WasteParams()
     await index.transact(kept_waste.begin)
-    planned, plan = await _timed(index, lambda view: wasting.plan(view, choose(view, params)))
+    planned, plan = await _timed(index, lambda view: waste_search.plan(view, choose(view, params)))
     found = [family.kept for family in plan.families if family.kept is not None]
     looked = 0.0
     for some in plan.portions():
-        took, told = await _timed(index, lambda view: wasting.look(view, ledger, plan.chosen, some))  # noqa: B023
+        took, told = await _timed(index, lambda view: waste_search.look(view, ledger, plan.chosen, some))  # noqa: B023
         await index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))  # noqa: B023
         found += [kept for _, kept in told]
         looked += took
-    decoded = [wasting.decoded(kept) for kept in found]
+    decoded = [waste_search.decoded(kept) for kept in found]
     asked, told = await _timed(index, lambda view: answer(view, Quotes(view, None), params, plan.chosen, decoded))
     size = sum(map(len, found)) / 1e6
     print(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from burnd.causes import kept_waste
-from burnd.queries import overhead, wasting
+from burnd.queries import overhead, waste_search
 from burnd.queries.filters import choose
 from burnd.queries.overhead import OverheadParams
 from burnd.queries.view import View
@@ -35,9 +35,9 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
 
     def ask(db: object) -> dict[str, object]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
-        plan = wasting.plan(view, choose(view, params))
-        told = wasting.look(view, pipeline.home.ledger, plan.chosen, plan.families)
-        return overhead.answer(view, plan.chosen, [wasting.decoded(found) for _, found in told])
+        plan = waste_search.plan(view, choose(view, params))
+        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
+        return overhead.answer(view, plan.chosen, [waste_search.decoded(found) for _, found in told])
 
     answer = msgspec.convert(await pipeline.index.ask(ask), dict)
     (source,) = answer["sources"]

@@ -13,7 +13,7 @@ from burnd.causes import kept_waste
 from burnd.content.recall import Recall
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.paths import Home
-from burnd.queries import wasting
+from burnd.queries import waste_search
 from burnd.queries.filters import choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.view import Refusal, View
@@ -40,18 +40,20 @@ class Looked:
         asked = msgspec.convert(params, WasteParams)
         asked.check()
         await self._index.transact(kept_waste.begin)
-        plan = await self._index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), asked)))
+        plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked)))
         found = [family.kept for family in plan.families if family.kept is not None]
         for some in plan.portions():
             found += [kept for _, kept in await self.look(plan, some)]
             self.turns += sum(family.turns for family in some)
-        told = [wasting.decoded(kept) for kept in found]
+        told = [waste_search.decoded(kept) for kept in found]
         return await self._index.ask(
             lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, plan.chosen, told)
         )
 
-    async def look(self, plan: wasting.Plan, some: list[kept_waste.Family]) -> list[tuple[kept_waste.Family, bytes]]:
-        told = await self._index.ask(lambda db: wasting.look(_view(db), self._ledger, plan.chosen, some))
+    async def look(
+        self, plan: waste_search.Plan, some: list[kept_waste.Family]
+    ) -> list[tuple[kept_waste.Family, bytes]]:
+        told = await self._index.ask(lambda db: waste_search.look(_view(db), self._ledger, plan.chosen, some))
         await self._index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))
         return told
 
@@ -124,7 +126,7 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     await pipeline.commit(Batch(entries=[*wasteful().entries]))
     looked = Looked(pipeline)
     await pipeline.index.transact(kept_waste.begin)
-    plan = await pipeline.index.ask(lambda db: wasting.plan(_view(db), choose(_view(db), WasteParams())))
+    plan = await pipeline.index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams())))
     scene = wasteful()
     scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))
     await pipeline.commit(Batch(entries=[scene.turns[-1]]))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from burnd.causes import kept_waste
 from burnd.causes.kept_waste import Family, sizes_of
 from burnd.errors import StorageError
-from burnd.queries import overhead, waste, wasting
+from burnd.queries import overhead, waste, waste_search
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.flow import FlowParams, flow
 from burnd.queries.hotspots import ByToolParams, HotspotsParams, hotspots
@@ -62,7 +62,7 @@ async def draw(service: Service, params: FlowParams) -> Result:
     return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
 
 
-async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[wasting.Found]]:
+async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[waste_search.Found]]:
     """Looks at what has changed since somebody last asked. An index that is made anew meanwhile is looked at again."""
     while True:
         generation = service.pipeline.generation
@@ -73,11 +73,11 @@ async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Ch
 
 async def _found_in(
     service: Service, generation: int, filters: Filters, caller: Caller
-) -> tuple[Chosen, list[wasting.Found]]:
+) -> tuple[Chosen, list[waste_search.Found]]:
     """Portion by portion, and keeps what it finds."""
     ledger = service.home.ledger
     await _write(service, generation, kept_waste.begin)
-    plan = await service.ask(lambda view: wasting.plan(view, choose(view, filters)), project=filters.project)
+    plan = await service.ask(lambda view: waste_search.plan(view, choose(view, filters)), project=filters.project)
     found = [family.kept for family in plan.families if family.kept is not None]
     done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
     for some in plan.portions():
@@ -88,7 +88,7 @@ async def _found_in(
         found += [kept for _, kept in told.families]
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
-    return plan.chosen, [wasting.decoded(kept) for kept in found]
+    return plan.chosen, [waste_search.decoded(kept) for kept in found]
 
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
@@ -103,8 +103,8 @@ class _Told(NamedTuple):
     sizes: str
 
 
-def _look(ledger: Path, plan: wasting.Plan, some: list[Family], view: View) -> _Told:
-    return _Told(wasting.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
+def _look(ledger: Path, plan: waste_search.Plan, some: list[Family], view: View) -> _Told:
+    return _Told(waste_search.look(view, ledger, plan.chosen, some), sizes_of(view.prices))
 
 
 METHODS: dict[str, AnyMethod] = {

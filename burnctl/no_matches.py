@@ -13,7 +13,7 @@ _TIMES = ("since", "until")
 _NARROWING = ("project", "session", "workflow", "agent", "tag", "source", "model", "provider", "branch", "activity")
 
 
-def nothing(client: Client, options: argparse.Namespace, lead: str = "") -> str:
+def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:
     """One sentence: `lead`, or else that there are no turns; and where that is for the time asked for, the newest."""
     newest = client.summary(limit=1)["newest"]
     if newest is None:

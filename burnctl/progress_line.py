@@ -17,14 +17,14 @@ def can_take_back() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-class Telling:
-    """Given to the client as `heard`: `with Telling("looking") as heard: client.rebuild(..., heard=heard)`."""
+class ProgressLine:
+    """Given to the client as `heard`: `with ProgressLine("looking") as heard: client.rebuild(..., heard=heard)`."""
 
     def __init__(self, what: str) -> None:
         self._what = what
         self._told = False
 
-    def __enter__(self) -> Telling | None:
+    def __enter__(self) -> ProgressLine | None:
         return self if can_take_back() else None
 
     def __exit__(self, *_: object) -> None:
