@@ -12,7 +12,7 @@ _ENDING: Final = ".jsonl"
 _AGENT: Final = "agent-"
 _SUBAGENTS: Final = "subagents"
 _NO_SESSIONS: Final = frozenset({"memory", "journal"})
-_DEPTH_OF_A_SESSION: Final = 2
+_NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders, but for that of a project, which may have any name
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
@@ -42,23 +42,14 @@ _metas: Final = SafeDecoder(Meta)
 def place_of(relative_path: str) -> Place | None:
     """The place of a file given by its path below `projects/`, or None where it is no transcript."""
     *folders, name = relative_path.split("/")
-    if not name.endswith(_ENDING) or not folders:
-        return None
     stem = name.removesuffix(_ENDING)
-    if _SUBAGENTS in folders:
-        return _subagent_place(folders, stem)
-    if len(folders) + 1 != _DEPTH_OF_A_SESSION or not stem or stem in _NO_SESSIONS or stem.startswith("."):
+    if stem in ("", name, _AGENT, *_NO_SESSIONS) or stem.startswith(".") or _NO_LOGS.intersection(folders[1:]):
         return None
-    if stem.startswith(_AGENT):
-        return Place(stem=stem, rail_id=stem.removeprefix(_AGENT)) if stem != _AGENT else None
-    return Place(stem=stem, session_id=stem)
-
-
-def _subagent_place(folders: list[str], stem: str) -> Place | None:
-    above = folders[: folders.index(_SUBAGENTS)]
-    if len(above) != _DEPTH_OF_A_SESSION or not stem.startswith(_AGENT) or stem == _AGENT:
-        return None
-    return Place(stem=stem, session_id=above[-1], rail_id=stem.removeprefix(_AGENT))
+    rail_id = stem.removeprefix(_AGENT) if stem.startswith(_AGENT) else None
+    if _SUBAGENTS in folders[2:]:
+        session_id = folders[folders.index(_SUBAGENTS, 2) - 1]
+        return Place(stem=stem, session_id=session_id, rail_id=rail_id) if rail_id is not None else None
+    return Place(stem=stem, session_id=stem if rail_id is None else None, rail_id=rail_id)
 
 
 def meta_path(relative_path: str) -> str | None:

@@ -116,8 +116,8 @@ def _saved_output(transcript: Transcript, output: SavedOutput) -> Content | None
     name, session = os.path.basename(output.name), output.session_id
     if not name or session != os.path.basename(session) or session in ("", ".", ".."):
         return None
-    project = below(transcript.path, transcript.root).split(os.sep)[0]
-    path = os.path.join(transcript.root, project, session, "tool-results", name)
+    project = transcript.path.rpartition(f"/{session}/subagents/")[0] or os.path.dirname(transcript.path)
+    path = os.path.join(project, session, "tool-results", name)
     data = small_file(path, transcript.root, _LARGEST_OUTPUT)
     if data is None:
         return None

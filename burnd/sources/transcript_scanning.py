@@ -12,10 +12,11 @@ import structlog
 
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import State
-from burnd.sources.discover import Found, Scanner
+from burnd.sources.discover import Found, Scan, Scanner
 from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
+from burnd.sources.safe_open import below
 from burnd.sources.saved import Saved
 from burnd.sources.transcripts import path_key
 from burnd.sources.watch import Times, Watcher
@@ -60,11 +61,19 @@ class Finder:
         self.has_scanned = False
         self._files = 0  # transcripts that the last scan counted; beside these are
         self._read_since: set[str] = set()
+        self._others: set[str] = set()  # files that are named as transcripts are, and are none
+        self._refused: dict[str, int] = {}
 
     @property
     def files(self) -> int:
         """How many transcripts there are."""
         return self._files + len(self._read_since)
+
+    @property
+    def passed_over(self) -> dict[str, int]:
+        """What the last scan found and left alone, by reason."""
+        found = {"no transcript": len(self._others), **self._refused}
+        return {f"passed over: {reason}": number for reason, number in found.items() if number}
 
     def condition(self) -> tuple[State, str, str]:
         """How it goes: a word, a sentence, and what to do about it."""
@@ -109,11 +118,11 @@ class Finder:
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         held = set(await self._pieces.in_thread(self._pieces.known.held))
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
-        self._files = self._scanner.count(naming.transcripts)
+        transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
+        self._note_others(transcripts, scan)
+        self._files = self._scanner.count(naming.transcripts) - len(self._others)
         self._read_since.clear()
-        unread = [
-            found for found in scan.changed if found.path.endswith(naming.transcripts) and self._saved.is_unread(found)
-        ]
+        unread = [f for f in transcripts if f.path not in self._others and self._saved.is_unread(f)]
         for path in await self._told_more(scan.changed):
             self._queue.add(path)
         self.has_scanned = True
@@ -126,6 +135,13 @@ class Finder:
             if not self._scanner.has_seen(path):
                 self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
+
+    def _note_others(self, changed: Sequence[Found], scan: Scan) -> None:
+        """Remembers what is not read, so that it can be told."""
+        place_of = self._pieces.known.place_of
+        self._others.difference_update(scan.gone)
+        self._others.update(one.path for one in changed if place_of(path_key(below(one.path, one.root))) is None)
+        self._refused = scan.refused
 
     async def _told_more(self, changed: Sequence[Found]) -> list[str]:
         """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""
@@ -150,4 +166,5 @@ class Finder:
     async def scan_anew(self, reason: str) -> None:
         """Scans as if nothing had been seen before."""
         self._scanner = Scanner(suffix=self._naming.suffixes)
+        self._others.clear()
         await self.scan(reason)

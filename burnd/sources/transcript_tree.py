@@ -132,7 +132,7 @@ class TranscriptTree:
             len(self._queue),
             self._queue.lag(),
             progress=self.backfill.progress(self._clock()) if len(self._queue) else None,
-            counts=dict(self.counts),
+            counts={**self.counts, **self._finder.passed_over},
             remedy=remedy,
             has_looked=self._finder.has_scanned,
         )

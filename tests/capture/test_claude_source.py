@@ -242,6 +242,29 @@ async def test_links_pipes_and_odd_names_are_left_alone(opened: Opened, tmp_path
         assert not list(tmp_path.glob("**/escape*"))
 
 
+async def test_transcripts_at_any_depth_are_read_and_what_is_passed_over_is_told(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """Format page, rule 1: every transcript below the root is read; of the rest `status` says how much there is."""
+    async with watching(opened, tmp_path / "projects") as watched:
+        for n, path in enumerate(["top.jsonl", "-p/deep/er/low.jsonl", "subagents/named.jsonl", "-p/memory/no.jsonl"]):
+            log = Transcript(session=f"s{n}", prefix=f"d{n}-")
+            log.prompt("hello")
+            log.says(f"m{n}", text("hi"), output=n + 1)
+            target = tmp_path / "projects" / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            watched.append(log, target)
+        (tmp_path / "projects" / "-p" / "link.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
+        await watched.source.flush()
+        assert {m: t.session_id for m, t in watched.ledger().items()} == {"m0": "top", "m1": "low", "m2": "named"}
+        status = watched.source.status()
+        told = {name: number for name, number in status.counts.items() if name.startswith("passed over")}
+        assert (status.files, told) == (3, {"passed over: no transcript": 1, "passed over: symlink": 1})
+        (tmp_path / "projects" / "-p" / "memory" / "no.jsonl").unlink()
+        await watched.source.flush()
+        assert "passed over: no transcript" not in watched.source.status().counts
+
+
 async def test_bad_lines_hurt_only_themselves(opened: Opened, tmp_path: Path) -> None:
     """P7, F11-F13: garbage between good lines is counted; every good line is read."""
     async with watching(opened, tmp_path / "projects") as watched:

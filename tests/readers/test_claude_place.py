@@ -17,14 +17,26 @@ def test_a_sub_agent_belongs_to_the_folder_above_subagents(folder: str) -> None:
     assert place == Place(stem="agent-a17", session_id="5e55", rail_id="a17")
 
 
-def test_an_agent_beside_its_session_names_it_in_its_lines() -> None:
-    assert place_of("-home-dev/agent-1234abcd.jsonl") == Place(stem="agent-1234abcd", rail_id="1234abcd")
+@pytest.mark.parametrize("folder", ["-home-dev", "subagents", "-home-dev/subagents", "deep/er"])
+def test_an_agent_beside_its_session_names_it_in_its_lines(folder: str) -> None:
+    assert place_of(f"{folder}/agent-1234abcd.jsonl") == Place(stem="agent-1234abcd", rail_id="1234abcd")
+
+
+@pytest.mark.parametrize("path", ["5e55", "subagents/5e55", "memory/5e55", "-home-dev/deep/5e55", "a/b/c/d/5e55"])
+def test_a_transcript_may_stand_at_any_depth(path: str) -> None:
+    """Format page, rule 1: `projects/**/*.jsonl`, and a project's folder may have any name."""
+    assert place_of(f"{path}.jsonl") == Place(stem="5e55", session_id="5e55")
+
+
+@pytest.mark.parametrize("folders", ["subagents", "memory", "a/b/c"])
+def test_so_may_a_sub_agents(folders: str) -> None:
+    place = place_of(f"{folders}/5e55/subagents/agent-a17.jsonl")
+    assert place == Place(stem="agent-a17", session_id="5e55", rail_id="a17")
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "5e55.jsonl",
         "-home-dev/memory/notes.jsonl",
         "-home-dev/memory.jsonl",
         "-home-dev/.session-aliases.jsonl",
@@ -35,7 +47,6 @@ def test_an_agent_beside_its_session_names_it_in_its_lines() -> None:
         "-home-dev/5e55/subagents/agent-.jsonl",
         "-home-dev/5e55/subagents/agent-a17.meta.json",
         "-home-dev/5e55/subagents/workflows/wf_1.json",
-        "-home-dev/subagents/agent-a17.jsonl",
         "-home-dev/.jsonl",
         "",
     ],
