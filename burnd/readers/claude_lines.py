@@ -139,6 +139,7 @@ class Line(_Camel):
     message: Message | None = None
     request_id: str | None = None
     request_ref: str | None = None
+    api_block_index: int | None = None
     attribution_agent: str | None = None
     is_api_error_message: bool | None = None
     api_error_status: int | None = None

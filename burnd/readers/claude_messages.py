@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Final
 
 from msgspec.structs import replace
@@ -166,9 +167,15 @@ def _rank(memory: Memory, line: Line) -> int:
 
 
 def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) -> None:
+    """Take in the blocks of a line but those that another line of its message has said."""
     content = message.content
-    pieces: Sequence[Piece]
-    pieces = [Piece(type="text", text=content)] if isinstance(content, str) else content or []
+    said: Sequence[Piece]
+    said = [Piece(type="text", text=content)] if isinstance(content, str) else content or []
+    known = frozenset(holding.prints)
+    told = [(print_, piece) for piece in said if (print_ := _print(spot.line, piece)) not in known]
+    if said and not told:
+        return
+    pieces = [piece for _, piece in told]
     # No model makes so many blocks; a log that says so must not make every later line of it slower.
     room = max(0, MOST_BLOCKS - len(holding.made))
     made = [block for piece in pieces[:room] if (block := _made(piece)) is not None]
@@ -176,8 +183,19 @@ def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) ->
         if piece.type in CALLS:
             _add_call(memory, holding, piece)
     holding.made += tuple(made)
+    holding.prints += tuple([print_ for print_, _ in told[:room]])
     keep_message(memory, spot, holding.message_id, len(holding.lines), pieces)
     holding.lines += (spot.name,)
+
+
+def _print(line: Line, piece: Piece) -> int:
+    """Tells a block from the others of its message: by its id, or by its place, where the client says it, and words."""
+    said = piece.id or piece.tool_use_id
+    if not said:
+        words = piece.text or f"{piece.thinking or ''} {piece.signature or piece.data or ''}"
+        said = f"{line.api_block_index} {words}"
+    data = f"{piece.type} {said}".encode() + (b"" if piece.id else bytes(piece.input))
+    return int.from_bytes(blake2b(data, digest_size=8).digest())
 
 
 def _made(piece: Piece) -> Block | None:

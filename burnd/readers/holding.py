@@ -50,7 +50,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     `rank` only ever falls and `best` only ever rises, so that a later state of the same holding never counts
     for less; `stopped` is the best of the lines that tell why it stopped. `lines` are the uuids of its lines
-    in file order: a line written twice is known by them.
+    in file order: a line written twice is known by them; `prints` tell its blocks apart, which an old client wrote
+    twice under new uuids.
     `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
     `lent_activity` is the label of the response that an iteration is a part of.
     """
@@ -88,6 +89,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     lent_activity: str | None = None
     project_key: str | None = None
     stopped: LineKey = LineKey()
+    prints: tuple[int, ...] = ()
 
     @property
     def holder(self) -> tuple[str, str]:

@@ -216,3 +216,31 @@ def test_a_line_without_a_time_has_the_last_one_seen() -> None:
         "2026-01-02T03:04:05.678Z",
         "2026-01-02T03:04:06.000Z",
     ]
+
+
+def test_a_message_that_was_written_twice_is_kept_once() -> None:
+    """Old clients did so when they branched, under new uuids: the same blocks, line by line or on one line."""
+    t = Transcript("2.1.90")
+    t.prompt("go")
+    blocks = (thinking("hm"), text("answer"), call("c1", "Bash", command="ls"))
+    for block in blocks:
+        t.says("m1", block, done=False, stop=None)
+    once = read(t.lines)
+    for block in blocks:
+        t.says("m1", block, done=False, output=12)
+    t.says("m1", *blocks, done=False)
+    twice = read(t.lines, cuts=range(7))
+    assert twice.content == once.content
+    assert twice.turn("m1").made == once.turn("m1").made
+    assert twice.turn("m1").tool_calls == once.turn("m1").tool_calls
+    assert twice.turn("m1").usage.output == 12
+
+
+def test_blocks_of_the_same_words_are_kept_where_the_client_numbers_them() -> None:
+    t = Transcript()
+    for n in range(2):
+        t.says("m1", text("again"), apiBlockIndex=n)
+    t.says("m2", text("same"), text("same"))
+    rows = read(t.lines)
+    assert [one.text for one in rows.content] == ["again", "again", "same", "same"]
+    assert len(rows.turn("m1").made) == len(rows.turn("m2").made) == 2
