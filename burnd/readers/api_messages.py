@@ -11,7 +11,7 @@ from burnd.classify.keywords import prompt_words
 from burnd.readers.claude_content import CALLS
 from burnd.readers.claude_files import carried
 from burnd.readers.claude_lines import Piece
-from burnd.readers.claude_tools import arguments_of, result_of
+from burnd.readers.claude_tools import arguments_of, called, result_of
 from burnd.readers.claude_usage import Bill
 from burnd.readers.holding import Holding, turn_of, with_iterations
 from burnd.readers.weights import size
@@ -174,7 +174,7 @@ def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Con
     kind, role = _kind_of(given.role, piece) or "text", _ROLES[given.role]
     use = result = text = file = None
     if kind == "tool_use":
-        use = ToolUse(id=piece.id or "", name=piece.name or "", input=piece.input or _NULL)
+        use = ToolUse(id=piece.id or "", name=called(piece), input=piece.input or _NULL)
     elif kind == "tool_result":
         role, call_id = "tool_result", piece.tool_use_id or ""
         result = ToolResult(tool_use_id=call_id, content=piece.content or _NULL, is_error=piece.is_error)

@@ -11,11 +11,12 @@ from burnd.readers.claude_files import BYTES, Carried, attached_file, carried
 from burnd.readers.claude_lines import Attachment, Piece
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_prompts import attached_text
+from burnd.readers.claude_tools import MCP_CALL, called
 from burnd.readers.safe_json import unpack
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import MAIN, Kind, Role
 
-CALLS: Final = frozenset({"tool_use", "server_tool_use"})
+CALLS: Final = frozenset({"tool_use", "server_tool_use", MCP_CALL})
 _NULL: Final = msgspec.Raw(b"null")
 
 
@@ -59,7 +60,7 @@ class Page:
     def add_said(self, piece: Piece) -> None:
         """What a model said or asked for."""
         if piece.type in CALLS:
-            use = ToolUse(id=piece.id or "", name=piece.name or "", input=piece.input or _NULL)
+            use = ToolUse(id=piece.id or "", name=called(piece), input=piece.input or _NULL)
             self.add("assistant", "tool_use", tool_use=use)
         elif piece.thinking:
             self.add("assistant", "thinking", text=piece.thinking)

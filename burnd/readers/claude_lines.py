@@ -85,6 +85,7 @@ class Piece(msgspec.Struct, gc=False):
     data: str | None = None
     id: str | None = None
     name: str | None = None
+    server_name: str | None = None
     input: msgspec.Raw = NOTHING
     tool_use_id: str | None = None
     content: msgspec.Raw = NOTHING

@@ -16,6 +16,7 @@ from burnd.readers.targets import first_word, host_of, text_target, verb_of
 from burnd.readers.weights import HASH_DIGITS, args_hash, short_hash, size
 from burnd.records import Block, ToolCall
 
+MCP_CALL: Final = "mcp_tool_use"
 DELEGATES: Final = frozenset({"Task", "Agent"})
 _NAMED_BY: Final = {
     "Read": "file_path",
@@ -58,7 +59,7 @@ class Result(NamedTuple):
 
 def arguments_of(piece: Piece) -> Arguments:
     """The call in a `tool_use` block. Arguments that cannot be opened still have a hash of their bytes."""
-    name, raw = piece.name or "", piece.input
+    name, raw = called(piece), piece.input
     value, opened_input = unpack(raw) if raw else Unpacked(None, raw)
     given: dict[str, Any] = value if isinstance(value, dict) else {}
     target = target_of(name, given)
@@ -76,6 +77,13 @@ def arguments_of(piece: Piece) -> Arguments:
         prompt=prompt if isinstance(prompt, str) else None,
         input=opened_input,
     )
+
+
+def called(piece: Piece) -> str:
+    """A tool's name; one that the provider called at an MCP server is named as a client would name it."""
+    if piece.type == MCP_CALL and piece.server_name:
+        return f"mcp__{piece.server_name}__{piece.name or ''}"
+    return piece.name or ""
 
 
 def target_of(name: str, given: dict[str, Any]) -> str | None:

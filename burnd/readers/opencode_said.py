@@ -145,7 +145,7 @@ def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Ca
         error=(error.name or "UnknownError") if error is not None else None,
         status=_status(error.data) if error is not None else None,
         is_summary=is_summary(data),
-        calls=_distinct(calls),
+        calls=tuple(call.call for call in calls),
         made=_made(parts, by_part),
         came_back=tuple(block for call in calls for block in call.came_back),
         files=_files(parts, calls),
@@ -157,10 +157,6 @@ def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Ca
 def _status(data: FailureData | None) -> int | None:
     code = data.status_code if data is not None else None
     return code if code is not None and 0 <= code <= _LARGEST_STATUS else None
-
-
-def _distinct(calls: Sequence[Call]) -> tuple[ToolCall, ...]:
-    return tuple({call.call.id or n: call.call for n, call in enumerate(calls)}.values())
 
 
 def _made(parts: Sequence[Part], calls: Mapping[int, Call]) -> tuple[Block, ...]:

@@ -50,13 +50,20 @@ class Call(NamedTuple):
 
 
 def calls_in(opened: Opened) -> dict[int, Call]:
-    """The calls of a message by the number of their part."""
-    return {n: call_of(part) for n, (_, part) in enumerate(opened.parts) if part.type == "tool"}
+    """The calls of a message by the number of their part. Some models give two of them one id."""
+    calls: dict[int, Call] = {}
+    taken: set[str] = set()
+    for n, (part_id, part) in enumerate(opened.parts):
+        if part.type == "tool":
+            call_id = part.call_id or ""
+            calls[n] = call_of(part, part_id if call_id in taken else call_id)
+            taken |= {call_id} - {""}
+    return calls
 
 
-def call_of(part: PartData) -> Call:
+def call_of(part: PartData, call_id: str) -> Call:
     """The call in a `tool` part. While it runs it has no answer; a command that failed is `completed` all the same."""
-    name, call_id = part.tool or "", part.call_id or ""
+    name = part.tool or ""
     state = part.state or ToolState()
     value, opened = unpack(state.input) if state.input else Unpacked(None, state.input)
     given: dict[str, Any] = value if isinstance(value, dict) else {}

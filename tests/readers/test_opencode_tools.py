@@ -14,7 +14,7 @@ from tests.readers.opencode_reading import answered, row
 
 def called(name: str, given: dict[str, Any], output: str | None = "ok", **state: Any) -> Any:
     found = opened(row("a", {"role": "assistant"}, tool("c", name, given, output, **state)))
-    return call_of(found.parts[0].data)  # type: ignore[union-attr]
+    return call_of(found.parts[0].data, "c")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -103,3 +103,18 @@ def test_files_are_those_of_calls_and_those_found_changed() -> None:
     found = answered(tool("c", "edit", {"filePath": "/p/a.py"}), patch, text("done"))
     assert found.files == ("/p/a.py", "/p/b.py")
     assert [block.kind for block in found.made] == ["call", "text"]
+
+
+def test_two_calls_that_a_model_gave_one_id_are_two() -> None:
+    """The later one goes by its part's id: its arguments, its answer and its failure are its own."""
+    first = tool("edit:0", "edit", {"filePath": "/a"}, "fine")
+    second = tool("edit:0", "edit", {"filePath": "/b"}, "fine too")
+    found = answered(text("so"), first, second, tool("", "list", {}, "x"), tool("", "list", {}, "y"))
+    assert [(call.id, call.target) for call in found.calls] == [
+        ("edit:0", "/a"),
+        ("a-p2", "/b"),
+        ("", None),
+        ("", None),
+    ]
+    assert [block.call_id for block in found.made] == [None, "edit:0", "a-p2", "", ""]
+    assert [block.call_id for block in found.came_back] == ["edit:0", "a-p2", "", ""]
