@@ -6,7 +6,9 @@ A file is deleted only when what it says is durable; taken in twice, it changes 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -43,15 +45,17 @@ BAD = "bad"
 LARGEST = 1 << 20
 AT_ONCE = 500
 _LEFTOVER_S = 3600
+_NOT_PLAIN = {errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP}  # what opening a link or a socket gives
 _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
 
 class Left(NamedTuple):
-    """A file that a client left: its name, its bytes, and when it was written."""
+    """A file that a client left: its name, its bytes, when it was written, and why it could not be read just now."""
 
     name: str
     data: bytes
     mtime_ms: int
+    refused: str = ""
 
 
 class Taken(msgspec.Struct):
@@ -60,6 +64,7 @@ class Taken(msgspec.Struct):
     stamps: int = 0
     announcements: int = 0
     bad: int = 0
+    refused: str = ""  # why a file could not be read; it stays
     claimed: dict[str, str] = {}  # the claims that found their session
     pending: list[str] = []  # those that still wait for one
 
@@ -121,7 +126,7 @@ class Spool:
     async def try_to_take_in(self) -> bool:
         """A look that may fail for want of room or of a sound index, which `blocked` then says."""
         try:
-            await self.take_in()
+            taken = await self.take_in()
         except (NotNow, IndexDamaged) as error:
             self.blocked = error.what
             log.warning("spool.waiting", reason=error.what)
@@ -136,7 +141,9 @@ class Spool:
             self.blocked = unforeseen.kinds(error)
             log.error("spool.failed", error=self.blocked, where=unforeseen.place(error))
             return True
-        self.blocked = ""
+        self.blocked = taken.refused
+        if self.blocked:
+            log.error("spool.unreadable", reason=self.blocked)
         return True
 
     def _is_as_it_was_left(self) -> bool:
@@ -148,6 +155,9 @@ class Spool:
         quotas: dict[str, Quota] = {}
         claims: list[tuple[str, Claim]] = []
         for item in left:
+            if item.refused:
+                taken.refused = item.refused
+                continue
             try:
                 said = self._understood(item)
             except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -254,17 +264,19 @@ def _read_some(folder: Path, after: str) -> list[Left]:
 def _read(path: Path) -> Left | None:
     """One file; what is no plain file, or too large to be one of ours, reads as empty and is put aside as such."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return _read_plain(path)
     except FileNotFoundError:
         return None
-    except OSError:
-        return Left(path.name, b"", 0)
+    except OSError as error:
+        return Left(path.name, b"", 0, "" if error.errno in _NOT_PLAIN else os.strerror(error.errno or 0))
+
+
+def _read_plain(path: Path) -> Left:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
-        data = os.read(fd, LARGEST) if found.st_size <= LARGEST else b""
-        return Left(path.name, data, found.st_mtime_ns // 1_000_000)
-    except OSError:
-        return Left(path.name, b"", 0)
+        may_be_ours = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
+        return Left(path.name, os.read(fd, LARGEST) if may_be_ours else b"", found.st_mtime_ns // 1_000_000)
     finally:
         os.close(fd)
 

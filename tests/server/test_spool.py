@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +130,7 @@ async def test_what_cannot_be_used_is_put_aside(opened: Opened, data: bytes) -> 
 
 
 async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
-    """A folder, a link, a pipe, a file without rights or of a gigabyte: put aside, never followed, never waited for."""
+    """A folder, a link, a pipe, a file of a gigabyte: put aside, never followed, never waited for."""
     pipeline = await opened()
     folder = pipeline.home.spool
     leave(folder, stamped())
@@ -141,6 +144,40 @@ async def test_odd_things_in_the_spool_hurt_nobody(opened: Opened) -> None:
     assert (taken.stamps, taken.bad) == (1, 4)
     assert (folder / "notes.txt").read_text() == "mine"
     assert Path("/etc/passwd").exists()
+
+
+@pytest.mark.parametrize("call", ["open", "read"])
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.EACCES])
+async def test_what_cannot_be_read_now_stays(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, call: str, error: int
+) -> None:
+    """P1: an error of the disk, of rights or of descriptors says nothing about a file: it waits, and is told of."""
+    pipeline = await opened()
+    leave(pipeline.home.spool, stamped(n="1"))
+    leave(pipeline.home.spool, stamped(n="2"))
+    spool = spool_of(pipeline)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, _failing_once(getattr(os, call), error))
+        assert await spool.try_to_take_in()
+    assert os.strerror(error) in spool.blocked
+    assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == ["2"]
+    assert len(files(pipeline)) == 1
+    assert spool.bad == 0
+    assert await spool.try_to_take_in()
+    assert spool.blocked == ""
+    assert [stamp.enrichment["n"] for stamp in entries(pipeline, Stamp)] == ["2", "1"]
+
+
+def _failing_once(call: Callable[..., Any], error: int) -> Callable[..., Any]:
+    """Fails in the spool's own module, the first time it is called there."""
+    errors = [OSError(error, os.strerror(error))]
+
+    def either(*args: Any, **more: Any) -> Any:
+        if errors and sys._getframe(1).f_code.co_filename == spooling.__file__:
+            raise errors.pop()
+        return call(*args, **more)
+
+    return either
 
 
 async def test_without_room_everything_stays(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
