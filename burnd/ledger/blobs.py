@@ -48,6 +48,7 @@ IN_PACK = "blob.id BETWEEN ?1 AND (SELECT last FROM pack WHERE id = ?1)"
 _PLACE = f"SELECT {PACK_OF_BLOB}, start, length FROM blob WHERE substr(sha, 1, 8) = substr(?1, 1, 8) AND sha = ?1"
 _NEXT_NUMBER = "SELECT max((SELECT coalesce(max(id), 0) FROM blob), (SELECT coalesce(max(id), 0) FROM pack)) + 1"
 _BY_HASH = "SELECT sha, id FROM blob WHERE substr(sha, 1, 8) IN ({heads})"
+_FILES = ("", "-wal", "-shm")  # of a database, by what their names end in
 _UNREADABLE = {"SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_DATA", "SQLITE_IOERR_CORRUPTFS"}
 
 
@@ -274,10 +275,22 @@ def key_of(sha: str) -> bytes:
 def set_aside(path: Path) -> Path:
     """Puts a damaged file out of the way, with its log; what it held reads as missing from now on."""
     aside = path.with_name(path.name + ".damaged")
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in _FILES:
         with contextlib.suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
     return aside
+
+
+def remove_aside(path: Path) -> int:
+    """Deletes what was put out of the way: nobody can tell what a damaged file still holds. Returns bytes freed."""
+    freed = 0
+    for suffix in _FILES:
+        aside = f"{path}.damaged{suffix}"
+        with contextlib.suppress(FileNotFoundError):
+            size = os.stat(aside).st_size
+            os.unlink(aside)
+            freed += size
+    return freed
 
 
 def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:

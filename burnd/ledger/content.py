@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from burnd.errors import BlobsDamaged
-from burnd.ledger.blobs import BlobStore, set_aside
+from burnd.ledger.blobs import BlobStore, remove_aside, set_aside
 from burnd.ledger.lines import read_lines
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
 from burnd.ledger.sidecars import Sidecars
@@ -110,7 +110,8 @@ class ContentStore:
         freed = 0
         for session_id in session_ids:
             freed += self.sidecars.remove(session_id)
-        return freed + self._release(session_ids)
+        freed += self._release(session_ids)
+        return freed + (remove_aside(self._blobs_path) if session_ids else 0)
 
     def sweep(self) -> int:
         """Releases blobs whose sessions have no sidecar, as a crash may leave them; returns bytes freed."""

@@ -34,10 +34,14 @@ def haystack(home: Home) -> bytes:
             path = Path(folder) / name
             parts.append(str(path).encode())
             parts.append(path.read_bytes())
-            if name == "blobs.db":
-                with sqlite3.connect(path) as db:
-                    parts += [zstandard.decompress(row[0]) for row in db.execute("SELECT data FROM pack")]
+            if name in ("blobs.db", "blobs.db.damaged"):
+                parts += packs(path)
     return b"\n".join(parts)
+
+
+def packs(blobs: Path) -> list[bytes]:
+    with sqlite3.connect(blobs) as db:
+        return [zstandard.decompress(row[0]) for row in db.execute("SELECT data FROM pack")]
 
 
 def chatter(session_id: str = "s1", seconds: float = 0) -> Batch:
@@ -298,6 +302,32 @@ async def test_damaged_blobs_are_set_aside(opened: Opened, damage: bytes) -> Non
     assert isinstance(found[1].text, BlobRef)
     assert found[1].text.lost in ("missing", "damaged")
     await pipeline.forget(["s1"])
+
+
+@pytest.mark.parametrize("how", ["forget", "prune"])
+async def test_words_go_from_blobs_that_were_set_aside(opened: Opened, how: str) -> None:
+    """I6: a damaged file of blobs is kept for who may want to rescue it, until something of what it held is to go."""
+    pipeline = await opened()
+    await pipeline.commit(chatter())
+    await opened.close()
+    _damage(opened.home.blobs, "blob_by_sha")
+    pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
+    await pipeline.commit(Batch(content=[text("new", "y" * 5000, session_id="s2", ts=at(9))]))
+    aside = opened.home.content / "blobs.db.damaged"
+    assert any(CANARY.encode() in pack for pack in packs(aside))
+    await (pipeline.forget(["s1"]) if how == "forget" else pipeline.prune_content(DAY_MS))
+    assert not list(opened.home.content.glob("*.damaged*"))
+    assert CANARY.encode() not in haystack(opened.home)
+
+
+def _damage(database: Path, name: str) -> None:
+    """Overwrites the first page of an index: a damage that writing meets."""
+    with sqlite3.connect(database) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (name,)).fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
 
 
 async def test_retention_frees_a_full_disk(opened: Opened) -> None:
