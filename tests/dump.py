@@ -55,7 +55,11 @@ _QUERIES = {
       LEFT JOIN names k ON k.id = s.project_key""",
     "facts": """
       SELECT kind, key, s.session_id, rail, ts, digest, position, length
-      FROM facts f LEFT JOIN sessions s ON s.id = f.session""",
+      FROM facts f LEFT JOIN sessions s ON s.id = f.session
+      -- A copy whose holder came to own the message is no copy any more.
+      WHERE kind <> 'copy' OR NOT EXISTS (
+        SELECT 1 FROM turns t WHERE t.session = f.session AND t.rail = f.rail
+        AND t.message_id = json_extract(f.key, '$[1]'))""",
     "stamps": "SELECT * FROM stamps",
     "quotas": """
       SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source""",

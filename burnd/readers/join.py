@@ -34,11 +34,12 @@ class Joined(NamedTuple):
     copies: tuple[Copy, ...]
 
 
-def join(current: Turn | None, copies: Iterable[Copy], candidate: Holding) -> Joined:
+def join(current: Turn | None, copies: Iterable[Copy], candidate: Holding, *, by_name: bool = True) -> Joined:
     """Take one more holding of a message into what is known of it.
 
     Any order and any repetition of holdings ends in the same turn and copies, revision aside. A holder's newer
-    holding replaces what was known of its structure; usage, time, quality and claim only ever get better.
+    holding replaces what was known of its structure; usage, time, quality and claim only ever get better. Of equal
+    claims the holder with the smaller name wins; not `by_name`, the owner stays, for the caller to `hand_over`.
     """
     new = turn_of(candidate)
     if current is None:
@@ -47,12 +48,35 @@ def join(current: Turn | None, copies: Iterable[Copy], candidate: Holding) -> Jo
     if holder(current) == holder(new):
         owner, standing = _kept(new, current), _better_standing(_standing(current), _standing(new))
     else:
-        owner, standing = _contest(current, new, others)
+        owner, standing = _contest(current, new, others, by_name=by_name)
     line = max(current, new, key=_line_key)
     return Joined(_settled(owner, standing, current, new, line), tuple(others[key] for key in sorted(others)))
 
 
-def _contest(current: Turn, new: Turn, others: dict[Holder, Copy]) -> tuple[Turn, Standing]:
+def equals(turn: Turn, copies: Iterable[Copy]) -> list[Holder]:
+    """The owner of a message, and all others whose claim is as good."""
+    ruling = _standing(turn)
+    return [holder(turn), *(holder(copy) for copy in copies if _standing(copy) == ruling)]
+
+
+def hand_over(turn: Turn, copies: Iterable[Copy], to: Holder, told: Holding | None = None) -> Joined:
+    """The same message owned by another of its holders, as that one told it if it did just now.
+
+    Otherwise its copy says where it stands there; for the rest, the lines of a fork are those they were copied from.
+    """
+    others = {holder(copy): copy for copy in copies}
+    copy = others.pop(to)
+    others[holder(turn)] = _copy(turn, _standing(turn))
+    owner = _answered(turn_of(told), turn) if told is not None else _at_its_place(turn, copy)
+    return Joined(_settled(owner, _standing(copy), turn, turn, turn), tuple(others[key] for key in sorted(others)))
+
+
+def _at_its_place(turn: Turn, copy: Copy) -> Turn:
+    names = ("session_id", "rail_id", "turn_index", "parent", "entered", "made")
+    return msgspec.structs.replace(turn, **{name: getattr(copy, name) for name in names})
+
+
+def _contest(current: Turn, new: Turn, others: dict[Holder, Copy], *, by_name: bool) -> tuple[Turn, Standing]:
     """Decide between two holders; the one that does not own the message is left among the others."""
     before = others.pop(holder(new), None)
     claim = _standing(new)
@@ -60,11 +84,11 @@ def _contest(current: Turn, new: Turn, others: dict[Holder, Copy]) -> tuple[Turn
         claim = _better_standing(claim, _standing(before))
         new = msgspec.structs.replace(new, turn_index=max(new.turn_index, before.turn_index))
     ruling = _standing(current)
-    if (claim, holder(new)) < (ruling, holder(current)):
+    if claim < ruling or (by_name and claim == ruling and holder(new) < holder(current)):
         others[holder(current)] = _copy(current, ruling)
         return new, claim
     others[holder(new)] = _copy(new, claim)
-    return current, ruling
+    return _answered(current, new) if claim == ruling and not by_name else current, ruling
 
 
 def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Turn) -> Turn:
@@ -105,6 +129,12 @@ def _kept(new: Turn, current: Turn) -> Turn:
         files_touched=_fuller(base.files_touched, other.files_touched),
     )
     return relabelled(merged) if calls != base.tool_calls else merged
+
+
+def _answered(turn: Turn, other: Turn) -> Turn:
+    """The turn with what its equal knows of its calls: each may come to own it, and only one is kept whole."""
+    calls = _merged_calls(turn.tool_calls, other.tool_calls)
+    return turn if calls == turn.tool_calls else relabelled(msgspec.structs.replace(turn, tool_calls=calls))
 
 
 def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:

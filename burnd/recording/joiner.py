@@ -13,7 +13,7 @@ from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import Holding
-from burnd.readers.join import holder, join
+from burnd.readers.join import equals, hand_over, holder, join
 from burnd.recording.batch import Held
 from burnd.recording.known import (
     Outcome,
@@ -25,9 +25,12 @@ from burnd.recording.known import (
     linked,
     open_turns,
 )
+from burnd.recording.parting import Partings, Shared
 from burnd.recording.projects import ProjectKeys
+from burnd.recording.sharing import held_by, parting, shared_as
 from burnd.records import Copy, Overhead, Session, Turn
 from burnd.records.content import MAIN
+from burnd.records.times import to_ms
 
 Key = tuple[str, str]
 
@@ -39,6 +42,22 @@ class _Message(msgspec.Struct):
     copies: dict[Rail, Copy] = {}
     open_in: tuple[str, str] | None = None
     touched: bool = False
+
+    @property
+    def held(self) -> Shared:
+        assert self.turn is not None  # noqa: S101 - asked only of messages that are known
+        return shared_as(self.turn, [holder(self.turn), *self.copies])
+
+    @property
+    def is_own(self) -> bool:
+        """Whether one session alone holds it, in its own conversation."""
+        return self.turn is not None and not self.copies and self.turn.rail_id == MAIN
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether several sessions have the same right to it, each by its own conversation."""
+        equal = equals(self.turn, self.copies.values()) if self.turn is not None and self.copies else []
+        return len(equal) > 1 and all(rail == MAIN for _, rail in equal)
 
 
 class Joiner:
@@ -71,8 +90,10 @@ class Joiner:
         projects = await known_projects(self._index, strays) | news
         for message in messages.values():
             _settle_project(message, news)
+        held = [_in_its_project(item, projects) for item in held]
         for item in held:
-            _take(messages[item.holding.source, item.holding.message_id], _in_its_project(item, projects))
+            _take(messages[item.holding.source, item.holding.message_id], item)
+        await self._settle_ties(messages, held)
         known = await agents_of(self._index, [m.turn for m in messages.values() if m.turn is not None], agents)
         folders = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
         await self._projects.learn(folder for folder in folders if folder is not None)
@@ -80,6 +101,25 @@ class Joiner:
         for message in messages.values():
             self._finish(message, known, outcome)
         return outcome
+
+    async def _settle_ties(self, messages: dict[Key, _Message], held: Sequence[Held]) -> None:
+        """Finds the owner where several have the same right: for what was told now, and all that it sheds light on."""
+        known = {key: m.held for key, m in messages.items() if m.turn is not None}
+        tied = {session for key, m in messages.items() if m.touched and m.is_tied for session in known[key].sessions}
+        own: dict[str, Turn] = {}
+        for turn in (m.turn for m in messages.values() if m.turn is not None and m.touched and m.is_own):
+            before = own.setdefault(turn.session_id, turn)
+            own[turn.session_id] = min(before, turn, key=lambda one: one.turn_index)
+        sessions = frozenset(tied | await parting(self._index, own, known))
+        if not sessions:
+            return
+        shared = await held_by(self._index, sessions, known)
+        contested = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
+        messages |= await self._load(key for key in contested if key not in messages)
+        told = {(item.holding.message_id, item.holding.holder): item.holding for item in held}
+        partings = Partings(shared.values())
+        for key in contested:
+            _find_owner(messages[key], partings, told)
 
     async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
         """Of what a harness says it used in all, the largest figure counts: a later one may have begun anew."""
@@ -183,11 +223,24 @@ def _settle_project(message: _Message, news: Mapping[str, Project]) -> None:
         message.touched = True
 
 
+def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, Rail], Holding]) -> None:
+    """Gives a message to whom it belongs of those with an equal right to it. One that still grows waits."""
+    turn = message.turn
+    if turn is None or message.open_in is not None or not message.is_tied:
+        return
+    equal = frozenset(session for session, _ in equals(turn, message.copies.values()))
+    owner = (partings.first(to_ms(turn.ts), equal), MAIN)
+    if owner != holder(turn):
+        message.turn, copies = hand_over(turn, message.copies.values(), owner, told.get((turn.message_id, owner)))
+        message.copies = {holder(copy): copy for copy in copies}
+        message.touched = True
+
+
 def _take(message: _Message, item: Held) -> None:
     """One holding into its message. One that may still grow counts only where it owns the message."""
     holding = item.holding
     before = message.turn
-    joined = join(before, message.copies.values(), holding)
+    joined = join(before, message.copies.values(), holding, by_name=holding.rail_id != MAIN)
     owns = holder(joined.turn) == holding.holder
     if not owns and not holding.settled:
         return

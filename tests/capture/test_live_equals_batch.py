@@ -192,7 +192,7 @@ async def test_a_copy_that_was_open_counts_after_a_restart(tmp_path: Path, resta
     """I1: a fork whose last message knows more than the original is heard, even if the daemon died meanwhile."""
     project = tmp_path / "projects" / "-p"
     project.mkdir(parents=True)
-    one, two = Transcript(session="a" * 36), Transcript(session="b" * 36)
+    one, two = Transcript(session="a" * 36), Transcript(session="b" * 36, forkedFrom={"sessionId": "a" * 36})
     for log, output in ((one, 1), (two, 50)):
         log.prompt("hello")
         log.says("m1", text("hi"), output=output, done=output == 50)

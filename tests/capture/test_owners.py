@@ -9,12 +9,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from burnd.recording import joiner
+from burnd.recording.sharing import held_by
 from burnd.records import Turn
 from tests.capture.rig import Rig
+from tests.capture.test_live_equals_batch import clean_read, drip, write
 from tests.readers.collect import line as line_of
 from tests.readers.transcript import Transcript, call
 
-_MOST_ORDERS = 9
+_MOST_ORDERS = 5
 Files = dict[str, Transcript]
 
 
@@ -22,8 +27,8 @@ def turns(outcome: dict[str, Any]) -> dict[str, Turn]:
     return {entry.message_id: entry for entry in outcome["ledger"]["latest"].values() if isinstance(entry, Turn)}
 
 
-async def every_way(tmp_path: Path, files: Files, *, at_once: tuple[int, ...] = (1, 100)) -> list[dict[str, Any]]:
-    """What is recorded of these files in many orders, one by one and all in one batch, with a lost index in between."""
+async def every_way(tmp_path: Path, files: Files) -> list[dict[str, Any]]:
+    """What is recorded of these files in several orders, one by one or in one batch, some with a lost index between."""
     projects = tmp_path / "projects"
     for name, log in files.items():
         path = projects / name
@@ -32,7 +37,7 @@ async def every_way(tmp_path: Path, files: Files, *, at_once: tuple[int, ...] = 
     found = []
     orders = list(itertools.permutations(files))
     some = [orders[0], *random.Random(1).sample(orders[1:], min(len(orders) - 1, _MOST_ORDERS))]
-    for n, (order, pieces) in enumerate(itertools.product(some, at_once)):
+    for n, order in enumerate(some):
         rig = Rig(tmp_path / "home", projects)
         await rig.open()
         await rig.read(projects / order[0])
@@ -41,13 +46,20 @@ async def every_way(tmp_path: Path, files: Files, *, at_once: tuple[int, ...] = 
             await rig.close()
             shutil.rmtree(rig.home.index)
             await rig.open()
-        await rig.read(*(projects / name for name in order[1:]), pieces_at_once=pieces)
+        await rig.read(*(projects / name for name in order[1:]), pieces_at_once=1 + 99 * (n % 2))
         await rig.read(*(projects / name for name in order))
         await rig.flush()
         found.append(await rig.outcome())
         await rig.close()
         shutil.rmtree(rig.home.root)
     return found
+
+
+def assert_all_alike(first: dict[str, Any], others: list[dict[str, Any]]) -> None:
+    for other in others:
+        assert other["ledger"] == first["ledger"]
+        for table, rows in first["index"].items():
+            assert (table, other["index"][table]) == (table, rows)
 
 
 def agent(cwd: str, name: str, message: str) -> Transcript:
@@ -87,7 +99,7 @@ async def test_what_forks_used_beyond_their_logs_counts_once(tmp_path: Path) -> 
     fork_of_fork = begun("G", "g", 3, fork)
     asked(fork_of_fork, "m4", 10, 678)
     files = {f"-p/{name}.jsonl": log for name, log in zip("PFBG", (parent, fork, branch, fork_of_fork), strict=True)}
-    first, *others = await every_way(tmp_path, files, at_once=(1,))
+    first, *others = await every_way(tmp_path, files)
     assert {row[0]: row[11] for row in first["index"]["unlogged"]} == {"P": 500, "F": 7, "B": 20, "G": 11}
     for other in others:
         assert other["index"]["unlogged"] == first["index"]["unlogged"]
@@ -106,8 +118,7 @@ async def test_a_subagent_works_for_the_project_of_its_session(tmp_path: Path) -
     first, *others = await every_way(tmp_path, files)
     assert {turn.project for turn in turns(first).values()} == {"/home/dev/app"}
     assert [row[3] for row in first["index"]["sessions"]] == ["/home/dev/app"]
-    for other in others:
-        assert (other["ledger"], other["index"]) == (first["ledger"], first["index"])
+    assert_all_alike(first, others)
 
 
 async def test_agents_whose_session_is_gone_keep_their_own_folders(tmp_path: Path) -> None:
@@ -121,5 +132,113 @@ async def test_agents_whose_session_is_gone_keep_their_own_folders(tmp_path: Pat
         "a1": "/home/dev/app/sub",
         "b1": "/home/dev/app",
     }
-    for other in others:
-        assert (other["ledger"], other["index"]) == (first["ledger"], first["index"])
+    assert_all_alike(first, others)
+
+
+def talk(log: Transcript, *messages: str) -> Transcript:
+    for message in messages:
+        log.prompt("go on")
+        log.says(message, done=False)
+    return log
+
+
+def forked(session: str, hours: int, past: Transcript) -> Transcript:
+    """A fork as it is made at a terminal: nothing that has a time precedes what it repeats."""
+    log = begun(session, session, hours, past)
+    log.lines[0] = line_of(type="permission-mode", permissionMode="default", sessionId=session)
+    return log
+
+
+async def owners_in_every_way(tmp_path: Path, **logs: Transcript) -> dict[str, str]:
+    files = {f"-p/{session}.jsonl": log for session, log in logs.items()}
+    first, *others = await every_way(tmp_path, files)
+    assert_all_alike(first, others)
+    return {name: turn.session_id for name, turn in turns(first).items()}
+
+
+async def test_a_fork_made_at_a_terminal_does_not_own_its_past(tmp_path: Path) -> None:
+    """Neither mark nor time says which was first, nor does the name: only that the fork has gone on."""
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
+    fork = talk(forked("a", 1, original), "m3")
+    assert await owners_in_every_way(tmp_path, z=original, a=fork) == {"m1": "z", "m2": "z", "m3": "a"}
+
+
+async def test_a_fork_of_a_fork_owns_only_what_it_made(tmp_path: Path) -> None:
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
+    fork = talk(forked("m", 1, original), "m3")
+    fork_of_fork = talk(forked("a", 2, fork), "m4")
+    owners = await owners_in_every_way(tmp_path, z=original, m=fork, a=fork_of_fork)
+    assert owners == {"m1": "z", "m2": "z", "m3": "m", "m4": "a"}
+
+
+async def test_a_session_that_goes_on_after_its_fork_still_owns_its_past(tmp_path: Path) -> None:
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1")
+    fork = talk(forked("a", 1, original), "m2")
+    original.begin(7200)
+    talk(original, "m3", "m4")
+    later = talk(forked("b", 3, original), "m5")
+    owners = await owners_in_every_way(tmp_path, z=original, a=fork, b=later)
+    assert owners == {"m1": "z", "m2": "a", "m3": "z", "m4": "z", "m5": "b"}
+
+
+def family(rng: random.Random) -> dict[str, Transcript]:
+    """Sessions that go on and are forked at random; every message is named for the session that made it."""
+    names = rng.sample("abcdefgh", 8)
+    logs = {names[0]: talk(Transcript("2.1.90", session=names[0], prefix=names[0]), f"{names[0]}0")}
+    for hour in range(1, 12):
+        name = rng.choice(list(logs))
+        if rng.random() < 0.5 and len(logs) < 5:
+            fork = next(other for other in names if other not in logs)
+            logs[fork], name = forked(fork, hour, logs[name]), fork
+        logs[name].begin(hour * 3600 + 60)
+        talk(logs[name], *(f"{name}{hour}{n}" for n in range(rng.randrange(1, 3))))
+    return logs
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_in_a_family_of_forks_everyone_owns_what_it_made(tmp_path: Path, seed: int) -> None:
+    """However its logs grow before our eyes, with restarts and lost indexes, and in whatever order they are read."""
+    projects = tmp_path / "projects" / "-p"
+    projects.mkdir(parents=True)
+    rng = random.Random(seed)
+    for name, log in family(rng).items():
+        write(projects / f"{name}.jsonl", log)
+    whole = {path: path.read_bytes() for path in sorted(projects.glob("*.jsonl"))}
+    clean = await clean_read(tmp_path / "clean", tmp_path / "projects")
+    assert [name for name, turn in turns(clean).items() if turn.session_id != name[0]] == []
+    for path in whole:
+        path.write_bytes(b"")
+    dripped = await drip(tmp_path / "home", tmp_path / "projects", whole, rng)
+    assert_all_alike(clean, [dripped])
+
+
+async def test_only_where_sessions_part_is_all_of_them_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every further turn of a fork, and of what it was made from, costs the same however long they are."""
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
+    fork = talk(forked("a", 1, original), "m3")
+    original.begin(7200)
+    talk(original, "m4")
+    looks: list[frozenset[str]] = []
+
+    async def counted(index: Any, sessions: frozenset[str], known: Any) -> Any:
+        looks.append(sessions)
+        return await held_by(index, sessions, known)
+
+    monkeypatch.setattr(joiner, "held_by", counted)
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    paths = {log: rig.projects / "-p" / f"{name}.jsonl" for name, log in (("z", original), ("a", fork))}
+    rig.projects.joinpath("-p").mkdir(parents=True)
+    for n in range(4):
+        for log, path in paths.items():
+            write(path, log)
+            await rig.read(path)
+            await rig.flush()
+            talk(log, f"{path.stem}{n}")
+        if n == 0:
+            assert looks
+            looks.clear()
+    assert looks == []
+    await rig.close()

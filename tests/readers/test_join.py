@@ -22,8 +22,8 @@ from burnd.readers.holding import (
     LineKey,
     turn_of,
 )
-from burnd.readers.join import Joined, join
-from burnd.records import Block, Copy, Turn, Usage
+from burnd.readers.join import Joined, equals, hand_over, join
+from burnd.records import Block, Copy, ToolCall, Turn, Usage
 from burnd.records.codec import decode, encode
 from tests.make import examples
 from tests.readers.collect import Collected, fold, read
@@ -219,6 +219,29 @@ def test_the_ledgers_records_alone_are_enough_to_go_on(holdings: list[Holding]) 
         turn = stored
         copies = tuple(one for one in (decode(encode(one)) for one in copies) if isinstance(one, Copy))
     assert Joined(turn, copies) == _joined(holdings) if turn is not None else True
+
+
+def test_of_equal_claims_the_owner_stays_where_names_do_not_count() -> None:
+    """Who it belongs to is then found out by whoever knows more: until then either may have it."""
+    one, other = _holding("b"), _holding("a")
+    first = join(None, (), one)
+    turn, copies = join(first.turn, first.copies, other, by_name=False)
+    assert equals(turn, copies) == [one.holder, other.holder]
+    assert equals(*join(turn, copies, _holding("c", late=True), by_name=False)) == [one.holder, other.holder]
+
+
+def test_a_message_handed_over_and_back_is_what_it_was() -> None:
+    """The copy says where it stood, and what either knew of its calls is not forgotten."""
+    one, other = _holding("b", index=4, output=3), _holding("a", index=7)
+    one.calls = (ToolCall(id="c1", name="Bash"),)
+    other.calls = (ToolCall(id="c1", name="Bash", is_error=True),)
+    first = join(None, (), one)
+    before = join(first.turn, first.copies, other, by_name=False)
+    for told in (other, None):
+        over = hand_over(*before, other.holder, told)
+        assert (over.turn.session_id, over.turn.turn_index, over.turn.usage) == ("a", 7, before.turn.usage)
+        assert hand_over(*over, one.holder) == before
+    assert before.turn.tool_calls == other.calls
 
 
 def _original() -> Transcript:

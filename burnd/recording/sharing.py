@@ -1,0 +1,103 @@
+"""Asks the index which sessions hold which messages: what tells a fork from the session it was made of.
+
+One more turn costs a look at the one before it. Only where a session parts from another, or repeats it, is all of it
+looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from burnd.index.store import IndexStore, select_keyed
+from burnd.recording.parting import Shared
+from burnd.records import Turn
+from burnd.records.content import MAIN
+from burnd.records.times import to_ms
+
+Key = tuple[str, str]
+
+
+async def held_by(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
+    """All messages of these sessions and of those they share any with; `known` is newer than the index."""
+    found = await _messages_of(index, sessions, known)
+    others = frozenset(session for message in found.values() for session in message.sessions) - sessions
+    return found | await _messages_of(index, others, known)
+
+
+async def parting(index: IndexStore, own: Mapping[str, Turn], known: Mapping[Key, Shared]) -> set[str]:
+    """Of sessions that go on with these turns, each held by it alone, those that may just now part from others."""
+    places = [(session, turn.turn_index - 1) for session, turn in own.items() if turn.turn_index]
+    before = {row[0]: row[1:] for row in await select_keyed(index.rows, _BEFORE, places)}
+    copied = await _copies_of(index, [(source, message) for source, message, _ in before.values()])
+    in_others = (one.sessions for one in known.values() if len(one.sessions) > 1)
+    parted = {session for sessions in in_others for session in sessions if session in own}
+    for session, (source, message, ts) in before.items():
+        if (source, message) in copied or ts > to_ms(own[session].ts):
+            parted.add(session)
+    # The one before is not its own: it may be a copy.
+    others = [(session,) for session, _ in places if session not in before]
+    return parted.union(*await select_keyed(index.rows, _REPEATING, others))
+
+
+async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
+    wanted = [(session,) for session in sorted(sessions)]
+    own = {(row[0], row[1]) for row in await select_keyed(index.rows, _OWN, wanted)}
+    copied = {_message(key) for (key,) in await select_keyed(index.rows, _COPIED, wanted)}
+    keys = sorted((own | copied) - known.keys())
+    copies = await _copies_of(index, keys)
+    owners = await select_keyed(index.rows, _OWNERS, keys)
+    found = {
+        (source, message): Shared(ts, frozenset({session, *copies.get((source, message), ())}))
+        for source, message, ts, session in owners
+    }
+    return found | {key: message for key, message in known.items() if message.sessions & sessions}
+
+
+async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[str]]:
+    """The sessions that hold copies of messages on their main rail."""
+    # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
+    begins = [msgspec.json.encode(key).decode()[:-1] + "," for key in keys]
+    rows = await select_keyed(index.rows, _COPIES, [(begin, begin + "\U0010ffff") for begin in begins])
+    found: dict[Key, set[str]] = {}
+    for (key,) in rows:
+        found.setdefault(_message(key), set()).add(msgspec.json.decode(key, type=list[str])[2])
+    return found
+
+
+def _message(key: str) -> Key:
+    source, message, *_ = msgspec.json.decode(key, type=list[str])
+    return (source, message)
+
+
+def shared_as(turn: Turn, holders: Iterable[tuple[str, str]]) -> Shared:
+    """A turn as it is held just now."""
+    return Shared(to_ms(turn.ts), frozenset(session for session, rail in holders if rail == MAIN))
+
+
+_OWN = (
+    "SELECT n.name, t.message_id FROM sessions s CROSS JOIN turns t ON t.session = s.id "
+    f"JOIN names n ON n.id = t.source WHERE s.session_id IN ({{keys}}) AND t.rail = '{MAIN}'"
+)
+_OF_COPIES = (
+    "FROM sessions s CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' "
+    f"WHERE s.session_id IN ({{keys}}) AND f.rail = '{MAIN}'"
+)
+_COPIED = f"SELECT f.key {_OF_COPIES}"
+_REPEATING = f"SELECT DISTINCT s.session_id {_OF_COPIES}"
+_COPIES = (
+    "WITH wanted(low, high) AS ({keys}) SELECT f.key FROM wanted w "
+    f"CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high WHERE f.rail = '{MAIN}'"
+)
+_OWNERS = (
+    "WITH wanted(source, message_id) AS ({keys}) SELECT n.name, t.message_id, t.ts, s.session_id FROM wanted w "
+    "CROSS JOIN names n ON n.name = w.source CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
+    f"JOIN sessions s ON s.id = t.session WHERE t.rail = '{MAIN}'"
+)
+_BEFORE = (
+    "WITH wanted(session_id, turn_index) AS ({keys}) SELECT w.session_id, n.name, t.message_id, t.ts FROM wanted w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id "
+    f"CROSS JOIN turns t ON t.session = s.id AND t.rail = '{MAIN}' AND t.turn_index = w.turn_index "
+    "JOIN names n ON n.id = t.source"
+)
