@@ -40,4 +40,7 @@ def compressed(data: bytes) -> bytes:
 
 
 def decompressed(data: bytes) -> bytes:
+    """Raises ZstdError for what was not made here, before it takes any memory."""
+    if zstandard.frame_content_size(data) > _LARGEST:
+        raise zstandard.ZstdError("larger than anything that is stored")
     return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import zstandard
 
 from burnd.index import packs
 from burnd.readers.claude_state import Link, Prompt, Rail, Reading
@@ -42,6 +43,10 @@ def pack_of(reading: Reading) -> bytes:
 def link_of(row: msgspec.Raw) -> Link:
     """A link as a pack holds it."""
     return _links.decode(row)
+
+
+class RowsLost(Exception):
+    """Raised when rows cannot be read any more; its cause says why."""
 
 
 class RowSource:
@@ -103,6 +108,13 @@ class FileRows:
         return found[0] if found else None
 
     def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+        """Raises RowsLost."""
+        try:
+            return self._found(kind, name, decoder)
+        except (sqlite3.Error, zstandard.ZstdError, msgspec.DecodeError) as error:
+            raise RowsLost from error
+
+    def _found(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
         if self.blank or (file := self._number()) is None:
             return None
         number = _number_of(kind, name)

@@ -54,9 +54,18 @@ class Retaining:
     async def _trust_after(self, now: ClockReading) -> ClockTrust:
         """What to believe of the clock, remembered across restarts of the daemon."""
         saved = await self._pipeline.index.cursor("retention", "clock")
-        trust = msgspec.json.decode(saved, type=ClockTrust).next(now) if saved else ClockTrust(now)
+        before = _loaded(saved) if saved else None
+        trust = before.next(now) if before is not None else ClockTrust(now)
         await self._pipeline.commit(Batch(cursors=[CursorChange("retention", "clock", msgspec.json.encode(trust))]))
         return trust
+
+
+def _loaded(saved: bytes) -> ClockTrust | None:
+    """What was remembered; None for what cannot be read, as after damage."""
+    try:
+        return msgspec.json.decode(saved, type=ClockTrust)
+    except (msgspec.MsgspecError, ValueError):
+        return None
 
 
 def read_clocks() -> ClockReading:

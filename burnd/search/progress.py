@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
 from burnd.search.warm import Landed
 
+T = TypeVar("T")
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
 AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
@@ -43,6 +44,7 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NOTHING: Final = Progress()
+_UNKNOWN: Final = Progress(covered=1 << 62)  # more than there ever is: whatever the index holds goes first
 
 
 class Standing(NamedTuple):
@@ -93,12 +95,12 @@ class Plan(NamedTuple):
 
 def states(db: sqlite3.Connection) -> dict[str, Progress]:
     rows = db.execute("SELECT key, value FROM cursors WHERE source = ?", (STATES,))
-    return {key: _progress.decode(value) for key, value in rows}
+    return {key: _decoded(value, Progress) or _UNKNOWN for key, value in rows}
 
 
 def current(db: sqlite3.Connection) -> Current | None:
     row = db.execute("SELECT value FROM cursors WHERE source = ? AND key = ''", (CURRENT,)).fetchone()
-    return _current.decode(row[0]) if row else None
+    return _decoded(row[0], Current) if row else None
 
 
 def due(db: sqlite3.Connection, known: Mapping[str, Progress]) -> list[str]:
@@ -223,5 +225,9 @@ def _title_hash(title: str | None, summary: str | None) -> int:
     return hash_of(msgspec.json.encode((title, summary))) if title or summary else 0
 
 
-_progress = msgspec.msgpack.Decoder(Progress)
-_current = msgspec.msgpack.Decoder(Current)
+def _decoded(value: bytes, kind: type[T]) -> T | None:
+    """What was stored; None for what cannot be read, as after damage."""
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        return None

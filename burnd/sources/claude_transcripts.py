@@ -31,6 +31,9 @@ class ClaudeTranscripts(Transcripts):
     def place_of(self, relative: str) -> Place | None:
         return place_of(relative)
 
+    def is_state(self, data: bytes) -> bool:
+        return load_state(data) is not None
+
     def reader_of(self, transcript: Transcript, rows: FileRows) -> ClaudeReader:
         state = load_state(transcript.state) if transcript.state else None
         return ClaudeReader(transcript.place, state, rows)

@@ -34,6 +34,9 @@ class CodexTranscripts(Transcripts):
     def place_of(self, relative: str) -> Place | None:
         return place_of(relative)
 
+    def is_state(self, data: bytes) -> bool:
+        return load_state(data) is not None
+
     def reader_of(self, transcript: Transcript, rows: FileRows) -> CodexReader:  # noqa: ARG002
         return CodexReader(transcript.place, load_state(transcript.state))
 

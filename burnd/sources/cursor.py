@@ -57,6 +57,19 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return left == (dev, ino, size, size, ctime_ns)
 
 
+def loaded(stored: bytes) -> Cursor | None:
+    """A cursor as the index has it; one that cannot be read, as after damage, is as if it were not there."""
+    try:
+        cursor = _cursors.decode(stored)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    is_place = min(cursor.offset, cursor.passed, cursor.head_size) >= 0 and cursor.head_size <= HEAD_SIZE
+    return cursor if is_place else None
+
+
+_cursors = msgspec.msgpack.Decoder(Cursor)
+
+
 def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 

@@ -38,7 +38,10 @@ class LeafTitles:
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
-        self._kept_in = {leaf: bytes(session).decode() for leaf, session in rows}
+        try:
+            self._kept_in = {leaf: bytes(session).decode() for leaf, session in rows}
+        except UnicodeDecodeError as error:
+            raise index.failed(error) from error
 
     async def batch_of(self, pipeline: Pipeline, pieces: Sequence[Piece]) -> Batch:
         """The pieces as one batch, with the summaries that found their sessions by them."""

@@ -11,8 +11,9 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from burnd.index.reading import RowsLost
 from burnd.recording.pipeline import Pipeline
-from burnd.sources.apart import Apart, Gone, Wanted
+from burnd.sources.apart import Apart, Gone, Unreadable, Wanted
 from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
 
 T = TypeVar("T")
@@ -62,10 +63,13 @@ class Pieces:
         """What one turn at a file brings; None where it is no transcript."""
         if path in self._asked and self._apart is not None:
             self._asked.popleft()
-            with contextlib.suppress(Gone):
+            try:
                 return await self.in_thread(self._apart.answer)
-            self._asked.clear()
-            log.warning("source.reader_gone", source=self._kind.source)
+            except Gone:
+                self._asked.clear()
+                log.warning("source.reader_gone", source=self._kind.source)
+            except Unreadable:
+                pass  # tried again here, where it shows whether it was the index
         transcript = await self.find(path, root)
         if transcript is None:
             return None
@@ -144,4 +148,9 @@ class Pieces:
         self.known.close()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        return await anyio.to_thread.run_sync(work, limiter=self._thread)
+        """Blocking work, one piece at a time. Raises IndexDamaged where rows that a reader gave away are lost."""
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._thread)
+        except RowsLost as lost:
+            error = lost.__cause__ if isinstance(lost.__cause__, Exception) else lost
+            raise self._pipeline.index.failed(error) from lost

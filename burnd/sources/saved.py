@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
-import msgspec
 
 from burnd.index.change import FileChange
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
-from burnd.sources.cursor import Cursor
+from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
 from burnd.sources.transcripts import OLD_MS, path_key
 
 FORGET_AFTER_MS = DAY_MS
-_cursors = msgspec.msgpack.Decoder(Cursor)
 _VANISHED = (
     "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
     "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)"
@@ -38,12 +36,17 @@ class Saved:
     def __contains__(self, path: str) -> bool:
         return path_key(path) in self._cursors
 
-    async def load(self) -> None:
-        """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day."""
+    async def load(self, is_usable: Callable[[bytes], bool]) -> None:
+        """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day.
+
+        A file whose cursor cannot be used is read again, as is one with something open whose state is not `is_usable`.
+        """
         self._cursors, self.tails = {}, Tails()
-        sql = "SELECT path, root, cursor FROM files WHERE source = ?"
-        for path, root, cursor in await self._pipeline.index.rows(sql, (self._source,)):
-            self._keep(path, root, _cursors.decode(cursor), self._pipeline.now())
+        sql = "SELECT path, root, cursor, CASE WHEN open THEN state END FROM files WHERE source = ?"
+        for path, root, stored, state in await self._pipeline.index.rows(sql, (self._source,)):
+            cursor = loaded(stored)
+            if cursor is not None and (state is None or is_usable(state)):
+                self._keep(path, root, cursor, self._pipeline.now())
         before = self._pipeline.now() - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
         await self._drop([path for (path,) in old if not await anyio.Path(path).exists()])
@@ -65,8 +68,8 @@ class Saved:
 
     def note(self, change: FileChange) -> None:
         """A file was read on, and that is durable."""
-        if change.cursor is not None:
-            self._keep(change.path, change.root, _cursors.decode(change.cursor), change.seen_ms)
+        if change.cursor is not None and (cursor := loaded(change.cursor)) is not None:
+            self._keep(change.path, change.root, cursor, change.seen_ms)
 
     def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
         self._cursors[path] = cursor

@@ -104,7 +104,7 @@ class TranscriptTree:
         """Reads until cancelled."""
         try:
             async with self._finder.watcher, anyio.create_task_group() as tasks:
-                await self._saved.load()
+                await self._saved.load(self._pieces.known.is_usable)
                 await self.begin()
                 tasks.start_soon(self._finder.watch, self._ring)
                 tasks.start_soon(self._work)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import zstandard
 
 from burnd.index.change import AgentRow, FileChange, ToldBy
 from burnd.index.packs import compressed, decompressed
@@ -18,7 +19,7 @@ from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
 from burnd.recording.batch import Batch, Held, SeenSession
 from burnd.records import Content
-from burnd.sources.cursor import Cursor
+from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
 from burnd.sources.safe_open import below
@@ -26,7 +27,6 @@ from burnd.sources.tail import Chunk, Line, Tail
 
 _READERS_KEPT = 64
 OLD_MS = 600_000
-_cursors = msgspec.msgpack.Decoder(Cursor)
 
 
 class Piece(NamedTuple):
@@ -86,6 +86,10 @@ class Transcripts:
         """What a file's path below its root tells; None where it is no transcript."""
         raise NotImplementedError
 
+    def is_state(self, data: bytes) -> bool:
+        """Whether these bytes are a state of this release's readers."""
+        raise NotImplementedError
+
     def reader_of(self, transcript: Transcript, rows: FileRows) -> LogReader:
         """A reader that goes on from the transcript's state."""
         raise NotImplementedError
@@ -121,9 +125,22 @@ class Transcripts:
         place = self.place_of(path_key(below(path, root)))
         if place is None:
             return None
-        cursor, state = (_cursors.decode(saved[0]), decompressed(saved[1])) if saved else (None, None)
-        known = self._known[path] = Transcript(path, root, place, cursor, state)
+        cursor, state = (loaded(saved[0]), self._state(saved[1])) if saved else (None, None)
+        if state is None:  # nobody could go on from the cursor alone
+            cursor = None
+        known = self._known[path] = Transcript(path, root, place, cursor, state if cursor is not None else None)
         return known
+
+    def is_usable(self, stored: bytes) -> bool:
+        """Whether a reader can go on from what the index has of its state."""
+        return self._state(stored) is not None
+
+    def _state(self, stored: bytes) -> bytes | None:
+        try:
+            state = decompressed(stored)
+        except zstandard.ZstdError:
+            return None
+        return state if self.is_state(state) else None
 
     def read(self, transcript: Transcript, max_bytes: int, now: float, seen_ms: int) -> Piece:
         """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 from contextlib import closing
@@ -94,3 +95,78 @@ def test_a_page_of_any_table_that_is_damaged_after_a_clean_stop(home: Home) -> N
     for n, table in enumerate(_tables(home)):
         _heals(home, table, before, n)
         tally.faults()
+
+
+# What is stored as a value, and where: none of it may be needed for anything to be right.
+VALUES = {
+    "cursor of a log": "UPDATE files SET cursor = {}",
+    "state of a log": "UPDATE files SET state = {}",
+    "cursor of one log": "UPDATE files SET cursor = {} WHERE path LIKE '%/a.jsonl'",
+    "state of one log": "UPDATE files SET state = {} WHERE path LIKE '%/a.jsonl'",
+    "rows of readers": "UPDATE reader_packs SET rows = {}",
+    "open turn": "UPDATE open_turns SET record = {}",
+    "any cursor": "UPDATE cursors SET value = {}",
+    "search": "UPDATE cursors SET value = {} WHERE source = 'search'",
+    "folder of search": "UPDATE cursors SET value = {} WHERE source = 'search-index'",
+    "retention": "UPDATE cursors SET value = {} WHERE source = 'retention'",
+    "tags": "UPDATE stamps SET enrichment = {}",
+}
+BYTES = {
+    "no value": b"\xff\x00",
+    "nothing": b"",
+    "another value": b"\x90",
+    "a large frame": b"\x28\xb5\x2f\xfd\xe0" + b"\x7f" * 8,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("known")
+@pytest.mark.parametrize("how", BYTES)
+def test_each_value_that_cannot_be_read(home: Home, how: str) -> None:
+    """F48: a damaged cursor or state is as if it were not there; nothing is lost, nothing is twice, all goes on."""
+    for n, statement in enumerate(VALUES.values()):
+        _survives(home, [statement.format(f"x'{BYTES[how].hex()}'")], n)
+        tally.faults()
+
+
+@pytest.mark.usefixtures("known")
+def test_values_that_cannot_be_read(home: Home) -> None:
+    """F48: all of them at once, those of logs and those of everything else."""
+    _survives(home, [statement.format("x'ff00'") for name, statement in VALUES.items() if "log" in name], 0)
+    _survives(home, [statement.format("x'ff00'") for name, statement in VALUES.items() if "log" not in name], 1)
+    tally.faults(2)
+
+
+def _survives(home: Home, statements: list[str], n: int) -> None:
+    """Lets the last answer of a log be open, damages values while nobody is there, and goes on with every log."""
+    with started(home, RELAYBURN_CONTENT_TTL_DAYS="3000") as watched:
+        watched.append("open", whole(answers("open", 2 * n, 1)))
+        watched.until_recorded("open", sum_of(*range(2 * n + 1)))
+        until(lambda: _found(watched))
+        assert watched.daemon.terminate() == 0
+    with closing(sqlite3.connect(home.index_db)) as db:
+        for statement in statements:
+            assert db.execute(statement).rowcount, f"nothing there to be damaged: {statement}"
+        db.commit()
+    with started(home, RELAYBURN_CONTENT_TTL_DAYS="3000") as watched:
+        for session in ("a", "b"):
+            watched.append(session, whole(answers(session, 12 + n, 1)))
+            watched.until_recorded(session, sum_of(*range(13 + n)))
+        watched.append("open", whole(answers("open", 2 * n + 1, 1)))
+        watched.until_recorded("open", sum_of(*range(2 * n + 2)))
+        watched.flush()
+        assert watched.outputs("c") == EVERYTHING
+        assert watched.texts("a") == [f"answer {k} of a" for k in range(13 + n)]
+        until(lambda: _found(watched) == [("a", 3)], 60, lambda: str(_found(watched)))
+        until(lambda: watched.call("status")["degraded"] == [], 60, lambda: str(watched.call("status")["degraded"]))
+        assert watched.daemon.terminate() == 0
+    turns = [json.loads(line)["record"] for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
+    said = [(turn["messageId"], turn["rev"]) for turn in turns]
+    assert len(said) == len(set(said)) == len({message for message, _ in said}), "something was appended twice"
+
+
+def _found(watched: Watched) -> list[tuple[str, int]]:
+    """Where search finds some words that were said once."""
+    with watched.daemon.wire() as wire:
+        answer = wire.ask("sessions.search", query='"answer 3 of a"')
+    return [(hit["sessionId"], hit["msgIdx"]) for hit in answer.get("result", {}).get("hits", [])]
