@@ -24,7 +24,7 @@ from burnd.sources.opencode_places import announced_places, data_folder, named_d
 from burnd.sources.opencode_recording import Recorder
 from burnd.sources.opencode_schedule import Pace, ScheduledDatabase, damage, trouble_of
 from burnd.sources.opencode_schema import Unsupported
-from burnd.sources.opencode_session_state import Piece
+from burnd.sources.opencode_session_state import DatabasePiece
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 from burnd.sources.surroundings import Harness, Surroundings
 from burnd.sources.transcripts import path_key
@@ -288,7 +288,7 @@ class OpenCode:
             tell = log.warning if state == "degraded" else log.info
             tell("source.state", source=self.name, state=state, detail=detail)
 
-    def _tell_progress(self, one: ScheduledDatabase, piece: Piece) -> None:
+    def _tell_progress(self, one: ScheduledDatabase, piece: DatabasePiece) -> None:
         """While a lot is taken in, says now and then how far that is, and says when it is done."""
         backfill, now, is_done = one.backfill, self._clock(), not one.follower.waiting
         backfill.done += piece.size

@@ -24,7 +24,7 @@ from burnd.sources.opencode_finding import Finder
 from burnd.sources.opencode_precedence import Precedence
 from burnd.sources.opencode_queries import SessionFound
 from burnd.sources.opencode_schema import Schema, coming_tables, probe
-from burnd.sources.opencode_session_state import Piece, SessionState
+from burnd.sources.opencode_session_state import DatabasePiece, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
 
@@ -116,10 +116,10 @@ class DatabaseFollower:
             changed, self._version = version.was_written_since(self._version), version
         return Looked(changed, rewound)
 
-    def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> Piece:
+    def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> DatabasePiece:
         """Takes in some of the sessions that wait, for as long as a moment lasts."""
         self.wanting = set()
-        piece = Piece()
+        piece = DatabasePiece()
         for raw in self._read_raw(keys, most_bytes):
             if not raw.more:
                 self._finder.done_with(raw.session_id)
@@ -129,22 +129,22 @@ class DatabaseFollower:
             piece.marker = self._finder.found
         return piece
 
-    def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> Piece:
+    def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> DatabasePiece:
         """What has gone quiet by now; with `flush` all that is open, or all of one session."""
-        piece = Piece()
+        piece = DatabasePiece()
         for name, state in list(self._sessions.items()):
             flushed = flush and session_id in (None, name)
             if flushed or self._due.get(name, now + 1) <= now:
                 self._tell(state, piece, now, flush=flushed)
         return piece
 
-    def changes(self, piece: Piece) -> list[CursorChange]:
+    def changes(self, piece: DatabasePiece) -> list[CursorChange]:
         """What is to be stored along with a piece."""
         seen = {name: one for name, one in piece.seen.items() if one != self._finder.seen.get(name)}
         changes = [seen_change(self._cursor_source, name, one) for name, one in seen.items()]
         return changes + ([marker_change(self._cursor_source, piece.marker)] if piece.marker is not None else [])
 
-    def committed(self, piece: Piece) -> None:
+    def committed(self, piece: DatabasePiece) -> None:
         """A piece is durable."""
         for told in piece.steps:
             if told.settled:
@@ -154,7 +154,7 @@ class DatabaseFollower:
         self._finder.remember(piece.seen, piece.marker)
         self._trim()
 
-    def failed(self, piece: Piece) -> None:
+    def failed(self, piece: DatabasePiece) -> None:
         """A piece could not be recorded: its sessions are read again from what is durable."""
         for name in {*piece.seen, *(told.turn.session_id for told in piece.steps)}:
             self._forget(name)
@@ -230,9 +230,9 @@ class DatabaseFollower:
                 raise
             return Raw(session_id, failure=queries.error_name(error))
 
-    def _take_safely(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
+    def _take_safely(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: DatabasePiece) -> None:
         """One session must never stop the others."""
-        part = Piece()
+        part = DatabasePiece()
         try:
             self._take(raw, now, wall_ms, keys, part)
         except Disturbed:
@@ -245,7 +245,7 @@ class DatabaseFollower:
             return
         piece.add(part)
 
-    def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: Piece) -> None:
+    def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: DatabasePiece) -> None:
         """What was read of a session: that it is gone, or as it was, or cannot be read, or its rows."""
         session_id, found = raw.session_id, raw.found
         if raw.failure:
@@ -258,7 +258,9 @@ class DatabaseFollower:
         else:
             self._take_rows(raw, found, Place(found.row, keys.get(found.row.directory or "")), now, wall_ms, piece)
 
-    def _take_rows(self, raw: Raw, found: SessionFound, place: Place, now: float, wall_ms: int, piece: Piece) -> None:
+    def _take_rows(
+        self, raw: Raw, found: SessionFound, place: Place, now: float, wall_ms: int, piece: DatabasePiece
+    ) -> None:
         """Brings the rows of a session to what is known of it, and says what is new."""
         session_id, state = raw.session_id, self._sessions.get(raw.session_id)
         elsewhere = self.precedence.told_above(session_id, state.elsewhere if state is not None else None, now)
@@ -275,7 +277,7 @@ class DatabaseFollower:
         self._sessions.move_to_end(session_id)
         self._tell(state, piece, now)
 
-    def _tell(self, state: SessionState, piece: Piece, now: float, *, flush: bool = False) -> None:
+    def _tell(self, state: SessionState, piece: DatabasePiece, now: float, *, flush: bool = False) -> None:
         name = state.place.session.id
         news, due = state.news(now, flush=flush)
         piece.add(news)
@@ -289,7 +291,7 @@ class DatabaseFollower:
         versions = 0 if pending else state.versions_digest
         piece.seen[name] = Seen(row, seq, versions, pending, state.unfinished)
 
-    def _drop(self, session_id: str, now: float, piece: Piece) -> None:
+    def _drop(self, session_id: str, now: float, piece: DatabasePiece) -> None:
         """A session that is gone, or not wanted any more: what was seen of it stands."""
         state = self._sessions.get(session_id)
         if state is not None:

@@ -13,7 +13,7 @@ from burnd.records.codec import decode
 from burnd.sources.committing import Committer
 from burnd.sources.opencode_cursor import Cursors, loaded, source_key
 from burnd.sources.opencode_database_follower import DatabaseFollower
-from burnd.sources.opencode_session_state import Piece
+from burnd.sources.opencode_session_state import DatabasePiece
 
 _SHOWN = "SELECT f.path, o.record FROM open_turns o JOIN files f ON f.id = o.file WHERE f.source = ?"
 
@@ -29,7 +29,7 @@ class Recorder:
     def blocked(self) -> str:
         return self._committer.blocked
 
-    async def record(self, follower: DatabaseFollower, piece: Piece) -> None:
+    async def record(self, follower: DatabaseFollower, piece: DatabasePiece) -> None:
         """Makes a piece durable, with how far its database was read."""
         changes = follower.changes(piece)
         if piece.steps or piece.content or piece.sessions or piece.agents or changes:
@@ -76,7 +76,7 @@ class Recorder:
         turns = [entry for _, record in rows if isinstance(entry := decode(record), Turn)]
         return {turn.message_id: turn for turn in turns}
 
-    def _file(self, follower: DatabaseFollower, piece: Piece) -> list[FileChange]:
+    def _file(self, follower: DatabaseFollower, piece: DatabasePiece) -> list[FileChange]:
         """Turns that are shown as open belong to a file of the index's: the database."""
         if all(told.settled for told in piece.steps):
             return []

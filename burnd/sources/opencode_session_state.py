@@ -35,7 +35,7 @@ class ReadMessage(NamedTuple):
     quiet_since: float
 
 
-class Piece(msgspec.Struct):
+class DatabasePiece(msgspec.Struct):
     """What is to be recorded together, and how far it brings the reading."""
 
     steps: list[Told] = []
@@ -46,7 +46,7 @@ class Piece(msgspec.Struct):
     marker: Marker | None = None
     size: int = 0
 
-    def add(self, other: Piece) -> None:
+    def add(self, other: DatabasePiece) -> None:
         self.steps += other.steps
         self.content += other.content
         self.sessions += other.sessions
@@ -148,7 +148,7 @@ class SessionState:
                 messages.append(message)
         self._settle_order(messages, changed)
 
-    def news(self, now: float, *, flush: bool = False) -> tuple[Piece, float | None]:
+    def news(self, now: float, *, flush: bool = False) -> tuple[DatabasePiece, float | None]:
         """What has changed since the last time, with all that is quiet by now settled; and when more settles."""
         self._walk()
         steps: list[Told] = []
@@ -171,7 +171,7 @@ class SessionState:
                 message.content = None
         self._tell_from = first_open
         about, title = self._about()
-        piece = Piece(steps=steps, content=title + content, sessions=about, agents=self._agents())
+        piece = DatabasePiece(steps=steps, content=title + content, sessions=about, agents=self._agents())
         return piece, min(due, default=None)
 
     def orphans(self, shown: Mapping[str, Turn]) -> list[Told]:
