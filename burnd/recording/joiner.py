@@ -30,7 +30,6 @@ from burnd.recording.projects import ProjectKeys
 from burnd.recording.sharing import held_by, parting, shared_as
 from burnd.records import Copy, Overhead, Session, Turn
 from burnd.records.content import MAIN
-from burnd.records.times import to_ms
 
 Key = tuple[str, str]
 
@@ -229,7 +228,7 @@ def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, 
     if turn is None or message.open_in is not None or not message.is_tied:
         return
     equal = frozenset(session for session, _ in equals(turn, message.copies.values()))
-    owner = (partings.first(to_ms(turn.ts), equal), MAIN)
+    owner = (partings.first(equal), MAIN)
     if owner != holder(turn):
         message.turn, copies = hand_over(turn, message.copies.values(), owner, told.get((turn.message_id, owner)))
         message.copies = {holder(copy): copy for copy in copies}

@@ -2,13 +2,14 @@
 
 A fork is written with all that its session held by then. What tells the two apart is when each went its own way: a
 session that ended there never did, and one that goes on after its fork was made does so later than the fork, which is
-written only when it is used. One that went its own way even before a message was there first.
+written only when it is used. One that has something of its own from before they parted, a rewound attempt that was not
+copied, was there first.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _NEVER = 1 << 62  # after every time
@@ -29,31 +30,23 @@ class Partings:
         for message in messages:
             for session in message.sessions:
                 self._messages[session].append(message)
-        self._known: dict[tuple[str, frozenset[str]], int] = {}
+        self._known: dict[frozenset[str], str] = {}
 
-    def first(self, ts: int, group: frozenset[str]) -> str:
-        """The session of a group to which a message of this time belongs; the smallest name where nothing tells."""
-        while len(group) > 1:
-            claims = {session: self._claim(session, group, ts) for session in group}
-            best = _best(claims)
-            if best == group:
-                break
-            group = best
-        return min(group)
+    def first(self, group: frozenset[str]) -> str:
+        """The session of a group that what they share belongs to; the smallest name where nothing tells."""
+        if group not in self._known:
+            best = self._best(group) if len(group) > 1 else group
+            self._known[group] = min(group) if best == group else self.first(best)
+        return self._known[group]
 
-    def _claim(self, session: str, group: frozenset[str], ts: int) -> tuple[bool, int]:
-        parted = self._parted(session, group)
-        return (True, 0) if parted < ts else (False, parted)
+    def _best(self, group: frozenset[str]) -> frozenset[str]:
+        claims = {session: self._claim(session, group) for session in group}
+        best = max(claims.values())
+        return frozenset(session for session, claim in claims.items() if claim == best)
 
-    def _parted(self, session: str, group: frozenset[str]) -> int:
-        """When a session first held something that others of the group do not."""
-        known = self._known.get((session, group))
-        if known is None:
-            apart = (message.ts for message in self._messages[session] if not group <= message.sessions)
-            known = self._known[session, group] = min(apart, default=_NEVER)
-        return known
-
-
-def _best(claims: Mapping[str, tuple[bool, int]]) -> frozenset[str]:
-    best = max(claims.values())
-    return frozenset(session for session, claim in claims.items() if claim == best)
+    def _claim(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
+        """Whether it has something of its own from before the last they share; else when it first had."""
+        held = self._messages[session]
+        parted = min((one.ts for one in held if not group <= one.sessions), default=_NEVER)
+        last = max((one.ts for one in held if group <= one.sessions), default=0)
+        return (True, 0) if parted < last else (False, parted)

@@ -16,6 +16,7 @@ from burnd.recording.sharing import held_by
 from burnd.records import Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
+from tests.readers.collect import client_versions, lines_of
 from tests.readers.collect import line as line_of
 from tests.readers.transcript import Transcript, call
 
@@ -179,6 +180,42 @@ async def test_a_session_that_goes_on_after_its_fork_still_owns_its_past(tmp_pat
     later = talk(forked("b", 3, original), "m5")
     owners = await owners_in_every_way(tmp_path, z=original, a=fork, b=later)
     assert owners == {"m1": "z", "m2": "a", "m3": "z", "m4": "z", "m5": "b"}
+
+
+async def test_a_rewound_attempt_tells_who_was_there_first(tmp_path: Path) -> None:
+    """A fork repeats the conversation and not what was given up before; nobody else could have given it up."""
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1")
+    kept, last = list(original.lines), original.last
+    talk(original, "given-up")
+    original.last, before = last, len(original.lines)
+    talk(original, "m2")
+    fork = forked("a", 1, original)
+    fork.lines[1:] = [line.replace(b'"sessionId":"z"', b'"sessionId":"a"') for line in kept + original.lines[before:]]
+    talk(fork, "m3")
+    owners = await owners_in_every_way(tmp_path, z=original, a=fork)
+    assert owners == {"m1": "z", "given-up": "z", "m2": "z", "m3": "a"}
+
+
+def fork_samples() -> list[Path]:
+    return [path for version in client_versions() for path in version.glob("*/projects/-home-dev-fork")]
+
+
+@pytest.mark.parametrize("sample", fork_samples(), ids=lambda path: path.parts[-4])
+async def test_a_real_fork_is_known_without_the_lines_that_tell_when_it_began(tmp_path: Path, sample: Path) -> None:
+    """As it would be at a terminal, and by an older client: the original of these samples went on after its fork."""
+    folder = tmp_path / "projects" / "-p"
+    folder.mkdir(parents=True)
+    swapped = {b"00000000008": b"zzzzzzzzzz8"}  # so that the names would tell the wrong one
+    for path in sample.glob("*.jsonl"):
+        lines = [line for line in lines_of(path) if not json.loads(line)["type"].startswith(("queue-", "api-req"))]
+        data = b"".join(line + b"\n" for line in lines)
+        name = path.name.encode()
+        for old, new in swapped.items():
+            data, name = data.replace(old, new), name.replace(old, new)
+        (folder / name.decode()).write_bytes(data)
+    outcome = await clean_read(tmp_path / "home", tmp_path / "projects")
+    shared = {key[2] for key in outcome["ledger"]["latest"] if key[0] == "copy"}
+    assert {turns(outcome)[message].session_id[-1] for message in shared} == {"8"}
 
 
 def family(rng: random.Random) -> dict[str, Transcript]:
