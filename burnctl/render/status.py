@@ -7,7 +7,7 @@ from burnctl.render.names import tilde
 from burnctl.render.numbers import counted, duration, money, number, percent, size
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean, cut
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
         yield _wrapped(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
         if item.get("remedy"):
             yield _wrapped(" ", "→ " + str(item["remedy"]), screen, style="cyan")
-    for line in _damaged(answer):
-        yield "  " + screen.paint(cut(clean(line), screen.width - 2), "dim")
+    for line in (*_damaged(answer), *_unused(answer)):
+        yield _wrapped(" ", line, screen, style="dim")
     for budget in answer.get("budget") or ():
         if budget.get("crossed"):
             yield crossed(budget, screen)
@@ -157,11 +157,29 @@ def _damaged(answer: Answer) -> Iterator[str]:
     skipped = (answer.get("ledger") or {}).get("skipped") or {}
     lines = skipped.get("lines") or []
     for line in lines[:_DAMAGED_SHOWN]:
-        begin = line.get("position", 0)
-        end = begin + line.get("length", 0)
-        yield f"ledger.jsonl, bytes {begin:,} to {end:,}: {line.get('reason')} {line.get('kind') or ''}".rstrip()
-    if (more := skipped.get("count", 0) - min(len(lines), _DAMAGED_SHOWN)) > 0:
-        yield f"... and {more:,} more; burnctl status --json lists the first {len(lines)}"
+        where = _bytes(line.get("position", 0), line.get("length", 0))
+        yield f"ledger.jsonl, {where}: {line.get('reason')} {line.get('kind') or ''}".rstrip()
+    yield from _more(skipped.get("count", 0), len(lines))
+
+
+def _unused(answer: Answer) -> Iterator[str]:
+    """Lines of logs that were passed over, by the bytes they take; never what stands there."""
+    for source in answer.get("sources") or ():
+        unused = source.get("unused") or {}
+        lines = unused.get("lines") or []
+        for line in lines[:_DAMAGED_SHOWN]:
+            where = _bytes(line.get("offset", 0), line.get("size", 0))
+            yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"
+        yield from _more(unused.get("count", 0), len(lines))
+
+
+def _bytes(begin: int, size: int) -> str:
+    return f"bytes {begin:,} to {begin + size:,}"
+
+
+def _more(count: int, listed: int) -> Iterator[str]:
+    if (more := count - min(listed, _DAMAGED_SHOWN)) > 0:
+        yield f"... and {more:,} more; burnctl status --json lists the first {listed}"
 
 
 def _wrapped(mark: str, text: str, screen: Screen, style: str = "") -> str:

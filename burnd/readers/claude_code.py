@@ -15,8 +15,8 @@ from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
 from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_state
 from burnd.readers.holding import Holding
-from burnd.readers.log import iso, tally
-from burnd.readers.safe_json import Rejected, Repaired
+from burnd.readers.log import iso, rejected, tally
+from burnd.readers.safe_json import Reason, Rejected, Repaired
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
 _READ: Final = {
@@ -49,26 +49,27 @@ class ClaudeReader:
         )
         self._memory.tell_meta()
 
-    def feed(self, line: bytes, offset: int) -> None:
-        """Read one line that begins at `offset` in its file, with or without its newline. Never raises."""
+    def feed(self, line: bytes, offset: int) -> Reason | None:
+        """Read one line, with or without its newline, that begins at `offset` in its file. Never raises.
+
+        Says why, where nothing is to be had from it.
+        """
         counts = self._memory.out.counts
         counts.lines += 1
         kind = leading_type(line)
         if kind in IGNORED:
             self._skip(kind, line)
-            return
+            return None
         if kind in BARE:
-            self._read_bare(line, offset)
-            return
+            return self._read_bare(line, offset)
         found = claude_lines.lines.decode(line, offset)
         if isinstance(found, Line):
-            self._read(found, line, offset)
-        elif isinstance(found, Repaired):
+            return self._read(found, line, offset)
+        if isinstance(found, Repaired):
             for what in found.what:
                 tally(counts.repaired, what)
-            self._read(found.value, line, offset)
-        elif found.reason != "empty":
-            tally(counts.rejected, found.reason)
+            return self._read(found.value, line, offset)
+        return rejected(counts, found.reason)
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
@@ -99,33 +100,33 @@ class ClaudeReader:
             found = _TIMESTAMP.search(line)
             facts.birth = iso(found[1].decode("ascii", "replace")) if found else None
 
-    def _read_bare(self, line: bytes, offset: int) -> None:
+    def _read_bare(self, line: bytes, offset: int) -> Reason | None:
         found = claude_lines.bare_lines.decode(line, offset)
         if isinstance(found, Rejected):
-            tally(self._memory.out.counts.rejected, found.reason)
-            return
+            return rejected(self._memory.out.counts, found.reason)
         if isinstance(found, Repaired):
             for what in found.what:
                 tally(self._memory.out.counts.repaired, what)
             found = found.value
         self._learn_session(found.session_id)
         read_bare(self._memory, found)
+        return None
 
-    def _read(self, line: Line, raw: bytes, offset: int) -> None:
+    def _read(self, line: Line, raw: bytes, offset: int) -> Reason | None:
         if line.type in BARE:
-            self._read_bare(raw, offset)
-            return
+            return self._read_bare(raw, offset)
         memory = self._memory
         self._learn(line)
         spot = spot_of(memory, line, memory.stamp(line.timestamp), offset)
         read = _READ.get(line.type)
         if read is not None:
             read(memory, spot)
-            return
+            return None
         # A type that is not read may still be a link of the chain.
         memory.follow(spot)
         counts = memory.out.counts
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
+        return None
 
     def _learn(self, line: Line) -> None:
         facts = self._memory.state.facts

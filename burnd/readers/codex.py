@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from burnd.readers import codex_lines
@@ -13,8 +14,8 @@ from burnd.readers.codex_responses import add_made, begin_task, end_task, meter
 from burnd.readers.codex_state import SOURCE, Place, State
 from burnd.readers.codex_usage import totals_of
 from burnd.readers.holding import Holding
-from burnd.readers.log import Reading, iso, tally
-from burnd.readers.safe_json import Repaired
+from burnd.readers.log import Reading, iso, rejected, tally
+from burnd.readers.safe_json import Reason, Repaired
 from burnd.readers.weights import size
 from burnd.records import Block, Compaction, Session, Subagent
 from burnd.records.content import MAIN
@@ -31,7 +32,7 @@ class CodexReader:
 
     def __init__(self, place: Place, state: State | None = None) -> None:
         self._memory = Memory(place, state or State())
-        self._read: Final = {
+        self._read: Final[dict[str | None, Callable[[Spot, bytes], Reason | None]]] = {
             "session_meta": self._read_meta,
             "response_item": self._read_item,
             "event_msg": self._read_event,
@@ -40,8 +41,8 @@ class CodexReader:
             "compacted": self._read_compacted,
         }
 
-    def feed(self, line: bytes, offset: int) -> None:
-        """Read one line that begins at `offset` in its file. Never raises."""
+    def feed(self, line: bytes, offset: int) -> Reason | None:
+        """Read one line that begins at `offset` in its file; says why nothing is to be had from it. Never raises."""
         counts = self._memory.out.counts
         counts.lines += 1
         found = codex_lines.lines.decode(line, offset)
@@ -50,18 +51,16 @@ class CodexReader:
                 tally(counts.repaired, what)
             found = found.value
         if not isinstance(found, Line):
-            if found.reason != "empty":
-                tally(counts.rejected, found.reason)
-            return
+            return rejected(counts, found.reason)
         kind, payload = _unwrapped(found, line)
         read = self._read.get(kind)
         state = self._memory.state
         state.begun = state.begun or kind in _BEGINNINGS
         if read is not None:
             spot = Spot(self._memory.stamp(found.timestamp), f"{self._memory.session_id}:{offset}")
-            read(spot, payload)
-        else:
-            tally(counts.skipped if kind in _PASSED_OVER else counts.unknown, kind or "(none)")
+            return read(spot, payload)
+        tally(counts.skipped if kind in _PASSED_OVER else counts.unknown, kind or "(none)")
+        return None
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
@@ -95,12 +94,12 @@ class CodexReader:
         elif meta.id == about.session_id and meta.git is not None:
             about.git_branch = meta.git.branch
 
-    def _read_item(self, spot: Spot, payload: bytes) -> None:
+    def _read_item(self, spot: Spot, payload: bytes) -> Reason | None:
         item = opened(codex_lines.items, payload)
-        kind = item.type if item is not None else None
         if item is None:
-            tally(self._memory.out.counts.rejected, "wrong-shape")
-        elif kind in MADE or (kind == "message" and item.role == "assistant"):
+            return rejected(self._memory.out.counts, "wrong-shape")
+        kind = item.type
+        if kind in MADE or (kind == "message" and item.role == "assistant"):
             add_made(self._memory, spot, item)
         elif kind in ANSWERS:
             read_answer(self._memory, spot, item)
@@ -109,6 +108,7 @@ class CodexReader:
         else:
             counts = self._memory.out.counts
             tally(counts.skipped if kind in ITEMS else counts.unknown, kind or "(none)")
+        return None
 
     def _read_event(self, spot: Spot, payload: bytes) -> None:
         event = opened(codex_lines.happenings, payload)

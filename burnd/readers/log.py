@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from burnd.readers.holding import Holding
+from burnd.readers.safe_json import Reason
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Session
 from burnd.records.times import canonical
 
@@ -64,8 +65,8 @@ class LogReader(Protocol):
     readings must add up to the same.
     """
 
-    def feed(self, line: bytes, offset: int) -> None:
-        """Read one line that begins at `offset` in its file. Never raises."""
+    def feed(self, line: bytes, offset: int) -> str | None:
+        """Read one line that begins at `offset` in its file; says why nothing is to be had from it. Never raises."""
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
@@ -99,3 +100,11 @@ def tally(counts: dict[str, int], name: str) -> None:
     if name not in counts and len(counts) >= _MOST_NAMES:
         name = "(other)"
     counts[name] = counts.get(name, 0) + 1
+
+
+def rejected(counts: Counts, reason: Reason) -> Reason | None:
+    """Count a line from which nothing is to be had. One that is empty is none."""
+    if reason == "empty":
+        return None
+    tally(counts.rejected, reason)
+    return reason

@@ -18,6 +18,23 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
     per_second: float
 
 
+class UnusedLine(msgspec.Struct, frozen=True, gc=False):
+    """A line of a log that was passed over: where it stands, and why."""
+
+    path: str
+    offset: int
+    size: int
+    reason: str
+
+
+class UnusedInAll(msgspec.Struct, frozen=True):
+    """Lines of logs that were passed over: how many, how many of them may still become whole, and some of them."""
+
+    count: int = 0
+    unfinished: int = 0
+    lines: Sequence[UnusedLine] = ()
+
+
 class Status(msgspec.Struct, frozen=True):
     """How a source is doing, for a person: a word, and a sentence that says why.
 
@@ -33,6 +50,7 @@ class Status(msgspec.Struct, frozen=True):
     lag: float = 0.0  # seconds that the longest waiting piece of work has waited
     progress: Progress | None = None
     counts: Mapping[str, int] = {}
+    unused: UnusedInAll = UnusedInAll()
     remedy: str = ""
     has_looked: bool = True
 

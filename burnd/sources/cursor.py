@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from burnd.sources.unused import Unused
+
 # Long enough to hold what makes a line unlike others: in transcripts 256 bytes were sometimes only its common end.
 ANCHOR_SIZE = 1024
 HEAD_SIZE = 1024
@@ -37,6 +39,7 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     unfinished: bool = False  # the bytes passed were looked at as a last line without a newline, and are none
     size: int = 0
     ctime_ns: int = 0
+    unused: tuple[Unused, ...] = ()  # lines before `offset` that were passed over
 
     @property
     def position(self) -> int:

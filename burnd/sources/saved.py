@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Iterator
 
 import anyio
 
@@ -10,12 +11,15 @@ from burnd.index.change import FileChange
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
+from burnd.sources.base import UnusedInAll, UnusedLine
 from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
 from burnd.sources.transcripts import OLD_MS, path_key
+from burnd.sources.unused import FATAL, TOO_LONG, UNFINISHED
 
 FORGET_AFTER_MS = DAY_MS
+LINES_SHOWN = 20
 _VANISHED = (
     "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
     "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)"
@@ -26,9 +30,13 @@ class Saved:
     """The cursors of one source's files, and which of them end with a line that is not used yet."""
 
     def __init__(self, pipeline: Pipeline, source: str, clock: Callable[[], float]) -> None:
-        self.tails = Tails()
         self._pipeline, self._source, self._clock = pipeline, source, clock
+        self._begin()
+
+    def _begin(self) -> None:
+        self.tails = Tails()
         self._cursors: dict[str, Cursor] = {}
+        self._marred: set[str] = set()  # those with lines that were passed over
 
     def __len__(self) -> int:
         return len(self._cursors)
@@ -41,7 +49,7 @@ class Saved:
 
         A file whose cursor cannot be used is read again, as is one with something open whose state is not `is_usable`.
         """
-        self._cursors, self.tails = {}, Tails()
+        self._begin()
         sql = "SELECT path, root, cursor, CASE WHEN open THEN state END FROM files WHERE source = ?"
         for path, root, stored, state in await self._pipeline.index.rows(sql, (self._source,)):
             cursor = loaded(stored)
@@ -55,7 +63,7 @@ class Saved:
         """Everything is to be read again from its start; files that are gone stay as known."""
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))
         await self._drop([path for (path,) in rows if await anyio.Path(path).exists()])
-        self._cursors, self.tails = {}, Tails()
+        self._begin()
 
     async def with_open_turns(self) -> list[tuple[str, str]]:
         """The files, with their roots, in which a message is open."""
@@ -73,8 +81,20 @@ class Saved:
 
     def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
         self._cursors[path] = cursor
+        if cursor.unused or cursor.unfinished:
+            self._marred.add(path)
+        else:
+            self._marred.discard(path)
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
         self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
+
+    def unused(self) -> UnusedInAll:
+        """Lines that were passed over, in all files together: of every file the first before another's second."""
+        marred = [(path, self._cursors[path]) for path in self._marred]
+        ranked = heapq.nsmallest(LINES_SHOWN, (item for path, cursor in marred for item in _ranked(path, cursor)))
+        count = sum(one.count for _, cursor in marred for one in cursor.unused)
+        unfinished = sum(cursor.unfinished for _, cursor in marred)
+        return UnusedInAll(count + unfinished, unfinished, [UnusedLine(*line) for *_, line in ranked])
 
     def is_unread(self, found: Found) -> bool:
         cursor = self._cursors.get(path_key(found.path))
@@ -88,6 +108,16 @@ class Saved:
     async def _drop(self, paths: list[str]) -> None:
         for path in paths:
             self._cursors.pop(path, None)
+            self._marred.discard(path)
             self.tails.drop(path)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
+
+
+def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, int, int, str]]]:
+    """A file's lines that were passed over: those first of which nothing is known, last those that may become whole."""
+    for one in cursor.unused:
+        for n, (offset, size) in enumerate(one.places):
+            yield int(one.reason not in (TOO_LONG, FATAL)), n, (path, offset, size, one.reason)
+    if cursor.unfinished:
+        yield 2, 0, (path, cursor.offset, cursor.passed, UNFINISHED)

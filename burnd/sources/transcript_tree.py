@@ -30,8 +30,6 @@ from burnd.sources.watch import Times
 
 log = structlog.get_logger()
 
-_FATAL = "the process died reading it, again and again"
-
 
 class TranscriptTree:
     """One task watches, one reads. What is recorded goes through the pipeline, one batch at a time.
@@ -133,6 +131,7 @@ class TranscriptTree:
             self._queue.lag(),
             progress=self.backfill.progress(self._clock()) if len(self._queue) else None,
             counts={**self.counts, **self._finder.passed_over},
+            unused=self._saved.unused(),
             remedy=remedy,
             has_looked=self._finder.has_scanned,
         )
@@ -196,8 +195,8 @@ class TranscriptTree:
         for piece in pieces:
             if piece.rewound is not None:
                 log.info("source.rewound", source=self.name, reason=piece.rewound)
-            for offset in piece.fatal:
-                log.error("source.line_passed_over", reason=_FATAL, offset=offset)
+            for reason, offset, size in piece.skipped:
+                log.error("source.line_passed_over", source=self.name, reason=reason, offset=offset, size=size)
         try:
             await self._committer.commit(batch)
         except BaseException:
@@ -224,7 +223,7 @@ class TranscriptTree:
     def _count(self, piece: Piece) -> None:
         counts = piece.reading.counts
         self.counts["lines"] += counts.lines
-        self.counts["skipped lines"] += piece.skipped
+        self.counts["skipped lines"] += len(piece.skipped)
         if piece.is_unfinished:
             self.counts["unfinished lines"] += 1
         for name, number in counts.unknown.items():

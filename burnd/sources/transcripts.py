@@ -24,6 +24,7 @@ from burnd.sources.follow import OpenFiles
 from burnd.sources.hazard import Hazard
 from burnd.sources.safe_open import below
 from burnd.sources.tail import Chunk, Line, Tail
+from burnd.sources.unused import FATAL, TOO_LONG, UnusedLines
 
 _READERS_KEPT = 64
 OLD_MS = 600_000
@@ -38,8 +39,7 @@ class Piece(NamedTuple):
     content: list[Shelved]
     consumed: int = 0
     more: bool = False
-    skipped: int = 0  # lines, too long or fatal
-    fatal: tuple[int, ...] = ()  # where lines stand that the process died over again and again
+    skipped: tuple[tuple[str, int, int], ...] = ()  # lines, too long or fatal: why, and where they stand
     rewound: str | None = None
     is_unfinished: bool = False  # its last line has no newline and will have none, and is not whole
 
@@ -149,21 +149,24 @@ class Transcripts:
         before = 0 if anew or transcript.cursor is None else transcript.cursor.position
         lost = self._given_up(transcript) if chunk.rewound is not None else []
         reader = self._reader(transcript, anew=anew)
-        fatal = self._feed(transcript, reader, chunk.lines)
+        unused = UnusedLines(() if anew or transcript.cursor is None else transcript.cursor.unused)
+        for place in chunk.skipped:
+            unused.skip(TOO_LONG, *place)
+        self._feed(transcript, reader, chunk.lines, unused)
         cursor = chunk.cursor
         if chunk.tail is not None and cursor.has_untried_tail:
-            cursor = self._after_tail(transcript, reader, chunk.cursor, chunk.tail, fatal)
+            cursor = self._after_tail(transcript, reader, cursor, chunk.tail, unused)
         if chunk.lines:
             transcript.changed_at = now
         if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
             reader.flush()  # nobody has written to it for long: its last message is what it is
+        cursor = msgspec.structs.replace(cursor, unused=unused.all())
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
         piece.reading.holdings[:0] = lost
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
-            skipped=len(chunk.skipped) + len(fatal),
-            fatal=tuple(fatal),
+            skipped=tuple(unused.skipped),
             rewound=chunk.rewound,
             is_unfinished=cursor.unfinished and not chunk.cursor.unfinished,
         )
@@ -176,10 +179,11 @@ class Transcripts:
         tail = self._files.unfinished(transcript.path, before, root=transcript.root)
         if tail is None:
             return None
-        fatal: list[int] = []
-        cursor = self._after_tail(transcript, self._reader(transcript, anew=False), before, tail, fatal)
+        unused = UnusedLines(before.unused)
+        cursor = self._after_tail(transcript, self._reader(transcript, anew=False), before, tail, unused)
+        cursor = msgspec.structs.replace(cursor, unused=unused.all())
         piece = self._piece(transcript, cursor, anew=False, seen_ms=seen_ms)
-        return piece._replace(skipped=len(fatal), fatal=tuple(fatal), is_unfinished=cursor.unfinished)
+        return piece._replace(skipped=tuple(unused.skipped), is_unfinished=cursor.unfinished)
 
     def settle(self, transcript: Transcript, seen_ms: int, *, answered_only: bool) -> Piece | None:
         """Settles what is open in a transcript, all of it or only what has its answers."""
@@ -219,20 +223,21 @@ class Transcripts:
         self._rows.close()
         self._hazard.close()
 
-    def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line]) -> list[int]:
-        """Feeds lines; says where those stand that must not be fed."""
+    def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
         fatal: list[tuple[int, int]] = []
         for offset, line in self._hazard.lines(path_key(transcript.path), lines, fatal):
-            reader.feed(line, offset)
-        return [offset for offset, _ in fatal]
+            if (reason := reader.feed(line, offset)) is not None:
+                unused.reject(reason, offset, len(line) + 1)
+        for place in fatal:
+            unused.skip(FATAL, *place)
 
     def _after_tail(
-        self, transcript: Transcript, reader: LogReader, cursor: Cursor, tail: Tail, fatal: list[int]
+        self, transcript: Transcript, reader: LogReader, cursor: Cursor, tail: Tail, unused: UnusedLines
     ) -> Cursor:
         """Feeds a last line that never got its newline, if it is whole; the cursor behind it, or with a note on it."""
         if tail.data is None or not _is_json(tail.data):
             return msgspec.structs.replace(cursor, unfinished=True)
-        fatal += self._feed(transcript, reader, [(tail.offset, tail.data)])
+        self._feed(transcript, reader, [(tail.offset, tail.data)], unused)
         return tail.cursor
 
     def _given_up(self, transcript: Transcript) -> list[Holding]:

@@ -24,7 +24,12 @@ STATUS: dict[str, Any] = {
     "daemon": {"version": "0.1.0", "pid": 4711, "state": "ready", "uptimeMs": 7_500_000, "home": "/srv/burn"},
     "sources": [
         {"name": "claude-code", "state": "watching", "detail": "watching 412 folders", "files": 10_234, "pending": 0,
-         "lagMs": 12, "restarts": 0, "lastFailure": None, "counts": {"lines": 81_000, "unrecognised type=foo": 12}},
+         "lagMs": 12, "restarts": 0, "lastFailure": None, "counts": {"lines": 81_000, "unrecognised type=foo": 12},
+         "unused": {"count": 9, "lines": [
+             {"path": "/srv/claude/projects/-home-dev-some-rather-long-name/0f9c1d2e-6b7a-4c3d-8e5f-001122334455.jsonl",
+              "offset": 20_480, "size": 73_400_321, "reason": "longer than a line may be"},
+             {"path": "/srv/claude/projects/-home-dev-app/\x1b[2Jodd.jsonl", "offset": 5, "size": 40,
+              "reason": "unfinished"}]}},
         {"name": "opencode", "state": "degraded", "detail": f"unsupported opencode schema: {EVIL}no column data in 表",
          "files": 1, "pending": 3, "lagMs": 120_000, "restarts": 2, "lastFailure": "OSError", "counts": {}},
     ],

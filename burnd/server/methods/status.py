@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import msgspec
 
 from burnd import __version__, protocol
 from burnd.errors import IndexDamaged
@@ -19,10 +20,11 @@ from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service
-from burnd.sources.base import Progress, Status
+from burnd.sources.base import Progress, Status, UnusedLine
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
+_UNUSED = "nothing: all other lines are recorded; please report it, if nobody else has written there"
 _SEARCH_REMEDIES = {
     True: f"install it with: {to_install(SEARCH)}; then: burnctl restart",
     False: "nothing: it is tried again by itself",
@@ -103,6 +105,7 @@ def _source(kept: Kept, state: Status) -> dict[str, Any]:
         "lastFailure": kept.last_failure or None,
         "hasLooked": state.has_looked,
         "counts": dict(state.counts),
+        "unused": {"count": state.unused.count, "lines": [msgspec.structs.asdict(one) for one in state.unused.lines]},
     }
 
 
@@ -190,6 +193,8 @@ def _degraded(
     for kept, state in states:
         if state.remedy or state.state == "degraded":
             yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
+        if lost := state.unused.count - state.unused.unfinished:
+            yield f"{kept.name}: {_lines(lost)} of logs could not be used: {_place(state.unused.lines[0])}", _UNUSED
     for work in service.minded:
         if work.problem:
             yield work.problem, "nothing: what is recorded goes on; please report it, the log names the place"
@@ -203,6 +208,14 @@ def _degraded(
     if service.prices.problem:
         yield service.prices.problem, "mend or remove the file"
     yield from service.notices.items()
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} line{'s' if count > 1 else ''}"
+
+
+def _place(line: UnusedLine) -> str:
+    return f"{line.path}, {line.size:,} bytes from byte {line.offset:,} on ({line.reason})"
 
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:

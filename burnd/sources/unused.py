@@ -1,0 +1,45 @@
+"""Lines of a log that could not be used: why, how many, and where the first of them stand. Never a byte of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+PLACES_KEPT = 5  # for each reason: the rest is told by its number
+
+TOO_LONG = "longer than a line may be"
+FATAL = "the process died reading it, again and again"
+UNFINISHED = "unfinished"
+
+
+class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All lines of one log that were passed over for one reason; `places` has (offset, size) of the first."""
+
+    reason: str
+    count: int
+    places: tuple[tuple[int, int], ...]
+
+
+class UnusedLines:
+    """Gathers them: what is known of a log, and what is met while it is read on."""
+
+    def __init__(self, known: Iterable[Unused] = ()) -> None:
+        self.skipped: list[tuple[str, int, int]] = []  # met now and not even looked at: (reason, offset, size)
+        self._by_reason = {one.reason: one for one in known}
+
+    def skip(self, reason: str, offset: int, size: int) -> None:
+        self.skipped.append((reason, offset, size))
+        self._add(reason, offset, size)
+
+    def reject(self, reason: str, offset: int, size: int) -> None:
+        """A reader has found nothing in it, and says why. There may be very many."""
+        self._add(f"rejected {reason}", offset, size)
+
+    def all(self) -> tuple[Unused, ...]:
+        return tuple(self._by_reason.values())
+
+    def _add(self, reason: str, offset: int, size: int) -> None:
+        before = self._by_reason.get(reason) or Unused(reason, 0, ())
+        places = (*before.places, (offset, size))[:PLACES_KEPT]
+        self._by_reason[reason] = Unused(reason, before.count + 1, places)
