@@ -123,6 +123,8 @@ class Applier:
             if turn.rev >= old.rev:
                 known[key] = Known(old.id, turn.rev, digest, item.position, item.length)
                 newest[old.id] = _Standing(turn, known[key])
+                if turn.copy_of is not None:
+                    known[key] = known[key]._replace(rev=0)  # it is gone: should it be said again, that begins anew
         self._replace_turns(db, newest)
         many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
         taken_back = [(row_id,) for row_id, standing in newest.items() if standing.turn.copy_of is not None]

@@ -214,7 +214,7 @@ class Memory:
         out, state = self.out, self.state
         for holding in self.touched.values():
             holding.late_born = state.facts.birth is not None and state.facts.birth > holding.ts
-            out.holdings.extend(with_iterations(copy.copy(holding)))
+            out.holdings.extend(with_iterations(holding))
         state.links = dict([*state.links.items(), *out.links.items()][-KEPT_LINKS:])
         out.facts = copy.copy(state.facts)
         out.session_id = state.facts.session_id

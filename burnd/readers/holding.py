@@ -53,7 +53,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     in file order: a line written twice is known by them; `prints` tell its blocks apart, which an old client wrote
     twice under new uuids.
     `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
-    `lent_activity` is the label of the response that an iteration is a part of.
+    `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
+    were given away; one that the best line does not have any more is `dropped`.
     """
 
     message_id: str
@@ -90,6 +91,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     project_key: str | None = None
     stopped: LineKey = LineKey()
     prints: tuple[int, ...] = ()
+    told_apart: tuple[int, ...] = ()
+    dropped: bool = False
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -120,9 +123,11 @@ _NO_USAGE: Final = Usage()
 
 
 def with_iterations(holding: Holding) -> Iterator[Holding]:
-    """The holding and, as messages of their own, the model calls that are billed beside it."""
-    yield holding
-    for n, model, usage in holding.apart:
+    """The holding and, as messages of their own, the model calls that are billed beside it, or were until now."""
+    told, holding.told_apart = holding.told_apart, tuple(one.n for one in holding.apart)
+    gone = [Apart(n, None, _NO_USAGE) for n in told if n not in holding.told_apart]
+    yield copy.copy(holding)
+    for n, model, usage in (*holding.apart, *gone):
         own = copy.copy(holding)
         own.message_id = f"{holding.message_id}:iter:{n}"
         own.lent_activity = holding.activity
@@ -131,6 +136,7 @@ def with_iterations(holding: Holding) -> Iterator[Holding]:
         own.best = holding.best._replace(output_tokens=usage.output + usage.reasoning)
         own.stopped = own.best if holding.stopped == holding.best else holding.stopped
         own.server_tools, own.apart, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
+        own.dropped = n not in holding.told_apart
         yield own
 
 

@@ -24,6 +24,7 @@ from burnd.recording.known import (
     known_projects,
     linked,
     open_turns,
+    taken_back,
 )
 from burnd.recording.parting import Partings, Shared
 from burnd.recording.projects import ProjectKeys
@@ -41,6 +42,7 @@ class _Message(msgspec.Struct):
     copies: dict[Rail, Copy] = {}
     open_in: tuple[str, str] | None = None
     touched: bool = False
+    dropped: bool = False
 
     @property
     def held(self) -> Shared:
@@ -138,6 +140,9 @@ class Joiner:
 
     def _finish(self, message: _Message, agents: dict[Rail, list[AgentRow]], outcome: Outcome) -> None:
         if message.turn is None:
+            return
+        if message.dropped:
+            outcome.entries.append(taken_back(message.turn, message.turn.parent or ""))
             return
         turn = linked(message.turn, agents.get(holder(message.turn), []))
         if turn.project_key is None and turn.project is not None:
@@ -239,6 +244,9 @@ def _take(message: _Message, item: Held) -> None:
     """One holding into its message. One that may still grow counts only where it owns the message."""
     holding = item.holding
     before = message.turn
+    message.dropped = holding.dropped and before is not None and holder(before) == holding.holder
+    if holding.dropped:
+        return
     joined = join(before, message.copies.values(), holding, by_name=holding.rail_id != MAIN)
     owns = holder(joined.turn) == holding.holder
     if not owns and not holding.settled:

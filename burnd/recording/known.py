@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.store import IndexStore, select_keyed
-from burnd.records import Subagent, Turn
+from burnd.records import Subagent, Turn, Usage
 from burnd.records.codec import Entry, decode
 
 Rail = tuple[str, str]
@@ -83,3 +83,19 @@ def kept_agent(new: Subagent | None, old: Subagent | None) -> Subagent | None:
         return new
     call = new.parent_tool_use_id or old.parent_tool_use_id
     return replace(new, parent_tool_use_id=call, type=new.type or old.type)
+
+
+def taken_back(turn: Turn, owner: str) -> Turn:
+    """What was billed beside its owner by mistake. Without any usage, for readers that know no better."""
+    return Turn(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        ts=turn.ts,
+        model=turn.model,
+        usage=Usage(),
+        quality="empty",
+        copy_of=owner,
+    )

@@ -16,7 +16,7 @@ from burnd.index.store import IndexStore, select_keyed
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
 from burnd.recording.batch import Told
-from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns
+from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns, taken_back
 from burnd.records import Copy, Turn, Usage
 from burnd.records.codec import digest
 from burnd.records.times import to_ms
@@ -46,10 +46,10 @@ class Steps:
                 self._say(one, links.get((one.turn.session_id, one.turn.rail_id), ()), before, outcome)
                 continue
             outcome.entries += [_copy(one.turn)] if one.settled else []
-            outcome.entries += [_taken_back(one.turn, owner)] if before is not None else []
+            outcome.entries += [taken_back(one.turn, owner)] if before is not None else []
         for turn in rivals:
             if (owner := copies.get(_key(turn))) is not None:
-                outcome.entries += [_taken_back(turn, owner), _copy(turn)]
+                outcome.entries += [taken_back(turn, owner), _copy(turn)]
         return outcome
 
     def _say(self, one: Told, links: Sequence[AgentRow], before: Known | None, outcome: Outcome) -> None:
@@ -141,22 +141,6 @@ def _copy(turn: Turn) -> Copy:
         entered=turn.entered,
         made=turn.made,
         basis=turn.basis,
-    )
-
-
-def _taken_back(turn: Turn, owner: str) -> Turn:
-    """What was billed to a copy before its original was known. Without any usage, for readers that know no better."""
-    return Turn(
-        source=turn.source,
-        session_id=turn.session_id,
-        rail_id=turn.rail_id,
-        message_id=turn.message_id,
-        turn_index=turn.turn_index,
-        ts=turn.ts,
-        model=turn.model,
-        usage=Usage(),
-        quality="empty",
-        copy_of=owner,
     )
 
 

@@ -75,6 +75,7 @@ class Collected:
         self.prompts.update(reading.prompts)
         self.rails.update(reading.rails)
         self.holdings.update({one.message_id: one for one in reading.holdings})
+        self.holdings = {name: one for name, one in self.holdings.items() if not one.dropped}
         for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
             getattr(self, name).extend(getattr(reading, name))
         self.facts = reading.facts
