@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from pathlib import Path
 
+import anyio
 import pytest
 
+from burnd.recording import projects
 from burnd.recording.projects import ProjectKeys, remote_of
 from burnd.records.remotes import canonical_remote
 
@@ -74,3 +77,32 @@ async def test_what_was_learnt_can_be_asked(tmp_path: Path) -> None:
     assert keys.key(str(tmp_path)) is None
     await keys.learn([str(tmp_path), str(tmp_path / "nowhere")])
     assert keys.key(str(tmp_path)) == keys.key(str(tmp_path / "nowhere")) == "example.org/team/it"
+
+
+async def test_dead_folders_hold_recording_up_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many of them logs name: few threads hang, and of folders that answer the key is known all the while."""
+    answers, looked = threading.Event(), []
+
+    def looking(folder: str) -> str | None:
+        looked.append(folder)
+        if folder.startswith("/dead"):
+            answers.wait()
+        return "example.org/team/it"
+
+    monkeypatch.setattr(projects, "remote_of", looking)
+    monkeypatch.setattr(projects, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(projects, "_LESS_PATIENCE_S", 0.3)
+    monkeypatch.setattr(projects, "_MOST_STUCK", 6)
+    keys = ProjectKeys()
+    await keys.learn([f"/dead/{number}" for number in range(5)])
+    await keys.learn(["/home/dev/app"])
+    await keys.learn([f"/dead/{number}" for number in range(1000)])
+    assert keys.key("/home/dev/app") == "example.org/team/it"
+    assert len(looked) == 6 + 1
+    answers.set()
+    for number in range(10_000):
+        await keys.learn([f"/dead/again/{number}"])
+        if keys.key(f"/dead/again/{number}"):
+            break
+        await anyio.sleep(0.001)
+    assert keys.key(f"/dead/again/{number}") == "example.org/team/it"

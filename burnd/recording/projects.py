@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import contextlib
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -18,7 +17,8 @@ from burnd.records.remotes import canonical_remote
 
 _MOST_REMEMBERED = 10_000
 _LARGEST_FILE = 1 << 20
-_PATIENCE_S = 2.0
+_PATIENCE_S, _LESS_PATIENCE_S = 2.0, 0.5
+_FEW_STUCK, _MOST_STUCK = 3, 20
 
 
 class ProjectKeys:
@@ -30,6 +30,7 @@ class ProjectKeys:
 
     def __init__(self) -> None:
         self._known: dict[str, str | None] = {}
+        self._stuck: list[Look[str | None]] = []
 
     async def learn(self, folders: Iterable[str]) -> None:
         """Makes sure that `key` can tell of these folders."""
@@ -39,8 +40,21 @@ class ProjectKeys:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[folder] = None
-            with contextlib.suppress(TimeoutError):
-                self._known[folder] = await Look(partial(remote_of, folder)).within(_PATIENCE_S)
+            self._known[folder] = await self._remote(folder)
+
+    async def _remote(self, folder: str) -> str | None:
+        """Where some looks do not come back there is less patience with others, and none where many do not."""
+        self._stuck = [look for look in self._stuck if not look.has_ended]
+        if len(self._stuck) >= _MOST_STUCK:
+            return None
+        look = Look(partial(remote_of, folder))
+        try:
+            return await look.within(_PATIENCE_S if len(self._stuck) < _FEW_STUCK else _LESS_PATIENCE_S)
+        except TimeoutError:
+            return None
+        finally:
+            if not look.has_ended:
+                self._stuck.append(look)
 
     async def named(self, sessions: Sequence[Session]) -> list[Session]:
         """The records with the keys of their projects."""
