@@ -25,14 +25,21 @@ class _Held(msgspec.Struct):
 class OpenFiles:
     """Reads files by path and holds those that changed lately, at most `limit`, the least recently read leaving first.
 
-    To be used by one thread at a time. `clock` is wall time, as it is compared with modification times; those
-    only decide what is worth holding, never what is read.
+    To be used by one thread at a time. `clock` is one that nobody sets. `wall` time is compared with modification
+    times; those only decide what is worth holding, never what is read.
     """
 
-    def __init__(self, *, limit: int = 128, idle: float = 600.0, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        limit: int = 128,
+        idle: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._limit = limit
         self._idle = idle
-        self._clock = clock
+        self._clock, self._wall = clock, wall
         self._held: OrderedDict[str, _Held] = OrderedDict()
 
     def __len__(self) -> int:
@@ -108,7 +115,7 @@ class OpenFiles:
         fd = open_regular(path, root=root)
         try:
             chunk = read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
-            keep = self._clock() - os.fstat(fd).st_mtime < self._idle
+            keep = self._wall() - os.fstat(fd).st_mtime < self._idle
         except BaseException:
             os.close(fd)
             raise

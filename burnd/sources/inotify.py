@@ -29,6 +29,7 @@ from burnd.sources.observe import Unwatchable, Watched
 
 EVENTS_LOST = "events were lost"
 _STOP_SECONDS = 2.0
+_PIPES_WORTH = 2  # of descriptors: an instance takes one and a pipe
 _LIMITS = {
     errno.ENOSPC: ("watch limit", ("fs.inotify.max_user_watches", "user.max_inotify_watches")),
     errno.EMFILE: ("instance limit", ("fs.inotify.max_user_instances", "user.max_inotify_instances")),
@@ -37,6 +38,7 @@ _LIMITS = {
 
 def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Watched:
     """Raises Unwatchable when inotify refuses, FileNotFoundError when a root has just gone."""
+    _check_descriptors()
     try:
         channel = Channel(inbox)
         channel.start()
@@ -45,6 +47,24 @@ def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> 
         raise
     except OSError as error:
         raise explain(error) from error
+
+
+def _check_descriptors() -> None:
+    """Raises Unwatchable where there are too few for an instance.
+
+    Asked first: inotify gives the same error for want of descriptors and of instances, and of an instance that it
+    could not make whole, watchdog keeps the first descriptor for ever.
+    """
+    spare: list[int] = []
+    try:
+        for _ in range(_PIPES_WORTH):
+            spare += os.pipe()
+    except OSError as error:
+        reason = f"no descriptor is free ({os.strerror(error.errno or 0)})"
+        raise Unwatchable(reason, "raise the limit of open files (ulimit -n)", passes=True) from error
+    finally:
+        for fd in spare:
+            os.close(fd)
 
 
 class _Inotify(Watched):

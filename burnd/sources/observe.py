@@ -40,11 +40,15 @@ ROOT_LOST = "a watched root was removed"
 
 
 class Unwatchable(Exception):
-    """Raised when watching cannot work here for now; its text says why, and `remedy` what to do, for `status`."""
+    """Raised when watching cannot work here for now; its text says why, and `remedy` what to do, for `status`.
 
-    def __init__(self, reason: str, remedy: str = "") -> None:
+    What `passes` may be over in a moment, without anybody's doing.
+    """
+
+    def __init__(self, reason: str, remedy: str = "", *, passes: bool = False) -> None:
         super().__init__(reason)
         self.remedy = remedy
+        self.passes = passes
 
 
 class Observation(Protocol):

@@ -145,7 +145,7 @@ class Supervisor:
         self.stop()
         self._given_up = why
         self._deaths = 0
-        self._due["retry"] = now + self._every["retry"]
+        self._due["retry"] = now + self._every["alive" if why.passes else "retry"]
 
     def _restart(self, roots: list[Root], now: float) -> None:
         self.stop()

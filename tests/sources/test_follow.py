@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def test_no_more_descriptors_than_agreed(tmp_path: Path) -> None:
 def test_only_files_that_changed_lately_are_held(tmp_path: Path) -> None:
     """F08: an archive is read without holding it, and a held file is let go of when it falls quiet."""
     now = 1_000_000.0
-    files = OpenFiles(idle=600, clock=lambda: now)
+    files = OpenFiles(idle=600, clock=lambda: now, wall=lambda: now)
     for name, age in [("old", 5000), ("new", 10)]:
         path = tmp_path / name
         append(path, b"line\n")
@@ -145,6 +146,20 @@ def test_only_files_that_changed_lately_are_held(tmp_path: Path) -> None:
     now += 200
     files.expire()
     assert len(files) == 0
+
+
+def test_a_clock_that_is_set_lets_go_of_nothing(tmp_path: Path) -> None:
+    """F79, F08: what was written last to a held file is read after its unlink, wherever the clock was set meanwhile."""
+    now = time.time()
+    files = OpenFiles(idle=600, wall=lambda: now)
+    path = tmp_path / "a.jsonl"
+    append(path, b"one\n")
+    cursor = files.read(str(path), None).cursor
+    append(path, b"two\n")
+    path.unlink()
+    now += 86_400
+    files.expire()
+    assert files.read(str(path), cursor).lines == [(4, b"two")]
 
 
 def test_a_failed_read_lets_go(tmp_path: Path, files: OpenFiles, monkeypatch: pytest.MonkeyPatch) -> None:
