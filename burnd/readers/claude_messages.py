@@ -182,6 +182,8 @@ def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) ->
     for piece in pieces[:room]:
         if piece.type in CALLS:
             _add_call(memory, holding, piece)
+        elif piece.is_error:
+            holding.calls = tuple([_failed(call) if call.id == piece.tool_use_id else call for call in holding.calls])
     holding.made += tuple(made)
     holding.prints += tuple([print_ for print_, _ in told[:room]])
     keep_message(memory, spot, holding.message_id, len(holding.lines), pieces)
@@ -225,6 +227,10 @@ def _add_call(memory: Memory, holding: Holding, piece: Piece) -> None:
         _expect_agent(memory, given)
     if kind(given.call.name) in ("edit", "shell"):
         _walk(memory, holding, given.call.name)
+
+
+def _failed(call: ToolCall) -> ToolCall:
+    return replace(call, is_error=True)
 
 
 def _expect_agent(memory: Memory, given: Arguments) -> None:

@@ -214,14 +214,17 @@ def test_an_outcome_of_any_shape_is_borne(outcome: Any) -> None:
     assert rows.agents == []
 
 
-def test_a_call_that_the_provider_made_at_an_mcp_server_is_a_call() -> None:
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_call_that_the_provider_made_at_an_mcp_server_is_a_call(failed: bool) -> None:
     """Named as a client's own call of that server would be, and answered within the response."""
     t = Transcript()
     asked = {"type": "mcp_tool_use", "id": "t1", "name": "echo", "server_name": "files", "input": {"path": "x"}}
-    t.says("m1", asked, {"type": "mcp_tool_result", "tool_use_id": "t1", "is_error": False, "content": [text("hello")]})
+    t.says(
+        "m1", asked, {"type": "mcp_tool_result", "tool_use_id": "t1", "is_error": failed, "content": [text("hello")]}
+    )
     rows = read(t.lines)
     (made,) = rows.turn("m1").tool_calls
-    assert (made.id, made.name, made.is_error) == ("t1", "mcp__files__echo", False)
+    assert (made.id, made.name, made.is_error) == ("t1", "mcp__files__echo", failed)
     assert [(block.kind, block.call_id) for block in rows.turn("m1").made] == [("call", "t1"), ("result", "t1")]
     assert [one.kind for one in rows.content] == ["tool_use", "tool_result"]
     assert rows.content[0].tool_use is not None
