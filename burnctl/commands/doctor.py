@@ -75,7 +75,7 @@ def examine() -> list[Finding]:
         daemon.versions(status),
     ]
     if status is not None:
-        findings += [*daemon.degraded(status), daemon.prices(client)]
+        findings += [*daemon.degraded(status), *daemon.left_alone(status), daemon.prices(client)]
     findings += _logs(settings)
     findings += [
         daemon.service(),

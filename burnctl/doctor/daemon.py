@@ -72,6 +72,16 @@ def degraded(status: dict[str, Any]) -> list[Finding]:
     ]
 
 
+def left_alone(status: dict[str, Any]) -> list[Finding]:
+    """What burnd does not read, and need not, unless somebody misses something."""
+    return [
+        ok("left alone", f"{source.get('name')}: {item['paths'][0]}: {item.get('why')}", str(item["remedy"]))
+        for source in status.get("sources") or []
+        for item in source.get("leftAlone") or []
+        if item.get("isNormal") and item.get("remedy") and item.get("paths")
+    ]
+
+
 def prices(client: Client) -> Finding:
     """Every model that was used has a price."""
     try:

@@ -139,7 +139,7 @@ def _trouble(answer: Answer, screen: Screen) -> Iterator[str]:
         yield _wrapped(screen.paint("!", "bold yellow"), str(item.get("what") or ""), screen)
         if item.get("remedy"):
             yield _wrapped(" ", "→ " + str(item["remedy"]), screen, style="cyan")
-    for line in (*_damaged(answer), *_unused(answer)):
+    for line in (*_damaged(answer), *_unused(answer), *_left_alone(answer)):
         yield _wrapped(" ", line, screen, style="dim")
     for budget in answer.get("budget") or ():
         if budget.get("crossed"):
@@ -171,6 +171,15 @@ def _unused(answer: Answer) -> Iterator[str]:
             where = _bytes(line.get("offset", 0), line.get("size", 0))
             yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"
         yield from _more(unused.get("count", 0), len(lines))
+
+
+def _left_alone(answer: Answer) -> Iterator[str]:
+    """What is not read, and need not be: what should be is said above."""
+    for source in answer.get("sources") or ():
+        for item in source.get("leftAlone") or ():
+            if item.get("isNormal") and item.get("paths"):
+                more = f" (and {item['count'] - 1:,} more)" if item.get("count", 1) > 1 else ""
+                yield f"{tilde(clean(item['paths'][0]))} is left alone: {item.get('why')}{more}"
 
 
 def _bytes(begin: int, size: int) -> str:

@@ -35,6 +35,20 @@ class UnusedInAll(msgspec.Struct, frozen=True):
     lines: Sequence[UnusedLine] = ()
 
 
+class LeftAlone(msgspec.Struct, frozen=True):
+    """Files or folders that are not read, for one reason: how many, the first of them, and what to do about it.
+
+    It `is_normal` where nothing need be done, unless somebody misses something.
+    """
+
+    reason: str
+    why: str
+    count: int
+    paths: tuple[str, ...]
+    remedy: str
+    is_normal: bool
+
+
 class Status(msgspec.Struct, frozen=True):
     """How a source is doing, for a person: a word, and a sentence that says why.
 
@@ -51,6 +65,7 @@ class Status(msgspec.Struct, frozen=True):
     progress: Progress | None = None
     counts: Mapping[str, int] = {}
     unused: UnusedInAll = UnusedInAll()
+    left_alone: Sequence[LeftAlone] = ()
     remedy: str = ""
     has_looked: bool = True
 

@@ -15,6 +15,7 @@ Suffix = str | tuple[str, ...]
 
 SUFFIX = ".jsonl"
 MAX_DEPTH = 8  # folders below a root; the deepest known transcript lies three down
+PLACES_KEPT = 5
 
 
 class Found(msgspec.Struct, frozen=True, gc=False):
@@ -34,6 +35,12 @@ class Tally(msgspec.Struct):
 
     directories: int = 0
     refused: Counter[str] = msgspec.field(default_factory=Counter)
+    places: dict[str, list[str]] = {}  # of the first that were left alone for each reason
+
+    def refuse(self, reason: str, path: str) -> None:
+        self.refused[reason] += 1
+        if self.refused[reason] <= PLACES_KEPT:
+            self.places.setdefault(reason, []).append(path)
 
 
 class Scan(msgspec.Struct, frozen=True):
@@ -44,6 +51,7 @@ class Scan(msgspec.Struct, frozen=True):
     files: int
     directories: int
     refused: dict[str, int]
+    places: dict[str, list[str]]
     seconds: float
 
 
@@ -80,7 +88,7 @@ class Scanner:
                     continue
                 path, looks = entry.path, hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
                 if before.get(path) != looks:  # else it may be read, as it could when it was last looked at
-                    if _is_refused(found, owner, tally):
+                    if _is_refused(path, found, owner, tally):
                         continue
                     if path not in seen:
                         changed.append(_found(path, root, found))
@@ -92,6 +100,7 @@ class Scanner:
             files=len(seen),
             directories=tally.directories,
             refused=dict(tally.refused),
+            places=tally.places,
             seconds=time.perf_counter() - started,
         )
 
@@ -104,7 +113,7 @@ def walk(
     owner = os.geteuid()
     for entry in _sweep(root, suffix, max_depth, tally):
         found = _looked_at(entry)
-        if found is not None and not _is_refused(found, owner, tally):
+        if found is not None and not _is_refused(entry.path, found, owner, tally):
             yield _found(entry.path, root, found)
 
 
@@ -118,11 +127,11 @@ def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[
                 if depth < max_depth:
                     folders.append((entry.path, depth + 1))
                 else:
-                    tally.refused["too deep"] += 1
+                    tally.refuse("too deep", entry.path)
             elif entry.name.endswith(suffix):
                 yield entry
             elif entry.is_symlink() and entry.is_dir():
-                tally.refused["symlink"] += 1
+                tally.refuse("symlink", entry.path)
 
 
 def _entries(folder: str, tally: Tally) -> Sequence[os.DirEntry[str]]:
@@ -133,7 +142,7 @@ def _entries(folder: str, tally: Tally) -> Sequence[os.DirEntry[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError:
-        tally.refused["unreadable folder"] += 1
+        tally.refuse("unreadable folder", folder)
         return ()
     tally.directories += 1
     return listed
@@ -146,10 +155,10 @@ def _looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
         return None
 
 
-def _is_refused(found: os.stat_result, owner: int, tally: Tally) -> bool:
+def _is_refused(path: str, found: os.stat_result, owner: int, tally: Tally) -> bool:
     reason = objection(found, owner=owner)
     if reason is not None:
-        tally.refused[reason] += 1
+        tally.refuse(reason, path)
     return reason is not None
 
 

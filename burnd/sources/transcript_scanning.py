@@ -11,8 +11,9 @@ from typing import NamedTuple
 import structlog
 
 from burnd.sources.backfill import Backfill
-from burnd.sources.base import State
+from burnd.sources.base import LeftAlone, State
 from burnd.sources.discover import Found, Scan, Scanner
+from burnd.sources.left_alone import left_alone
 from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.roots import present
@@ -62,7 +63,7 @@ class Finder:
         self._files = 0  # transcripts that the last scan counted; beside these are
         self._read_since: set[str] = set()
         self._others: set[str] = set()  # files that are named as transcripts are, and are none
-        self._refused: dict[str, int] = {}
+        self.left_alone: list[LeftAlone] = []  # what the last scan did not look into
 
     @property
     def files(self) -> int:
@@ -72,7 +73,7 @@ class Finder:
     @property
     def passed_over(self) -> dict[str, int]:
         """What the last scan found and left alone, by reason."""
-        found = {"no transcript": len(self._others), **self._refused}
+        found = {"no transcript": len(self._others), **{item.reason: item.count for item in self.left_alone}}
         return {f"passed over: {reason}": number for reason, number in found.items() if number}
 
     def condition(self) -> tuple[State, str, str]:
@@ -141,7 +142,7 @@ class Finder:
         place_of = self._pieces.known.place_of
         self._others.difference_update(scan.gone)
         self._others.update(one.path for one in changed if place_of(path_key(below(one.path, one.root))) is None)
-        self._refused = scan.refused
+        self.left_alone = list(left_alone(scan.refused, scan.places))
 
     async def _told_more(self, changed: Sequence[Found]) -> list[str]:
         """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""

@@ -132,6 +132,7 @@ class TranscriptTree:
             progress=self.backfill.progress(self._clock()) if len(self._queue) else None,
             counts={**self.counts, **self._finder.passed_over},
             unused=self._saved.unused(),
+            left_alone=self._finder.left_alone,
             remedy=remedy,
             has_looked=self._finder.has_scanned,
         )

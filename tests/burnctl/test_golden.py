@@ -29,7 +29,12 @@ STATUS: dict[str, Any] = {
              {"path": "/srv/claude/projects/-home-dev-some-rather-long-name/0f9c1d2e-6b7a-4c3d-8e5f-001122334455.jsonl",
               "offset": 20_480, "size": 73_400_321, "reason": "longer than a line may be"},
              {"path": "/srv/claude/projects/-home-dev-app/\x1b[2Jodd.jsonl", "offset": 5, "size": 40,
-              "reason": "unfinished"}]}},
+              "reason": "unfinished"}]},
+         "leftAlone": [
+             {"reason": "symlink", "why": "links are not followed", "count": 3, "paths": ["/srv/claude/projects/-link"],
+              "remedy": "if it leads to logs, put the folder itself there", "isNormal": True},
+             {"reason": "foreign owner", "why": "it belongs to another user", "count": 1, "paths": ["/srv/x.jsonl"],
+              "remedy": "if it is yours, make it so again (chown)", "isNormal": False}]},
         {"name": "opencode", "state": "degraded", "detail": f"unsupported opencode schema: {EVIL}no column data in 表",
          "files": 1, "pending": 3, "lagMs": 120_000, "restarts": 2, "lastFailure": "OSError", "counts": {}},
     ],

@@ -293,6 +293,41 @@ def test_a_log_that_may_not_be_read_hurts_only_itself(home: Home) -> None:
     tally.faults()
 
 
+def test_what_is_left_alone_is_told(home: Home) -> None:
+    """P1, F16, F17: a folder that may not be read or lies too deep, a log of somebody else's, a link: path and remedy.
+
+    A link is no trouble. What can be read again is read, and no more told of.
+    """
+    with running(home, script="tests.faults.unprivileged") as daemon:
+        watched = Watched(home, daemon)
+        secret, deep = watched.root / "-secret", watched.root.joinpath(*"0123456789")
+        for folder in (secret, deep):
+            folder.mkdir(parents=True)
+        (secret / "f17c.jsonl").write_bytes(whole(answers("f17c", 0, 3)))
+        elsewhere = home.root.parent / "elsewhere"
+        elsewhere.mkdir()
+        (watched.root / "-linked").symlink_to(elsewhere)
+        expected = {secret: "chmod", watched.root.joinpath(*"012345678"): "move it up"}
+        if os.geteuid() == 0:
+            foreign = watched.append("f17d", b"{}\n")
+            os.chown(foreign, 65534, -1)
+            expected[foreign] = "chown"
+        secret.chmod(0)
+        watched.flush()
+        status = watched.call("status")
+        told = {item["what"]: item["remedy"] for item in status["degraded"]}
+        for path, remedy in expected.items():
+            assert [remedy in said for what, said in told.items() if f"{path}:" in what] == [True], told
+        assert len(told) == len(expected)
+        (link,) = [item for item in status["sources"][0]["leftAlone"] if item["isNormal"]]
+        assert (link["paths"], link["reason"]) == ([str(watched.root / "-linked")], "symlink")
+        assert status["sources"][0]["state"] != "degraded"
+        secret.chmod(0o700)
+        assert watched.recorded("f17c") == sum_of(0, 1, 2)
+        assert "-secret" not in json.dumps(watched.call("status"))
+    tally.faults()
+
+
 def test_a_busy_log_starves_nobody(watched: Watched) -> None:
     """F19: beside one that never ends, every quiet line is seen within two seconds."""
     over = threading.Event()

@@ -20,7 +20,7 @@ from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service
-from burnd.sources.base import Progress, Status, UnusedLine
+from burnd.sources.base import LeftAlone, Progress, Status, UnusedLine
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
@@ -106,6 +106,18 @@ def _source(kept: Kept, state: Status) -> dict[str, Any]:
         "hasLooked": state.has_looked,
         "counts": dict(state.counts),
         "unused": {"count": state.unused.count, "lines": [msgspec.structs.asdict(one) for one in state.unused.lines]},
+        "leftAlone": [_left_alone(item) for item in state.left_alone],
+    }
+
+
+def _left_alone(item: LeftAlone) -> dict[str, Any]:
+    return {
+        "reason": item.reason,
+        "why": item.why,
+        "count": item.count,
+        "paths": list(item.paths),
+        "remedy": item.remedy,
+        "isNormal": item.is_normal,
     }
 
 
@@ -193,6 +205,10 @@ def _degraded(
     for kept, state in states:
         if state.remedy or state.state == "degraded":
             yield f"{kept.name}: {state.detail}", state.remedy or "see the log; it is tried again by itself"
+        for item in state.left_alone:
+            if not item.is_normal:
+                more = f" (and {item.count - 1:,} more)" if item.count > 1 else ""
+                yield f"{kept.name}: {item.paths[0]}: {item.why}{more}", item.remedy
         if lost := state.unused.count - state.unused.unfinished:
             yield f"{kept.name}: {_lines(lost)} of logs could not be used: {_place(state.unused.lines[0])}", _UNUSED
     for work in service.minded:
