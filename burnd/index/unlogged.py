@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from burnd.index import copies
 from burnd.index.dimensions import Numbering
 from burnd.index.grains import WHOLE_SESSION
 from burnd.index.store import keyed
@@ -48,14 +49,7 @@ def holders(db: sqlite3.Connection, turns: str) -> set[int]:
         "WHERE t.id IN (SELECT value FROM json_each(?)) AND EXISTS (SELECT 1 FROM overheads)",
         (turns,),
     ).fetchall()
-    # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
-    begins = [msgspec.json.encode(tuple(row)).decode()[:-1] + "," for row in found]
-    sql = (
-        "WITH w(low, high) AS ({keys}) SELECT f.session FROM w "
-        "CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high"
-    )
-    held = keyed(db, sql, [(begin, begin + "\U0010ffff") for begin in begins])
-    return {row[0] for row in held}
+    return {row[0] for row in keyed(db, copies.selecting("f.session"), copies.spans(found))}
 
 
 def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
@@ -182,7 +176,7 @@ def _logged(db: sqlite3.Connection, session: int) -> _Logged:
 def _copied(db: sqlite3.Connection, session: int) -> list[Row]:
     sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
     facts = db.execute(sql, (session,)).fetchall()
-    messages = {tuple(msgspec.json.decode(row[0], type=list[str])[:2]) for row in facts}
+    messages = {copies.holding(row[0])[0] for row in facts}
     return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])
 
 

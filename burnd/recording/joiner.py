@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from burnd.index import copies
 from burnd.index.apply import fact_key
 from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.store import IndexStore, select_keyed
@@ -175,13 +176,8 @@ class Joiner:
 
     async def _copies(self, keys: list[Key]) -> list[Copy]:
         """Who else is known to hold these messages."""
-        sql = (
-            "WITH wanted(low, high) AS ({keys}) SELECT f.position, f.length FROM wanted w "
-            "CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high"
-        )
-        # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
-        begins = [msgspec.json.encode(key).decode()[:-1] + "," for key in keys]
-        found = await select_keyed(self._index.rows, sql, [(begin, begin + "\U0010ffff") for begin in begins])
+        sql = copies.selecting("f.position, f.length")
+        found = await select_keyed(self._index.rows, sql, copies.spans(keys))
         entries = (self._journal.entry_at(position, length) for position, length in found)
         return [entry for entry in entries if isinstance(entry, Copy)]
 
@@ -235,8 +231,8 @@ def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, 
     equal = frozenset(session for session, _ in equals(turn, message.copies.values()))
     owner = (partings.first(equal), MAIN)
     if owner != holder(turn):
-        message.turn, copies = hand_over(turn, message.copies.values(), owner, told.get((turn.message_id, owner)))
-        message.copies = {holder(copy): copy for copy in copies}
+        joined = hand_over(turn, message.copies.values(), owner, told.get((turn.message_id, owner)))
+        message.turn, message.copies = joined.turn, {holder(copy): copy for copy in joined.copies}
         message.touched = True
 
 

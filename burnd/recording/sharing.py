@@ -6,10 +6,10 @@ looked at.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
+from burnd.index import copies
 from burnd.index.store import IndexStore, select_keyed
 from burnd.recording.parting import Shared
 from burnd.records import Turn
@@ -44,12 +44,12 @@ async def parting(index: IndexStore, own: Mapping[str, Turn], known: Mapping[Key
 async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
     wanted = [(session,) for session in sorted(sessions)]
     own = {(row[0], row[1]) for row in await select_keyed(index.rows, _OWN, wanted)}
-    copied = {_message(key) for (key,) in await select_keyed(index.rows, _COPIED, wanted)}
+    copied = {copies.holding(key)[0] for (key,) in await select_keyed(index.rows, _COPIED, wanted)}
     keys = sorted((own | copied) - known.keys())
-    copies = await _copies_of(index, keys)
+    others = await _copies_of(index, keys)
     owners = await select_keyed(index.rows, _OWNERS, keys)
     found = {
-        (source, message): Shared(ts, frozenset({session, *copies.get((source, message), ())}))
+        (source, message): Shared(ts, frozenset({session, *others.get((source, message), ())}))
         for source, message, ts, session in owners
     }
     return found | {key: message for key, message in known.items() if message.sessions & sessions}
@@ -57,18 +57,11 @@ async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mappi
 
 async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[str]]:
     """The sessions that hold copies of messages on their main rail."""
-    # A copy's key is [source, messageId, session, rail] as JSON: those of a message share their beginning.
-    begins = [msgspec.json.encode(key).decode()[:-1] + "," for key in keys]
-    rows = await select_keyed(index.rows, _COPIES, [(begin, begin + "\U0010ffff") for begin in begins])
-    found: dict[Key, set[str]] = {}
-    for (key,) in rows:
-        found.setdefault(_message(key), set()).add(msgspec.json.decode(key, type=list[str])[2])
+    found: defaultdict[Key, set[str]] = defaultdict(set)
+    for (key,) in await select_keyed(index.rows, _COPIES, copies.spans(keys)):
+        message, session = copies.holding(key)
+        found[message].add(session)
     return found
-
-
-def _message(key: str) -> Key:
-    source, message, *_ = msgspec.json.decode(key, type=list[str])
-    return (source, message)
 
 
 def shared_as(turn: Turn, holders: Iterable[tuple[str, str]]) -> Shared:
@@ -86,10 +79,7 @@ _OF_COPIES = (
 )
 _COPIED = f"SELECT f.key {_OF_COPIES}"
 _REPEATING = f"SELECT DISTINCT s.session_id {_OF_COPIES}"
-_COPIES = (
-    "WITH wanted(low, high) AS ({keys}) SELECT f.key FROM wanted w "
-    f"CROSS JOIN facts f ON f.kind = 'copy' AND f.key > w.low AND f.key < w.high WHERE f.rail = '{MAIN}'"
-)
+_COPIES = f"{copies.selecting('f.key')} WHERE f.rail = '{MAIN}'"
 _OWNERS = (
     "WITH wanted(source, message_id) AS ({keys}) SELECT n.name, t.message_id, t.ts, s.session_id FROM wanted w "
     "CROSS JOIN names n ON n.name = w.source CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id "
