@@ -20,7 +20,7 @@ from tests.readers.collect import client_versions, lines_of
 from tests.readers.collect import line as line_of
 from tests.readers.transcript import Transcript, call
 
-_MOST_ORDERS = 5
+_MOST_ORDERS = 3
 Files = dict[str, Transcript]
 
 
