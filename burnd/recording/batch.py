@@ -29,12 +29,16 @@ class SeenSession(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled."""
+    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled.
+
+    `there` are the messages of its session that the database holds, where no other database may hold more.
+    """
 
     turn: Turn
     settled: bool
     path: str
     beside: tuple[Entry, ...] = ()
+    there: frozenset[str] | None = None
 
     @property
     def key(self) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
 from burnd.recording.batch import Told
 from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns, taken_back
+from burnd.recording.numbers import numbered
 from burnd.records import Copy, Turn, Usage
 from burnd.records.codec import digest
 from burnd.records.times import to_ms
@@ -36,6 +37,7 @@ class Steps:
         outcome = Outcome()
         if not told:
             return outcome
+        told = await numbered(self._index, told)
         known = await self._index.known_turns(sorted({one.key for one in told}))
         rivals = await self._rivals(told)
         links = await agents_of(self._index, [one.turn for one in told], agents)

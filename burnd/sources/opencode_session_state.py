@@ -232,7 +232,8 @@ class SessionState:
         if told is not None and told[0] == turn and (told[1] or not message.settled):
             return []
         message.told = (turn, message.settled)
-        return [Told(turn, message.settled, self.path, message.step.beside if message.settled else ())]
+        there = self._there if self.elsewhere is None else None
+        return [Told(turn, message.settled, self.path, message.step.beside if message.settled else (), there)]
 
     def _is_ours(self, message_id: str) -> bool:
         return self.elsewhere is None or message_id not in self.elsewhere

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.readers.opencode_data import BORN_MS, SCHEMAS, Statement, Writer, text, tokens, tool
 from tests.readers.opencode_stories import tell_all
@@ -73,7 +75,10 @@ async def test_any_phase_of_looking_gives_the_same(tmp_path: Path, schema: str, 
 
 @seeds(3, 40)
 async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path, seed: int) -> None:
-    """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would."""
+    """Reverts and deleted messages at random moments: what stands in the end is recorded as one clean read would.
+
+    But for its number, which counts what is gone as well: none is given twice, and their order is that of the rows.
+    """
     rng = random.Random(seed)
     writer = Writer(tmp_path / "live" / "opencode.db")
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "live")
@@ -105,9 +110,20 @@ async def test_deletions_in_between_change_nothing_for_what_stays(tmp_path: Path
     writer.close()
     expected = (await clean_read(tmp_path / "clean", tmp_path / "live"))["ledger"]["latest"]
     found = (await rig.outcome())["ledger"]["latest"]
-    assert {key: found.get(key) for key in expected} == expected
+    assert unnumbered({key: found.get(key) for key in expected}) == unnumbered(expected)
+    assert in_order({key: found[key] for key in expected}) == in_order(expected)
+    assert len({turn.turn_index for turn in rig.turns().values()}) == len(rig.turns())
     assert spent.items() <= {name: turn.usage.input for name, turn in rig.turns().items()}.items()
     await rig.close()
+
+
+def unnumbered(latest: dict[Any, Any]) -> dict[Any, Any]:
+    return {key: replace(entry, turn_index=0) if isinstance(entry, Turn) else entry for key, entry in latest.items()}
+
+
+def in_order(latest: dict[Any, Any]) -> list[str]:
+    turns = sorted((entry for entry in latest.values() if isinstance(entry, Turn)), key=lambda turn: turn.turn_index)
+    return [turn.message_id for turn in turns]
 
 
 def writer_input(writer: Writer, message_id: str) -> int:

@@ -218,7 +218,7 @@ async def test_what_a_revert_deletes_stays_spent(rig: OpenCodeRig, writer: Write
     await rig.settle()
     assert inputs(rig) == {f"{S}-a{n}": 100 + n for n in (0, 1, 2, 7, 8)}
     turns = rig.turns()
-    assert (turns[f"{S}-a7"].turn_index, turns[f"{S}-a7"].parent) == (1, f"{S}-a0")
+    assert (turns[f"{S}-a7"].turn_index, turns[f"{S}-a7"].parent) == (3, f"{S}-a0")
     assert rig.source.rewound == 1
     assert [record.text for record in content(rig)].count("answer 1") == 1
 
@@ -249,6 +249,28 @@ async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
     for _ in range(3):
         await rig.settle()
     assert {"ses_a-a7", "ses_b-a8"} <= set(inputs(rig))
+
+
+@pytest.mark.parametrize("settled", [True, False])
+async def test_a_number_on_a_rail_is_never_given_twice(rig: OpenCodeRig, writer: Writer, *, settled: bool) -> None:
+    """A revert, or a row deleted from the middle, moves no other step: each keeps the number it was first given."""
+    conversation(writer, turns=4)
+    await rig.attend()
+    if settled:
+        await rig.settle()
+    writer.delete(f"{S}-u1", f"{S}-a1", f"{S}-u3", f"{S}-a3")
+    exchange(writer, S, 4)
+    await rig.attend()
+    await rig.restart()
+    exchange(writer, S, 5)
+    await rig.settle()
+    expected = {f"{S}-a{n}": n for n in range(6)}
+    assert {name: turn.turn_index for name, turn in rig.turns().items()} == expected
+    await rig.close()
+    shutil.rmtree(rig.home.index)
+    await rig.open()
+    await rig.settle()
+    assert {name: turn.turn_index for name, turn in rig.turns().items()} == expected
 
 
 async def test_a_revert_of_parts_takes_nothing_back(rig: OpenCodeRig, writer: Writer) -> None:

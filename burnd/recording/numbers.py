@@ -1,0 +1,50 @@
+"""Which number a step has on its rail: the one it was first given, though rows before it may be deleted later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from burnd.index.store import IndexStore, select_keyed
+from burnd.recording.batch import Told
+from burnd.recording.known import Rail
+
+_RAIL = "t.session = s.id AND t.rail = w.rail"
+_HIGHEST = (
+    f"WITH wanted(session_id, rail) AS ({{keys}}) SELECT w.session_id, w.rail, (SELECT max(t.turn_index) FROM turns t "
+    f"WHERE {_RAIL}) FROM wanted w CROSS JOIN sessions s ON s.session_id = w.session_id"
+)
+_GIVEN = (
+    "WITH wanted(session_id, rail) AS ({keys}) SELECT w.session_id, w.rail, t.message_id, t.turn_index FROM wanted w "
+    f"CROSS JOIN sessions s ON s.session_id = w.session_id CROSS JOIN turns t ON {_RAIL}"
+)
+
+
+async def numbered(index: IndexStore, told: Sequence[Told]) -> list[Told]:
+    """The steps with the numbers that stay theirs.
+
+    A step is told by its place among the rows that are there. Where rows are gone, what was told before keeps the
+    number it has, and what is new comes after them all.
+    """
+    rails = sorted({_rail(one) for one in told})
+    highest = {(row[0], row[1]): row[2] for row in await select_keyed(index.rows, _HIGHEST, rails)}
+    passed = {_rail(one) for one in told if (highest.get(_rail(one)) or 0) >= one.turn.turn_index}
+    given: dict[Rail, dict[str, int]] = {rail: {} for rail in passed}
+    for session_id, rail, message_id, number in await select_keyed(index.rows, _GIVEN, sorted(passed)):
+        given[session_id, rail][message_id] = number
+    return [_numbered(one, given[_rail(one)]) if _rail(one) in given else one for one in told]
+
+
+def _numbered(one: Told, given: dict[str, int]) -> Told:
+    number = place = one.turn.turn_index
+    name = one.turn.message_id
+    if name in given:
+        number = max(place, given[name])
+    elif one.there is not None and not given.keys() <= one.there:
+        number = given[name] = max(place, 1 + max(given.values()))
+    return one if number == place else one._replace(turn=replace(one.turn, turn_index=number))
+
+
+def _rail(one: Told) -> Rail:
+    return (one.turn.session_id, one.turn.rail_id)
