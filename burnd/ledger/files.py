@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from burnd.errors import FileReplaced, HomeBusy, HomeError, HomeReplaced, NoSpace, StorageError, SyncFailed
+from burnd.errors import FileReplaced, HomeBusy, HomeError, HomeReplaced, NoSpace, NotNow, StorageError, SyncFailed
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -106,14 +106,16 @@ class AppendFile:
 
     def __init__(self, path: Path, *, name_later: bool = False) -> None:
         self.path = path
-        self.is_new = not path.exists()
+        self._fd = -1
         try:
             self._fd = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self.end = os.fstat(self._fd).st_size
+            self.is_new = not self.end  # an empty one may have failed when its name was to be synced
+            if self.is_new and not name_later:
+                sync_folder(path.parent)
         except OSError as error:
+            self.close()
             raise as_storage_error(error, path) from error
-        if self.is_new and not name_later:
-            sync_folder(path.parent)
-        self.end = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> int:
         """Writes and syncs `data`; returns where it begins."""
@@ -293,6 +295,8 @@ def as_storage_error(error: OSError, path: Path) -> StorageError:
     sentence = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in _NO_ROOM:
         return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return NotNow(sentence, str(path), "raise the limit of open files (ulimit -n); nothing is lost meanwhile")
     return StorageError(sentence, str(path))
 
 

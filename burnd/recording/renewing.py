@@ -10,7 +10,7 @@ from collections.abc import Callable
 import anyio
 import structlog
 
-from burnd.errors import IndexDamaged
+from burnd.errors import IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change
 from burnd.index.rollup import refine
@@ -88,6 +88,10 @@ class Renewer:
             await build.catch_up(stores.index, stores.journal, stores.content)
         except IndexDamaged:
             await self.rebuild_damaged()
+        except OSError as error:
+            if isinstance(later := files.as_storage_error(error, stores.home.root), NotNow):
+                raise later from error
+            raise
         stores.forget_rows()
         stores.is_behind = False
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +75,46 @@ async def test_no_room_to_make_a_lost_ledger_anew(opened: Opened, monkeypatch: p
                 await pipeline.commit(Batch(entries=[turn("m2")]))
     await pipeline.commit(Batch(entries=[turn("m2")]))
     assert [e.entry for e in pipeline.journal.read()] == [turn("m2")]
+
+
+@pytest.mark.parametrize("spare", range(7))
+async def test_want_of_descriptors_is_waited_out(opened: Opened, spare: int) -> None:
+    """F68, P1: whatever cannot be opened for it, a batch is refused for now, and recorded once when some are free."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("m1")], content=[text("m1")]))
+    small, large = text("m2", "small", session_id="s2"), text("m2", "w" * 5000, b=1, session_id="s2")
+    new = Batch(entries=[turn("m2", session_id="s2")], content=[small, large])
+    with descriptors_left(spare):
+        for _ in range(2):
+            try:
+                await pipeline.commit(new)
+            except NotNow as refusal:
+                assert "nothing is lost meanwhile" in str(refusal)  # noqa: PT017 - with enough of them it succeeds
+            else:
+                assert spare
+    await pipeline.commit(new)
+    assert [e.entry for e in pipeline.journal.read()] == [turn("m1"), turn("m2", session_id="s2")]
+    assert list(pipeline.content.read_content("s2")) == [small, large]
+
+
+@contextmanager
+def descriptors_left(spare: int) -> Iterator[None]:
+    """So many may be opened and no more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(map(int, os.listdir("/dev/fd")))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, limits[1]))
+    held = []
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(spare):
+            os.close(held.pop())
+        yield
+    finally:
+        for fd in held:
+            os.close(fd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def _refuse(path: Path, _flags: int) -> int:
