@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from burnd import __version__
-from burnd.errors import BurndError, HomeBusy
+from burnd.errors import BurndError, HomeBusy, HomeError
 
 if TYPE_CHECKING:
     from burnd.ledger.files import HomeLock
@@ -27,24 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.command(options))
-    except BaseExceptionGroup as group:
-        return _report(_first_of(group))
     except (BurndError, ValueError, OSError) as error:
-        return _report(error)
-
-
-def _report(error: BaseException) -> int:
-    """Says what went wrong in one line; what nobody foresaw keeps its traceback."""
-    if not isinstance(error, BurndError | ValueError | OSError):
-        raise error
-    print(f"burnd: {error}", file=sys.stderr)
-    return EXIT_BUSY if isinstance(error, HomeBusy) else EXIT_FAILED
-
-
-def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error behind a group of one; task groups wrap what their tasks raise."""
-    first = group.exceptions[0]
-    return _first_of(first) if isinstance(first, BaseExceptionGroup) else first
+        print(f"burnd: {error}", file=sys.stderr)
+        return EXIT_BUSY if isinstance(error, HomeBusy) else EXIT_FAILED
 
 
 class _Parser(argparse.ArgumentParser):
@@ -94,19 +79,19 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
     _do_without_rich()
     import anyio
 
-    from burnd import daemon, memory
+    from burnd import daemon, memory, unforeseen
     from burnd.settings import config
 
     settings = config.load(home)
     _configure_log(options, settings, home)
+    unforeseen.never_quote(_log_a_stray)
     try:
         memory.keep_little()
         memory.collect_seldom()
         sys.setswitchinterval(SWITCH_S)
         anyio.run(partial(daemon.run, home, settings, lock=lock))
-    except BaseException as error:
-        _log_the_end(error)
-        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told without its words
+        raise _end_by(error, home) from None
 
 
 def _do_without_rich() -> None:
@@ -114,13 +99,36 @@ def _do_without_rich() -> None:
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
 
-def _log_the_end(error: BaseException) -> None:
-    """For whoever reads only the log; what nobody foresaw by its kind alone, as its words may be anybody's."""
+def _end_by(error: Exception, home: Home) -> BurndError:
+    """What the daemon ended by, said in the log as well; what nobody foresaw by its kind and its place alone."""
     import structlog
 
-    first = _first_of(error) if isinstance(error, BaseExceptionGroup) else error
-    reason = first.what if isinstance(first, BurndError) else ""
-    structlog.get_logger().error("daemon.failed", error=type(first).__name__, reason=reason)
+    from burnd import unforeseen
+
+    kinds, place = unforeseen.kinds(error), unforeseen.place(error)
+    foreseen = [said for one in unforeseen.leaves(error) if (said := _foreseen(one, home)) is not None]
+    end = foreseen[0] if foreseen else BurndError(f"stopped on {kinds} at {place}", remedy="please report it")
+    structlog.get_logger().error("daemon.failed", error=kinds, reason=end.what if foreseen else "", where=place)
+    return end
+
+
+def _foreseen(error: BaseException, home: Home) -> BurndError | None:
+    """An error of ours, or one of the system's about a file of ours: both are in words that are nobody's."""
+    if isinstance(error, BurndError):
+        return error
+    if isinstance(error, OSError) and error.errno and str(error.filename).startswith(str(home.root)):
+        return HomeError(os.strerror(error.errno), str(error.filename))
+    return None
+
+
+def _log_a_stray(error: BaseException) -> None:
+    """Where nobody waits for what is done: in a thread, or at the very end."""
+    import structlog
+
+    from burnd import unforeseen
+
+    kinds, place = unforeseen.kinds(error), unforeseen.place(error)
+    structlog.get_logger().error("daemon.stray_failure", error=kinds, where=place)
 
 
 def _fill_standard_streams() -> None:

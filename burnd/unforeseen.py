@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 
@@ -24,3 +26,15 @@ def place(error: BaseException) -> str:
     """The file and line where it was raised."""
     frames = traceback.extract_tb(next(leaves(error)).__traceback__)
     return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def never_quote(tell: Callable[[BaseException], None]) -> None:
+    """From now on `tell` hears of what nobody catches, in whatever thread: Python itself would print its words."""
+
+    def hear(error: BaseException | None) -> None:
+        if error is not None:
+            tell(error)
+
+    sys.excepthook = lambda _kind, error, _trace: hear(error)
+    threading.excepthook = lambda caught: hear(caught.exc_value)
+    sys.unraisablehook = lambda caught: hear(caught.exc_value)

@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
 MAY_IMPORT = {
+    "unforeseen": "",
+    "restarting": "unforeseen",
     "records": "",
     "classify": "",
     "readers": "records classify",
@@ -24,11 +26,9 @@ MAY_IMPORT = {
     "logs": "ledger",
     "index": "records readers ledger pricing",
     "content": "records ledger index",
-    "recording": "records readers ledger pricing settings index content",
+    "recording": "records readers ledger pricing settings index content unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
-    "unforeseen": "",
-    "restarting": "unforeseen",
     "sources": "records readers ledger settings index recording restarting unforeseen",
     "reclassify": "records classify readers ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "health": "server notify",
     "checking": "ledger pricing settings recording sources server",
     "daemon": "ledger settings recording sources clients server health notify restarting",
-    "cli": "ledger settings logs checking daemon",
+    "cli": "ledger settings logs checking daemon unforeseen",
     "__main__": "cli",
 }
 # What words a record has is kept in its sidecar, for the search to find: so the ledger's shelving hears them.

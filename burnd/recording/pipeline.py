@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 import anyio
 import structlog
 
+from burnd import unforeseen
 from burnd.content.forgetting import outdated
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
@@ -266,4 +267,7 @@ class Pipeline:
     async def _apply(self, change: Change) -> None:
         await self._stores.apply(change)
         for listener in self._listeners:
-            listener(change)
+            try:
+                listener(change)
+            except Exception as error:  # noqa: BLE001 - it is recorded, whoever could not take the news
+                log.error("listener.failed", error=unforeseen.kinds(error), where=unforeseen.place(error))

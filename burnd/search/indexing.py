@@ -117,9 +117,9 @@ class SearchIndexer:
             except (Unusable, IndexDamaged, NotNow, TookTooLong, OSError) as error:
                 failures = failures + 1 if self._clock() - begun < LAST_RETRY_S else 1
                 self._damaged = self._damaged or (isinstance(error, Unusable) and failures > 1)
-                self.problem, self._has_begun = "search is being set right again", True
                 log.warning("search.failed", error=type(error).__name__, failures=failures)
             finally:
+                self.problem, self._has_begun = "search is being set right again", True
                 with anyio.CancelScope(shield=True):
                     await self._let_go()
             await anyio.sleep(min(FIRST_RETRY_S * 2 ** max(failures - 1, 0), LAST_RETRY_S))
@@ -330,6 +330,7 @@ class SearchIndexer:
                 await self._put_down(shelf)
         self._serving = self._growing = self._waiting_since = None
         self._opened = anyio.Event()
+        self._warm.clear()  # nobody takes from it now, and whoever brings a backlog waits until it is
         self.recall.close()
 
     async def _put_down(self, shelf: Shelf) -> None:

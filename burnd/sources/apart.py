@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 
 import msgspec
 
+from burnd import unforeseen
 from burnd.ledger.shelving import INLINE_BYTES, Shelved
 from burnd.memory import collect_seldom, keep_little
 from burnd.readers.holding import Holding
@@ -173,8 +174,13 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes:
         transcripts.forget(wanted.path)
 
 
+def _tell(error: BaseException) -> None:
+    sys.stderr.write(f"burnd: reading stopped on {unforeseen.kinds(error)} at {unforeseen.place(error)}\n")
+
+
 def main() -> None:
     """Answers until the input ends."""
+    unforeseen.never_quote(_tell)
     keep_little(_PIECE_BYTES)
     collect_seldom()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer

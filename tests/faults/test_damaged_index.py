@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 import sqlite3
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from burnd import protocol
 from burnd.paths import Home
 from tests.faults import tally
+from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.server.wire import until
@@ -170,3 +173,25 @@ def _found(watched: Watched) -> list[tuple[str, int]]:
     with watched.daemon.wire() as wire:
         answer = wire.ask("sessions.search", query='"answer 3 of a"')
     return [(hit["sessionId"], hit["msgIdx"]) for hit in answer.get("result", {}).get("hits", [])]
+
+
+@needs_shims
+@pytest.mark.usefixtures("known")
+def test_damage_that_is_found_while_the_disk_is_full(home: Home) -> None:
+    """F53, F41: making the index anew waits for room, again and again, and the daemon lives on."""
+    for table in ("quotas", "quotas_by_time", "quotas_by_reset"):  # which are read by one question alone
+        _garble(home, table)
+    flag = home.root.parent / "full"
+    shim = str(built("full_disk", home.root.parent))
+    with started(home, LD_PRELOAD=shim, FULL_BELOW=str(home.root), FULL_WHILE=str(flag)) as watched:
+        flag.write_text(str(errno.ENOSPC))
+        with watched.daemon.wire() as wire:
+            assert wire.error("limits")["code"] == protocol.NOT_NOW
+            until(lambda: watched.daemon.log.read_text().count("index.waiting") > 0, 60, watched.daemon.why)
+            assert wire.error("limits")["code"] == protocol.NOT_NOW
+        flag.unlink()
+        with watched.daemon.wire() as wire:
+            until(lambda: "result" in wire.ask("limits"), 60, watched.daemon.why)
+        assert watched.recorded("a") == EVERYTHING
+        assert watched.daemon.terminate() == 0
+    tally.faults()

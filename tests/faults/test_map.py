@@ -18,7 +18,6 @@ ELSEWHERE = {
     "F71": "pages and frames belong to the tests of the protocol itself",
     "F73": "it is burnctl that meets a daemon of another version",
     "F74": "it is burnctl that writes to a terminal",
-    "F77": "a source that always fails has to be put into the daemon",
     "F79": "clocks are set only from inside",
     "F84": "what is imported where, without a running daemon",
 }

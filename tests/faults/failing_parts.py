@@ -1,0 +1,57 @@
+"""A daemon in which parts fail over and over as nobody foresaw, with words that must not get out.
+
+`FAILING` names the parts and `FAILING_BY` the kind of failure; every try leaves a byte in the file `tries`. With
+`FAILING_THREAD` a thread fails that nobody joins.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from burnd.causes.explainer import Explainer
+from burnd.clients.spool import Spool
+from burnd.errors import SyncFailed
+from burnd.health import Health
+from burnd.quota import Quotas
+from burnd.recording.pipeline import Pipeline
+from burnd.recording.retaining import Retaining
+from burnd.search.indexing import SearchIndexer
+from tests.faults.canaries import CANARY
+
+PARTS: dict[str, tuple[Any, str]] = {
+    "search": (SearchIndexer, "_serve"),
+    "hearing of news": (SearchIndexer, "landed"),
+    "counting causes": (Explainer, "step"),
+    "retention": (Retaining, "_prune"),
+    "following prices": (Pipeline, "adopt_prices"),
+    "taking in readings of limits": (Quotas, "record"),
+    "the spool": (Spool, "take_in"),
+    "a part nothing goes on without": (Health, "watch"),
+}
+KINDS = {"KeyError": KeyError, "ValueError": ValueError, "OSError": OSError, "SyncFailed": SyncFailed}
+
+
+def fails(*_: Any, **__: Any) -> Any:
+    with (Path(os.environ["HOME"]) / "tries").open("ab") as tries:
+        tries.write(b".")
+    raise KINDS[os.environ["FAILING_BY"]](f"{CANARY} was said")
+
+
+async def fails_in_a_thread(_: Health) -> None:
+    threading.Thread(target=fails).start()
+
+
+for part in filter(None, os.environ.get("FAILING", "").split(",")):
+    where, method = PARTS[part]
+    setattr(where, method, fails)
+if os.environ.get("FAILING_THREAD"):
+    in_thread: Any = fails_in_a_thread
+    Health.watch = in_thread  # type: ignore[method-assign]
+
+if __name__ == "__main__":
+    from burnd.cli import main
+
+    raise SystemExit(main())

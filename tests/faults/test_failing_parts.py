@@ -1,0 +1,79 @@
+"""F77, F42, F83: what fails beside recording is started again and told of, and its words get nowhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from burnd.paths import Home
+from tests.faults import tally
+from tests.faults.canaries import CANARY
+from tests.faults.failing_parts import PARTS
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.server.test_spool import leave, stamped
+from tests.server.wire import Daemon, running, until
+
+SCRIPT = "tests.faults.failing_parts"
+NEEDED = "a part nothing goes on without"
+BESIDE = [part for part in PARTS if part != NEEDED]
+TOLD = {"search", "counting causes", "retention", "following prices"}
+
+
+def test_recording_goes_on_while_everything_beside_it_fails(home: Home) -> None:
+    """F77: each part is told of as degraded and is tried again; turns are recorded, questions answered."""
+    failing = ",".join(BESIDE)
+    keep = {"RELAYBURN_CONTENT_TTL_DAYS": "3000"}
+    with running(home, script=SCRIPT, FAILING=failing, FAILING_BY="KeyError", ready=True, **keep) as daemon:
+        watched = Watched(home, daemon)
+        leave(home.spool, stamped("a"))
+        for n in range(3):
+            watched.append("a", whole(answers("a", n, 1)))
+            watched.until_recorded("a", sum_of(*range(n + 1)))
+        until(lambda: _told(watched) >= TOLD, 60, lambda: str(watched.call("status")["degraded"]))
+        assert "the spool cannot be taken in: KeyError" in str(watched.call("status")["degraded"])
+        tried = _tries(home)
+        until(lambda: _tries(home) >= tried + len(TOLD), 60, daemon.why)
+        assert daemon.terminate() == 0
+        assert CANARY not in daemon.log.read_text()
+    tally.faults(len(BESIDE))
+
+
+def _told(watched: Watched) -> set[str]:
+    said = [notice["what"].partition(" stopped on KeyError") for notice in watched.call("status")["degraded"]]
+    return {part for part, stopped, _ in said if stopped}
+
+
+def _tries(home: Home) -> int:
+    return (home.root.parent / "tries").stat().st_size
+
+
+def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:
+    """F42: nothing goes on after it, whoever met it."""
+    assert '"error": "SyncFailed"' in _said_by_one_that_ends(home, "search", "SyncFailed")
+
+
+@pytest.mark.parametrize("kind", ["KeyError", "ValueError", "OSError"])
+def test_what_nobody_foresaw_is_told_without_its_words(home: Home, kind: str) -> None:
+    """F83: a daemon that ends by it says its kind and its place, in the log and at last; never what it was about."""
+    said = _said_by_one_that_ends(home, NEEDED, kind)
+    assert CANARY not in said
+    assert f"burnd: stopped on {kind} at failing_parts.py:" in said
+    assert "Traceback" not in said
+
+
+def test_a_thread_that_fails_is_told_of_without_its_words(home: Home) -> None:
+    """F83: Python itself would print them."""
+    with running(home, script=SCRIPT, FAILING_THREAD="1", FAILING_BY="KeyError") as daemon:
+        until(lambda: "failing_parts.py:" in daemon.log.read_text(), 60, daemon.why)
+        assert daemon.terminate() == 0
+        assert CANARY not in daemon.log.read_text()
+        assert "Traceback" not in daemon.log.read_text()
+
+
+def _said_by_one_that_ends(home: Home, part: str, kind: str) -> str:
+    daemon = Daemon(home, script=SCRIPT, FAILING=part, FAILING_BY=kind)
+    try:
+        assert daemon.process.wait(60) == 1, daemon.why()
+    finally:
+        daemon.kill()
+    tally.faults()
+    return daemon.log.read_text()
