@@ -163,10 +163,12 @@ def _damaged(answer: Answer) -> Iterator[str]:
 
 
 def _unused(answer: Answer) -> Iterator[str]:
-    """Lines of logs that were passed over, by the bytes they take; never what stands there."""
+    """Lines of logs that were passed over, by the bytes they take, if there is more than the one that is said above."""
     for source in answer.get("sources") or ():
         unused = source.get("unused") or {}
         lines = unused.get("lines") or []
+        if [line.get("reason") != "unfinished" for line in lines] == [True]:
+            continue
         for line in lines[:_DAMAGED_SHOWN]:
             where = _bytes(line.get("offset", 0), line.get("size", 0))
             yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"

@@ -36,7 +36,7 @@ class Saved:
     def _begin(self) -> None:
         self.tails = Tails()
         self._cursors: dict[str, Cursor] = {}
-        self._marred: set[str] = set()  # those with lines that were passed over
+        self.marred: set[str] = set()  # files with lines that were passed over, and that are still there
 
     def __len__(self) -> int:
         return len(self._cursors)
@@ -82,15 +82,15 @@ class Saved:
     def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
         self._cursors[path] = cursor
         if cursor.unused or cursor.unfinished:
-            self._marred.add(path)
+            self.marred.add(path)
         else:
-            self._marred.discard(path)
+            self.marred.discard(path)
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
         self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
 
     def unused(self) -> UnusedInAll:
         """Lines that were passed over, in all files together: of every file the first before another's second."""
-        marred = [(path, self._cursors[path]) for path in self._marred]
+        marred = [(path, self._cursors[path]) for path in self.marred]
         ranked = heapq.nsmallest(LINES_SHOWN, (item for path, cursor in marred for item in _ranked(path, cursor)))
         count = sum(one.count for _, cursor in marred for one in cursor.unused)
         unfinished = sum(cursor.unfinished for _, cursor in marred)
@@ -108,7 +108,7 @@ class Saved:
     async def _drop(self, paths: list[str]) -> None:
         for path in paths:
             self._cursors.pop(path, None)
-            self._marred.discard(path)
+            self.marred.discard(path)
             self.tails.drop(path)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))

@@ -5,6 +5,7 @@ It opens none of them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -118,6 +119,7 @@ class Finder:
         roots = await self._pieces.in_thread(lambda: [root.path for root in present(self.named_roots)])
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         held = set(await self._pieces.in_thread(self._pieces.known.held))
+        await self._forget_marred()
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
         self._note_others(transcripts, scan)
@@ -143,6 +145,12 @@ class Finder:
         self._others.difference_update(scan.gone)
         self._others.update(one.path for one in changed if place_of(path_key(below(one.path, one.root))) is None)
         self.left_alone = list(left_alone(scan.refused, scan.places))
+
+    async def _forget_marred(self) -> None:
+        """Of logs that are gone nobody need be told which of their lines could not be used."""
+        unseen = [path for path in self._saved.marred if not self._scanner.has_seen(path)]
+        gone = await self._pieces.in_thread(lambda: [path for path in unseen if not os.path.lexists(path)])
+        self._saved.marred.difference_update(gone)
 
     async def _told_more(self, changed: Sequence[Found]) -> list[str]:
         """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""

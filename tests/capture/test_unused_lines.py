@@ -70,6 +70,11 @@ async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Ope
         assert told.count == 5001
         assert len(told.lines) == unused.PLACES_KEPT + 1
         assert {line.path for line in told.lines[:2]} == {str(watched.path()), str(watched.path("other"))}
+        watched.path().unlink()
+        await until(lambda: [line.path for line in _said(watched)] == [str(watched.path("other"))])
+    async with watching(opened, tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert watched.source.status().unused.count == 1  # of a log that is gone nothing is told
 
 
 async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_path: Path) -> None:

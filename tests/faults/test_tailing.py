@@ -17,6 +17,7 @@ from burnd.sources.unused import TOO_LONG
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.readers.transcript import Transcript, text
+from tests.server.logs import projects
 from tests.server.wire import noise, running, until
 
 
@@ -298,21 +299,21 @@ def test_what_is_left_alone_is_told(home: Home) -> None:
 
     A link is no trouble. What can be read again is read, and no more told of.
     """
+    root = projects(home)
+    secret, deep, elsewhere = root / "-secret", root.joinpath(*"0123456789"), home.root.parent / "elsewhere"
+    for folder in (secret, deep, elsewhere):
+        folder.mkdir(parents=True)
+    (secret / "f17c.jsonl").write_bytes(whole(answers("f17c", 0, 3)))
+    (root / "-linked").symlink_to(elsewhere)
+    expected = {secret: "chmod", root.joinpath(*"012345678"): "move it up"}
+    if os.geteuid() == 0:
+        foreign = root / "foreign.jsonl"
+        foreign.touch()
+        os.chown(foreign, 65534, -1)
+        expected[foreign] = "chown"
+    secret.chmod(0)
     with running(home, script="tests.faults.unprivileged") as daemon:
         watched = Watched(home, daemon)
-        secret, deep = watched.root / "-secret", watched.root.joinpath(*"0123456789")
-        for folder in (secret, deep):
-            folder.mkdir(parents=True)
-        (secret / "f17c.jsonl").write_bytes(whole(answers("f17c", 0, 3)))
-        elsewhere = home.root.parent / "elsewhere"
-        elsewhere.mkdir()
-        (watched.root / "-linked").symlink_to(elsewhere)
-        expected = {secret: "chmod", watched.root.joinpath(*"012345678"): "move it up"}
-        if os.geteuid() == 0:
-            foreign = watched.append("f17d", b"{}\n")
-            os.chown(foreign, 65534, -1)
-            expected[foreign] = "chown"
-        secret.chmod(0)
         watched.flush()
         status = watched.call("status")
         told = {item["what"]: item["remedy"] for item in status["degraded"]}
@@ -320,7 +321,7 @@ def test_what_is_left_alone_is_told(home: Home) -> None:
             assert [remedy in said for what, said in told.items() if f"{path}:" in what] == [True], told
         assert len(told) == len(expected)
         (link,) = [item for item in status["sources"][0]["leftAlone"] if item["isNormal"]]
-        assert (link["paths"], link["reason"]) == ([str(watched.root / "-linked")], "symlink")
+        assert (link["paths"], link["reason"]) == ([str(root / "-linked")], "symlink")
         assert status["sources"][0]["state"] != "degraded"
         secret.chmod(0o700)
         assert watched.recorded("f17c") == sum_of(0, 1, 2)

@@ -210,7 +210,10 @@ def _degraded(
                 more = f" (and {item.count - 1:,} more)" if item.count > 1 else ""
                 yield f"{kept.name}: {item.paths[0]}: {item.why}{more}", item.remedy
         if lost := state.unused.count - state.unused.unfinished:
-            yield f"{kept.name}: {_lines(lost)} of logs could not be used: {_place(state.unused.lines[0])}", _UNUSED
+            yield (
+                f"{kept.name}: {_lines(lost)} of logs could not be used: {_place(state.unused.lines[0], lost)}",
+                _UNUSED,
+            )
     for work in service.minded:
         if work.problem:
             yield work.problem, "nothing: what is recorded goes on; please report it, the log names the place"
@@ -230,8 +233,9 @@ def _lines(count: int) -> str:
     return f"{count:,} line{'s' if count > 1 else ''}"
 
 
-def _place(line: UnusedLine) -> str:
-    return f"{line.path}, {line.size:,} bytes from byte {line.offset:,} on ({line.reason})"
+def _place(line: UnusedLine, lost: int) -> str:
+    more = f", and {lost - 1:,} more" if lost > 1 else ""
+    return f"{line.path}, {line.size:,} bytes from byte {line.offset:,} on ({line.reason}){more}"
 
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
