@@ -14,6 +14,7 @@ import pytest
 from burnd import protocol
 from burnd.paths import Home
 from tests.faults import tally
+from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
 from tests.faults.watched import Watched, answers, sum_of, whole
@@ -189,9 +190,30 @@ def test_damage_that_is_found_while_the_disk_is_full(home: Home) -> None:
             assert wire.error("limits")["code"] == protocol.NOT_NOW
             until(lambda: watched.daemon.log.read_text().count("index.waiting") > 0, 60, watched.daemon.why)
             assert wire.error("limits")["code"] == protocol.NOT_NOW
+            assert "the index is damaged" in str(wire.call("status")["degraded"])
         flag.unlink()
         with watched.daemon.wire() as wire:
             until(lambda: "result" in wire.ask("limits"), 60, watched.daemon.why)
         assert watched.recorded("a") == EVERYTHING
         assert watched.daemon.terminate() == 0
+    tally.faults()
+
+
+@pytest.mark.usefixtures("known")
+def test_text_that_is_no_text(home: Home) -> None:
+    """F53, F83: names that are no UTF-8 any more are damage like any other, and the log does not quote them."""
+    text = f"CAST(x'{CANARY.encode().hex()}ff' AS TEXT)"
+    with closing(sqlite3.connect(home.index_db)) as db:
+        db.execute(f"UPDATE names SET name = {text} WHERE name = 'claude-code'")
+        db.execute(f"UPDATE sessions SET harness_title = {text} WHERE session_id = 'a'")
+        db.commit()
+    with started(home) as watched:
+        watched.append("a", whole(answers("a", 12, 1)))
+        watched.until_recorded("a", sum_of(*range(13)))
+        with watched.daemon.wire() as wire:
+            until(lambda: "result" in wire.ask("sessions.list"), 60, watched.daemon.why)
+        assert {watched.recorded(session) for session in ("b", "c")} == {EVERYTHING}
+        assert watched.daemon.terminate() == 0
+        assert CANARY not in watched.daemon.log.read_text()
+        assert "index.rebuilt" in watched.daemon.log.read_text()
     tally.faults()

@@ -243,6 +243,8 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
     free, reserve = pipeline.room.measure()
     if free < reserve:
         yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
+    if pipeline.index.damaged.is_set():
+        yield "the index is damaged and is being made anew", "nothing; should it last, free some space"
     if pipeline.pulse.refused:
         yield (
             f"{pipeline.pulse.refused:,} records could not have been read back and were not written",
