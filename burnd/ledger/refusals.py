@@ -25,7 +25,8 @@ def name_of(error: sqlite3.Error) -> str:
 
 
 def no_space(error: sqlite3.Error, path: Path) -> NoSpace:
-    return NoSpace(f"{name_of(error)}: {error}", str(path), "free some space; nothing is lost meanwhile")
+    what = f"cannot be written to at the moment ({name_of(error)})"
+    return NoSpace(what, str(path), "free some space; nothing is lost meanwhile")
 
 
 def as_not_now(error: sqlite3.Error, path: Path) -> NotNow | None:
