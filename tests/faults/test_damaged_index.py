@@ -21,7 +21,7 @@ from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.server.wire import until
 
 PAGE = 4096
-MET_AT_START = ("files", "cursors", "tiers", "open_turns")
+MET_AT_START = ("files", "cursors", "tiers")
 
 
 def _tables(home: Home) -> dict[str, int]:

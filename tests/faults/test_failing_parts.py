@@ -51,7 +51,7 @@ def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:
     assert '"error": "SyncFailed"' in _said_by_one_that_ends(home, "search", "SyncFailed")
 
 
-@pytest.mark.parametrize("kind", ["KeyError", "ValueError", "OSError"])
+@pytest.mark.parametrize("kind", ["KeyError", "OSError", pytest.param("ValueError", marks=pytest.mark.slow)])
 def test_what_nobody_foresaw_is_told_without_its_words(home: Home, kind: str) -> None:
     """F83: a daemon that ends by it says its kind and its place, in the log and at last; never what it was about."""
     said = _said_by_one_that_ends(home, NEEDED, kind)
