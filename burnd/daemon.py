@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
-from burnd.errors import IndexDamaged, NotNow
+from burnd.errors import HomeError, IndexDamaged, NotNow
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -55,7 +55,10 @@ async def run(
     """Runs until it is told to stop, holding the home by `lock`. Raises HomeBusy when another daemon has it."""
     for warning in prepare_home(home.root):
         log.warning("home.warning", reason=warning)
-    path = socket_path(home, environ)
+    try:
+        path = socket_path(home, environ)
+    except ValueError as error:
+        raise HomeError(str(error)) from error
     lock = lock or HomeLock(home.lock)
     # However something hangs, the end comes: nothing is torn by it that kill -9 would not tear.
     last_resort = threading.Timer(STOP_S, os._exit, (EXIT_STUCK,))
