@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LARGEST = 4 << 20
 _IMPORTS_DEEP = 5
-_MOST_FOLDERS = 20_000
+_MOST_FOLDERS, _DEEPEST = 20_000, 64
 _SKIPPED = {"node_modules", "vendor", "target", "dist", "build", "__pycache__", "venv"}
 CLAUDE, OPENCODE, CODEX = "claude-code", "opencode", "codex"
 
@@ -91,12 +91,25 @@ def _upwards(folder: str) -> list[str]:
 
 
 def _below(folder: str, name: str) -> Iterator[str]:
-    for seen, (where, folders, files) in enumerate(os.walk(folder)):
-        folders[:] = sorted(one for one in folders if one not in _SKIPPED and not one.startswith("."))
-        if seen > _MOST_FOLDERS:
-            return
-        if name in files and where != folder:
-            yield os.path.join(where, name)
+    """Where a file of this name stands further down. `os.walk` would go down as far as Python's stack does."""
+    waiting, seen = [(folder, 0)], 0
+    while waiting and seen < _MOST_FOLDERS:
+        where, deep = waiting.pop()
+        seen += 1
+        try:
+            with os.scandir(where) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name, reverse=True)
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.name == name and where != folder:
+                yield entry.path
+            elif deep < _DEEPEST and _is_looked_into(entry):
+                waiting.append((entry.path, deep + 1))
+
+
+def _is_looked_into(entry: os.DirEntry[str]) -> bool:
+    return entry.name not in _SKIPPED and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
 
 
 class _Finding:

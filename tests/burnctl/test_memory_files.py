@@ -57,6 +57,19 @@ def test_files_of_every_kind_are_found(folder: Path) -> None:
     assert found(folder, "opencode") == [(".config/opencode/AGENTS.md", "global"), ("code/it/AGENTS.md", "project")]
 
 
+def test_a_very_deep_tree_ends(folder: Path) -> None:
+    """Folders may be nested deeper than Python's stack; what is found above is found."""
+    write(folder / "src" / "CLAUDE.md", "for src")
+    deep = [f"{folder}{'/d' * n}" for n in range(1, 1500)]
+    for path in deep:
+        os.mkdir(path)
+    try:
+        assert ("code/it/src/CLAUDE.md", "nested") in found(folder)
+    finally:
+        for path in reversed(deep):
+            os.rmdir(path)
+
+
 def test_opencode_falls_back_to_claude_md(folder: Path) -> None:
     write(folder / "CLAUDE.md", "for everyone")
     assert found(folder, "opencode") == [("code/it/CLAUDE.md", "project")]

@@ -162,7 +162,7 @@ REPORTS = [
     ("limits",),
     ("statusline",),
     ("export", "--format", "csv"),
-    ("overhead", "--project", "/"),
+    ("overhead", "--project", "/home/dev/app"),
 ]
 
 
