@@ -231,10 +231,10 @@ _WHY = """## Where it falls short, and why
   many words in; making them ready for it takes 8 ms where the logs are read. Where the two cores are two threads of
   one, as they often are in a rented machine, each works a third to a half slower while the other does.
 - **Search.** A query of everyday words takes some 7 ms of processor time, half of it for the ninety messages that stand
-  around its ten hits, which are read from content and cut to a few lines each; the slowest of a hundred take twice that.
-  With `limit` 1 it is little more than half. All of it is Python but for 1 ms of tantivy's.
-- **Idle.** Every 55 s all files are looked at, whatever events tell: of 10,000 files that takes some 50 to 90 ms, and what
-  is left is a wake-up or two a second. The share depends on how many such looks fall into the time that is measured.
+  around its ten hits, which are read from content and cut to a few lines each; the slowest of a hundred take twice
+  that. With `limit` 1 it is little more than half. All of it is Python but for 1 ms of tantivy's.
+- **Idle.** Every 55 s all files are looked at, whatever events tell: of 10,000 files that takes some 50 to 90 ms; the
+  rest is a wake-up or two a second. The share depends on how many such looks fall into the time that is measured.
 - **Disk.** The ledger and the sidecars are lines of JSON that any tool can read, and each names its session, message
   and time: about a quarter of a byte for each byte of log before any text. Large texts are compressed in packs; small
   ones are not, since a blob of its own would take more room than the text. The search index takes an eighth of a byte:
