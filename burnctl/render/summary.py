@@ -142,8 +142,9 @@ def _chart(answer: dict[str, Any], screen: Screen) -> str:
         f"{name}  {screen.paint(bar(usd or 0, most, room), 'cyan')}  {amount:>{longest}}"
         for (name, usd), amount in zip(shown_days, amounts, strict=True)
     ]
-    left_out = len(days) - len(shown_days)
-    return "\n".join(([f"({left_out:,} earlier days are left out)"] if left_out else []) + lines)
+    left_out = days[: -len(shown_days)]
+    spent = money(sum(usd or 0 for _, usd in left_out))
+    return "\n".join(([f"({len(left_out):,} earlier days, {spent} in all, are left out)"] if left_out else []) + lines)
 
 
 def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:

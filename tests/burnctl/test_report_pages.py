@@ -132,6 +132,13 @@ def test_days_without_turns_are_seen() -> None:
     assert "4 days" in small
 
 
+def test_days_too_many_for_a_screen_are_left_out_with_their_cost() -> None:
+    series = [{"key": f"2026-{month:02}-01", "turns": 1, "costUsd": 1.5} for month in range(1, 12)]
+    shown = page(answer("model", "a", series=series), chart=True).splitlines()
+    assert shown[0] == "(245 earlier days, $13.50 in all, are left out)"
+    assert shown[1].startswith("2026-09-03")
+
+
 def test_a_day_of_a_broken_clock_does_not_draw_a_thousand_years() -> None:
     series = [{"key": "0001-01-01", "turns": 1, "costUsd": 2.0}, {"key": "2026-11-04", "turns": 1, "costUsd": 4.0}]
     assert len(page(answer("model", "a", series=series), chart=True).splitlines()) < 20
