@@ -35,7 +35,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
         parts.append(_budgets(answer["budgets"], screen))
     for name, title in _NAMES.items():
         if history := answer["windows"][name]["history"]:
-            parts.append(_history(f"{title}s before", history, now, screen))
+            parts.append(_history(f"{title}s before", history, screen))
     parts += ["\n".join(wrapped(clean(note), screen.width)) for note in price_caveats(answer)]
     parts.append(screen.paint(f"{API_PRICES} Source: {answer['source']}.", "dim"))
     return "\n\n".join(parts)
@@ -109,7 +109,7 @@ def _budgets(budgets: list[dict[str, Any]], screen: Screen) -> str:
     return "\n".join(lines)
 
 
-def _history(title: str, history: list[dict[str, Any]], now: float, screen: Screen) -> str:
+def _history(title: str, history: list[dict[str, Any]], screen: Screen) -> str:
     columns = [
         Column("from"),
         Column("to"),
@@ -122,8 +122,8 @@ def _history(title: str, history: list[dict[str, Any]], now: float, screen: Scre
     most = max((window["costUsd"] or 0 for window in history), default=0)
     rows = [
         [
-            moment(window["from"], now),
-            moment(window["to"], now),
+            _dated(window["from"]),
+            _dated(window["to"]),
             number(window["turns"]),
             number(sum(window["usage"].values())),
             money(window["costUsd"]),
@@ -151,5 +151,9 @@ def moment(when: str, now: float) -> str:
     local, today = time.localtime(at / 1000), time.localtime(now / 1000)
     if local[:3] == today[:3]:
         return time.strftime("%H:%M", local)
-    near = abs(at - now) < 3 * 86_400_000
-    return time.strftime("%a %H:%M" if near else "%m-%d %H:%M", local)
+    return time.strftime("%a %H:%M", local) if abs(at - now) < 3 * 86_400_000 else _dated(when)
+
+
+def _dated(when: str) -> str:
+    """One form for all, where they stand in a column."""
+    return time.strftime("%m-%d %H:%M", time.localtime(milliseconds(when) / 1000))

@@ -119,7 +119,7 @@ def test_a_page(screen: Screen) -> None:
         "",
         "5-hour windows before",
         "  from         to           turns  tokens    cost  account",
-        "  03:00        08:00          120    8.3M  $12.40     42 %  ████████████████",
+        "  11-16 03:00  11-16 08:00    120    8.3M  $12.40     42 %  ████████████████",
         "  11-01 03:00  11-01 08:00    120    8.3M       -        -",
         "",
         "Costs are at API prices; a subscriber did not pay them. Source: claude-code.",
