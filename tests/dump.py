@@ -44,7 +44,7 @@ _QUERIES = {
       LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names ac ON ac.id = t.activity
       LEFT JOIN names sr ON sr.id = t.stop_reason LEFT JOIN names at ON at.id = t.agent_type""",
     "calls": """
-      SELECT t.message_id, c.n, c.call_id, a.name, b.name, c.args_hash, c.result_hash, c.is_error
+      SELECT t.message_id, c.n, c.call_id, a.name, b.name, c.is_error
       FROM tool_calls c JOIN turns t ON t.id = c.turn
       JOIN names a ON a.id = c.name LEFT JOIN names b ON b.id = c.target""",
     "sessions": """
@@ -64,7 +64,7 @@ _QUERIES = {
     "quotas": """
       SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source""",
     "messages": """
-      SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length, digest
+      SELECT s.session_id, rail, msg_idx, message_id, n, b, ts, role, kind, t.name, position, length
       FROM messages m JOIN sessions s ON s.id = m.session LEFT JOIN names t ON t.id = m.tool""",
     "skipped": "SELECT * FROM skipped",
     "sums": f"""

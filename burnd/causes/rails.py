@@ -162,8 +162,7 @@ def _turn(session_id: str, rail: str, facts: Sequence[Any], calls: Sequence[tupl
         server_tools=ServerTools(search=search, fetch=fetch) if search or fetch else None,
         subagent=Subagent(agent_id=agent_id, type=agent_type, parent_tool_use_id=parent_call) if is_agent else None,
         tool_calls=tuple(
-            ToolCall(id=id_, name=name, target=target, args_hash=args, result_hash=result, is_error=_flag(failed))
-            for id_, name, target, args, result, failed in calls
+            ToolCall(id=id_, name=name, target=target, is_error=_flag(failed)) for id_, name, target, failed in calls
         ),
     )
 
@@ -192,6 +191,6 @@ LEFT JOIN names p ON p.id = t.provider LEFT JOIN names sp ON sp.id = t.speed LEF
 WHERE t.id IN ({keys})
 """
 _CALLS = """
-SELECT c.turn, c.call_id, n.name, g.name, c.args_hash, c.result_hash, c.is_error FROM tool_calls c
+SELECT c.turn, c.call_id, n.name, g.name, c.is_error FROM tool_calls c
 JOIN names n ON n.id = c.name LEFT JOIN names g ON g.id = c.target WHERE c.turn IN ({keys}) ORDER BY c.turn, c.n
 """

@@ -182,7 +182,7 @@ class Applier:
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
-        many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?,?,?)", call_rows)
+        many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?)", call_rows)
         told = [turn for turn, _ in newest.values()]
         changed.mark(db, [Mark(self._sessions[t.session_id], t.rail_id, t.turn_index) for t in told])
 

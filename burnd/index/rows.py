@@ -119,8 +119,6 @@ def call_rows(turn: Turn, row_id: int, name_id: NameId) -> list[Row]:
             call.id,
             name_id(call.name),
             name_id(call.target),
-            call.args_hash,
-            call.result_hash,
             call.is_error,
         )
         for n, call in enumerate(turn.tool_calls)
@@ -238,5 +236,4 @@ def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) ->
         tool,
         placed.position,
         placed.length,
-        placed.digest,
     )

@@ -85,8 +85,6 @@ CREATE TABLE tool_calls(
   call_id TEXT NOT NULL,
   name INTEGER NOT NULL,
   target INTEGER,
-  args_hash TEXT,
-  result_hash TEXT,
   is_error INTEGER,
   PRIMARY KEY(turn, n)
 ) WITHOUT ROWID;
@@ -140,11 +138,10 @@ CREATE TABLE messages(
   tool INTEGER,
   position INTEGER NOT NULL,
   length INTEGER NOT NULL,
-  digest INTEGER NOT NULL,    -- of the line: what is read again is known by it
   PRIMARY KEY(session, rail, msg_idx, n, b)
 ) WITHOUT ROWID;
--- Ids are long and end at random: within a session the end finds one.
-CREATE INDEX messages_by_message ON messages(session, substr(message_id, -8));
+-- Ids are long and end at random: within a session the end finds one, or very few.
+CREATE INDEX messages_by_message ON messages(session, substr(message_id, -5));
 
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
@@ -365,9 +362,9 @@ def is_message(wanted: str) -> str:
 
     Without the plus SQLite would put a bound id in for the column in both halves, and have no use for the index.
     """
-    return f"+m.message_id = {wanted} AND substr(m.message_id, -8) = substr({wanted}, -8)"
+    return f"+m.message_id = {wanted} AND substr(m.message_id, -5) = substr({wanted}, -5)"
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 18  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 19  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

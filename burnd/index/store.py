@@ -111,19 +111,19 @@ class IndexStore:
         )
         return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
 
-    async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], int]:
-        """The line's hash of every (session, rail, message, n, b) of these (sessionId, messageId)."""
+    async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
+        """Where the line of every (session, rail, message, n, b) of these (sessionId, messageId) stands."""
         wanted = list(keys)
         told = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
         have = {row[0] for row in await select_keyed(self.rows, told, {(session_id,) for session_id, _ in wanted})}
         sql = (
             "WITH wanted(session_id, message_id) AS ({keys}) "
-            "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.digest FROM wanted w "
+            "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
             "CROSS JOIN sessions s ON s.session_id = w.session_id "
             f"CROSS JOIN {schema.MESSAGES_BY_ID} ON m.session = s.id AND {schema.is_message('w.message_id')}"
         )
         found = await select_keyed(self.rows, sql, [key for key in wanted if key[0] in have])
-        return {row[:5]: row[5] for row in found}
+        return {row[:5]: row[5:] for row in found}
 
     async def cursor(self, source: str, key: str) -> bytes | None:
         found = await self.rows("SELECT value FROM cursors WHERE source = ? AND key = ?", (source, key))

@@ -15,7 +15,7 @@ from burnd.ledger.blobs import BlobStore, remove_aside, set_aside
 from burnd.ledger.lines import read_lines
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
 from burnd.ledger.sidecars import Sidecars
-from burnd.records.codec import Skipped, decode_content, hash_of
+from burnd.records.codec import Skipped, decode_content
 from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.search.hearing import Heard
 
@@ -25,7 +25,7 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 
 
 class Placed(NamedTuple):
-    """A content record that was stored: its label, where its line stands in its session's sidecar, the line's hash.
+    """A content record that was stored: its label, where its line stands in its session's sidecar.
 
     `heard` are its words for search, while they are at hand.
     """
@@ -33,7 +33,6 @@ class Placed(NamedTuple):
     label: Label
     position: int
     length: int
-    digest: int
     heard: Heard | None = None
 
 
@@ -43,7 +42,6 @@ class Stored(NamedTuple):
     record: Content
     position: int
     length: int
-    digest: int
 
 
 class ContentStore:
@@ -76,7 +74,7 @@ class ContentStore:
     def read_content(self, session_id: str, message_id: str | None = None) -> Iterator[Content]:
         """A session's records in order, the newest of each, with their original text and bytes."""
         newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
-        for record, position, length, _ in self.stored(session_id):
+        for record, position, length in self.stored(session_id):
             if record.session_id == session_id and message_id in (None, record.message_id):
                 newest[record.key] = (position, length)
         if newest:
@@ -91,10 +89,21 @@ class ContentStore:
         finally:
             os.close(fd)
 
+    def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
+        """What stands at these places of a session's sidecar, be it what was there before or not."""
+        try:
+            fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return [b"" for _ in places]
+        try:
+            return [os.pread(fd, length, position) for position, length in places]
+        finally:
+            os.close(fd)
+
     def placed(self, session_id: str, start: int = 0) -> Iterator[Placed]:
         """What stands in a session's sidecar from a byte position on, by its labels."""
-        for record, position, length, digest in self.stored(session_id, start):
-            yield Placed(label_of(record), position, length, digest)
+        for record, position, length in self.stored(session_id, start):
+            yield Placed(label_of(record), position, length)
 
     def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
         """A session's records as they stand on disk from a byte position on, large ones as references."""
@@ -102,7 +111,7 @@ class ContentStore:
         for position, length, line in read_lines(path, start) if path.exists() else ():
             record = decode_content(line)
             if not isinstance(record, Skipped):
-                yield Stored(record, position, length, hash_of(line))
+                yield Stored(record, position, length)
 
     def drop(self, session_ids: Iterable[str]) -> int:
         """Deletes the content of these sessions for good; returns bytes freed."""
@@ -135,7 +144,7 @@ class ContentStore:
         for session_id, items in by_session.items():
             position = starts[session_id]
             for item in items:
-                placed.append(Placed(item.label, position, len(item.line), item.digest, item.heard))
+                placed.append(Placed(item.label, position, len(item.line), item.heard))
                 position += len(item.line)
         return placed
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.ledger.blobs import sha_of
-from burnd.records.codec import Skipped, clean, decode_content, encode_content, hash_of
+from burnd.records.codec import Skipped, clean, decode_content, encode_content
 from burnd.records.content import BlobRef, Content, Label, label_of
 from burnd.search.hearing import Heard, heard
 
@@ -17,11 +17,10 @@ _INLINE_TITLE_BYTES = 1024
 
 
 class Shelved(NamedTuple):
-    """A record made ready for the disk: its label, its line with references for what is large, the line's hash."""
+    """A record made ready for the disk: its label, and its line with references for what is large."""
 
     label: Label
     line: bytes
-    digest: int
     blobs: dict[str, bytes]
     heard: Heard  # its words for search, since its text is at hand
 
@@ -50,7 +49,7 @@ def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
         label = label_of(stored)
     except ValueError:
         return None  # a time that nobody can read
-    return Shelved(label, line, hash_of(line), blobs, heard(record))
+    return Shelved(label, line, blobs, heard(record))
 
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:

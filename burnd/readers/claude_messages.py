@@ -197,7 +197,7 @@ def _print(line: Line, piece: Piece) -> int:
         words = piece.text or f"{piece.thinking or ''} {piece.signature or piece.data or ''}"
         said = f"{line.api_block_index} {words}"
     data = f"{piece.type} {said}".encode() + (b"" if piece.id else bytes(piece.input))
-    return int.from_bytes(blake2b(data, digest_size=8).digest())
+    return int.from_bytes(blake2b(data, digest_size=4).digest())
 
 
 def _made(piece: Piece) -> Block | None:

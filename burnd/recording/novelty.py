@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -15,8 +16,11 @@ from burnd.ledger.journal import Journal
 from burnd.ledger.shelving import Shelved
 from burnd.recording.batch import SeenSession
 from burnd.recording.known import Project, known_projects
+from burnd.recording.stores import Stores
 from burnd.records import Compaction, Event, Session, Turn
 from burnd.records.codec import Entry, Written, encode
+
+BlockKey = tuple[str, str, str, int, int]
 
 
 @dataclass
@@ -56,18 +60,36 @@ def _is_news(told: str | None, known: Project | None) -> bool:
     return told is not None and (known is None or told < known.folder)
 
 
-async def not_kept(index: IndexStore, shelved: list[Shelved]) -> list[Shelved]:
+async def not_kept(stores: Stores, shelved: list[Shelved]) -> list[Shelved]:
     """The content that does not stand in the sidecars already."""
-    wanted = {(item.label.session_id, item.label.message_id) for item in shelved}
-    known = await index.known_content(sorted(wanted))
+    known = await _lines_kept(stores, shelved)
     unknown = []
     for item in shelved:
-        label = item.label
-        key = (label.session_id, label.rail, label.message_id, label.n, label.b)
-        if known.get(key) != item.digest:
-            known[key] = item.digest
+        key = _block_of(item)
+        if known.get(key) != item.line:
+            known[key] = item.line
             unknown.append(item)
     return unknown
+
+
+async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, bytes]:
+    """The lines in the sidecars of blocks that are told again, which few are."""
+    places = await stores.index.known_content(
+        sorted({(item.label.session_id, item.label.message_id) for item in shelved})
+    )
+    by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
+    for key in {_block_of(item) for item in shelved} & places.keys():
+        by_session[key[0]].append(key)
+    kept: dict[BlockKey, bytes] = {}
+    for session_id, keys in by_session.items():
+        lines = await stores.in_thread(stores.content.lines_at, session_id, [places[key] for key in keys])
+        kept |= zip(keys, lines, strict=True)
+    return kept
+
+
+def _block_of(item: Shelved) -> BlockKey:
+    label = item.label
+    return label.session_id, label.rail, label.message_id, label.n, label.b
 
 
 async def not_said(index: IndexStore, journal: Journal, items: Sequence[Written]) -> Novel:

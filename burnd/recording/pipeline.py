@@ -223,7 +223,7 @@ class Pipeline:
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved += await stores.in_thread(self.content.shelve, content)
-        shelved = await novelty.not_kept(self.index, shelved)
+        shelved = await novelty.not_kept(stores, shelved)
         stores.is_behind = True
         placed = await stores.in_thread(self.content.append_shelved, shelved, self.now())
         said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])

@@ -16,7 +16,7 @@ from burnd.ledger.lines import read_places
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Compaction, Copy, Turn, Usage
+from burnd.records import Compaction, Copy, ToolCall, Turn, Usage
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import at, examples, turn
@@ -91,9 +91,10 @@ async def test_compactions_and_rails_by_name(opened: Opened) -> None:
 
 
 async def test_a_line_that_cannot_be_read_is_billed_all_the_same(opened: Opened) -> None:
-    """What a damaged line was billed is known to the index: the bill stays whole, only its parts are not told."""
+    """What a damaged line was billed, and for which calls, is known to the index; only their parts are not told."""
     pipeline = await opened()
-    sound = turn("m1", provider="anthropic", speed="fast")
+    calls = (ToolCall(id="c1", name="Bash", target="npm test", is_error=True),)
+    sound = turn("m1", provider="anthropic", speed="fast", tool_calls=calls)
     await pipeline.commit(Batch(entries=[sound, turn("m2", turn_index=1)]))
     ledger = pipeline.home.ledger
     ledger.write_bytes(ledger.read_bytes().replace(b'"m1"', b'"m1x', 1))

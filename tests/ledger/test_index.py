@@ -434,8 +434,8 @@ def test_who_said_what_reads_as_it_was_written() -> None:
     db.executescript(STEPS[0])
     for n, ((role, kind), number) in enumerate(SAID.items()):
         db.execute(
-            "INSERT INTO messages(session, rail, msg_idx, n, b, message_id, ts, said, position, length, digest) "
-            "VALUES(1, 'main', ?, 0, 0, 'm', 0, ?, 0, 0, 0)",
+            "INSERT INTO messages(session, rail, msg_idx, n, b, message_id, ts, said, position, length) "
+            "VALUES(1, 'main', ?, 0, 0, 'm', 0, ?, 0, 0)",
             (n, number),
         )
         assert db.execute("SELECT role, kind FROM messages WHERE msg_idx = ?", (n,)).fetchall() == [(role, kind)]
