@@ -9,6 +9,8 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,12 +36,18 @@ _LARGEST_STATE: Final = 1 << 28
 log = structlog.get_logger()
 
 MessageKey = tuple[str, str]
+Care = Callable[[int, str, int], AbstractContextManager[None]]  # around counting a piece of a rail, by its number
 GiveWay = Callable[[], None]  # called after every few messages: it may wait a moment for others who are in a hurry
 Paid = dict[Dims, Counts]  # misses are in no sum with the others
 
 
 def at_once() -> None:
     """Gives way to nobody."""
+
+
+def carefree(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]:
+    """Fears nothing."""
+    return nullcontext()
 
 
 class Segment(NamedTuple):
@@ -66,7 +74,13 @@ class Before(NamedTuple):
 
 
 def segments(
-    db: sqlite3.Connection, ledger: Path, session: int, rail: str, first: int, give_way: GiveWay = at_once
+    db: sqlite3.Connection,
+    ledger: Path,
+    session: int,
+    rail: str,
+    first: int,
+    give_way: GiveWay = at_once,
+    care: Care = carefree,
 ) -> Iterator[Segment]:
     """Counts a rail from the piece that holds message `first` on, or from an earlier one where no state is kept."""
     begin, before = _standing(db, session, rail, first // LENGTH)
@@ -74,7 +88,8 @@ def segments(
     while n is not None:
         following = _next(db, session, rail, (n + 1) * LENGTH)
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, before.newest))
-        made = _counted(db, session, rail, n, before, entries, give_way, goes_on=following is not None)
+        with_care = partial(care, session, rail, n)
+        made = _counted(db, session, rail, n, before, entries, give_way, with_care, goes_on=following is not None)
         yield made
         before, n = Before(made.state, made.newest), following
 
@@ -111,15 +126,17 @@ def _counted(
     before: Before,
     entries: Sequence[Entry],
     give_way: GiveWay,
+    with_care: Callable[[], AbstractContextManager[None]],
     *,
     goes_on: bool,
 ) -> Segment:
     places = {key: dims for key, (_, *dims) in dims_of(db, session, name, n).items()}
     newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
     try:
-        rail = before.rail()
-        sums = add_up(rail, entries, places, give_way)
-        state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
+        with with_care():
+            rail = before.rail()
+            sums = add_up(rail, entries, places, give_way)
+            state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
     except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
         log.error("causes.failed", session=session, error=type(error).__name__)
         sums, state = _unexplained(entries, places), None

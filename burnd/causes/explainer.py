@@ -10,6 +10,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -22,6 +23,7 @@ from burnd.causes.cause import CauseKey, Numbered
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change
+from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T")
@@ -67,9 +69,23 @@ class Explainer:
         self._wanted = 0  # how many wait for an answer
         self._numbers: dict[CauseKey, Numbered] = {}
         self._generation = pipeline.generation
+        self._hazard: Hazard | None = None
 
     async def run(self) -> None:
         """Works until cancelled. What goes wrong is tried again; the marks are still there."""
+        self._hazard = Hazard(self._pipeline.home.index / "counting")
+        try:
+            await self._work_always()
+        finally:
+            hazard, self._hazard = self._hazard, None
+            hazard.close()
+
+    @property
+    def passed_over(self) -> str:
+        """What is not explained, because the process died over it again and again."""
+        return self._hazard.told("piece") if self._hazard is not None else ""
+
+    async def _work_always(self) -> None:
         failures = 0
         while True:
             try:
@@ -116,7 +132,9 @@ class Explainer:
             self._numbers.clear()
             self._generation = generation
         ledger = self._pipeline.home.ledger
-        planned = await self._ask(lambda db: planning.plan(db, ledger, most, self._give_way))
+        planned = await self._ask(
+            lambda db: planning.plan(db, ledger, most, self._give_way, partial(self._with_care, db))
+        )
         if not planned.recounts:
             return False
         numbers = await self._number(generation, planned.causes())
@@ -124,6 +142,13 @@ class Explainer:
             made = await anyio.to_thread.run_sync(planning.written, planned, numbers, limiter=self._thread)
             await self._pipeline.derive(generation, partial(writing.write, what=made))
         return True
+
+    def _with_care(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
+        """Notes what is being counted, by a name that outlives the index."""
+        if self._hazard is None:
+            return nullcontext()
+        ((session_id,),) = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchall()
+        return self._hazard.over(session_id, f"{rail} {n}".strip())
 
     def _give_way(self) -> None:
         """Called in the thread that counts, which would else take its turns of the interpreter with all others.

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from burnd.causes import counting
 from burnd.causes.cause import CauseKey, Numbered, numbered
-from burnd.causes.counting import GiveWay, Segment, at_once, begin_of, segments
+from burnd.causes.counting import Care, GiveWay, Segment, at_once, begin_of, carefree, segments
 from burnd.causes.packs import Counted, Naming, counted, opened, packed
 from burnd.causes.pieces import AGENT
 from burnd.causes.rolling import rolled
@@ -38,12 +38,14 @@ class Planned(NamedTuple):
         return Naming(self.agents).every(segment for recount in self.recounts for segment in recount.now)
 
 
-def plan(db: sqlite3.Connection, ledger: Path, most: int, give_way: GiveWay = at_once) -> Planned:
+def plan(
+    db: sqlite3.Connection, ledger: Path, most: int, give_way: GiveWay = at_once, care: Care = carefree
+) -> Planned:
     """Counts the rails that were marked last, about so many messages of them."""
     recounts: list[Recount] = []
     left = most
     for mark in db.execute(_MARKS).fetchall():
-        recounts.append(_recount(db, ledger, _Marked(*mark), left, give_way))
+        recounts.append(_recount(db, ledger, _Marked(*mark), left, give_way, care))
         left -= sum(segment.messages for segment in recounts[-1].now)
         if left <= 0:
             break
@@ -59,14 +61,14 @@ class _Marked(NamedTuple):
     times: int
 
 
-def _recount(db: sqlite3.Connection, ledger: Path, mark: _Marked, most: int, give_way: GiveWay) -> Recount:
+def _recount(db: sqlite3.Connection, ledger: Path, mark: _Marked, most: int, give_way: GiveWay, care: Care) -> Recount:
     session, rail = mark.session, mark.rail
     begin, upto = 0, None
     now: list[Segment] = []
     left = most
     if _has_turns(db, session, rail):
         begin = begin_of(db, session, rail, mark.turn_index)
-        for segment in segments(db, ledger, session, rail, mark.turn_index, give_way):
+        for segment in segments(db, ledger, session, rail, mark.turn_index, give_way, care):
             now.append(segment)
             left -= segment.messages
             if left <= 0 and segment.state is not None:

@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from burnd.ledger import files
+from burnd.recording.hazard import Hazard
 from burnd.search.engine import LAYOUT, Engine, Unusable
 from burnd.search.progress import Current, Progress
 from burnd.search.shelf import Shelf
@@ -22,8 +23,9 @@ _PREFIX: Final = f"v{LAYOUT}-"
 class Folders:
     """The folders inside `index/search`. Which one is in use is said in the index database, in one row."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, hazard: Hazard) -> None:
         self._root = root
+        self._hazard = hazard
 
     def open(self, current: Current | None, states: Mapping[str, Progress]) -> Shelf:
         """The index in use, as far as it can be used; else an empty one. All others are removed."""
@@ -34,7 +36,7 @@ class Folders:
     def fresh(self) -> Shelf:
         """An empty index in a folder of its own."""
         files.make_folder(self._root)
-        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {})
+        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard)
 
     def keep_only(self, name: str) -> None:
         for folder in self._root.iterdir() if self._root.is_dir() else ():
@@ -55,4 +57,4 @@ class Folders:
             engine.rest()
             return None
         told = current.commit if number > current.commit else None
-        return Shelf(engine, states, told=told, stained=current.stained)
+        return Shelf(engine, states, self._hazard, told=told, stained=current.stained)

@@ -23,6 +23,7 @@ from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change, CursorChange
 from burnd.recording.batch import Batch
+from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.search import progress, warm
@@ -90,6 +91,7 @@ class SearchIndexer:
         self._hurry = False  # or for what was taken in
         self._damaged = False
         self._generation = pipeline.generation
+        self._hazard: Hazard | None = None
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -172,6 +174,11 @@ class SearchIndexer:
         self._damaged = True
         self._disturb()
 
+    @property
+    def passed_over(self) -> str:
+        """What cannot be searched, because the process died over it again and again."""
+        return self._hazard.told("message") if self._hazard is not None else ""
+
     async def calm(self) -> None:
         """Returns when everything that has landed is findable, and nothing that was pruned is left in any file."""
         await self._calm.wait()
@@ -186,7 +193,7 @@ class SearchIndexer:
         """From opening the index until it turns out to be damaged."""
         from burnd.search.folders import Folders  # noqa: PLC0415 - needs tantivy
 
-        folders = Folders(self._pipeline.home.search)
+        folders = Folders(self._pipeline.home.search, self._watched())
         recorded, states = await self._ask(lambda db: (progress.current(db), progress.states(db)))
         self._generation = self._pipeline.generation
         shelf = await self._in_thread(lambda: folders.open(None if self._damaged else recorded, states))
@@ -198,6 +205,12 @@ class SearchIndexer:
         log.info("search.ready", due=len(shelf.due))
         while not self._damaged:
             await self._step(folders, self._serving)
+
+    def _watched(self) -> Hazard:
+        """The note on what is in hand; one for as long as the daemon lives, since it counts the deaths before."""
+        if self._hazard is None:
+            self._hazard = Hazard(self._pipeline.home.index / "searching")
+        return self._hazard
 
     async def _step(self, folders: Folders, shelf: Shelf) -> None:
         """One piece of work, what is new before what is old; with nothing to do, rests."""

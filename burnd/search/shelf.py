@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
 from burnd.content.recall import Recall, Spot
+from burnd.recording.hazard import Hazard
 from burnd.search.documents import Names, message_documents, title_document, title_place
 from burnd.search.engine import Engine
 from burnd.search.hearing import Heard, heard
@@ -15,6 +17,8 @@ from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
 from burnd.search.warm import Warm
 
 _SESSIONS_REMEMBERED: Final = 64
+_TITLE: Final = "title"
+_NOTED: Final = 1000  # sessions that may have been in hand when the process died
 _READ_AT_ONCE: Final = 32  # records of which the large contents may be in memory together
 
 
@@ -22,9 +26,17 @@ class Shelf:
     """An index being filled. Its methods block, and are called by one thread at a time."""
 
     def __init__(
-        self, engine: Engine, progress: Mapping[str, Progress], *, told: int | None = None, stained: bool = False
+        self,
+        engine: Engine,
+        progress: Mapping[str, Progress],
+        hazard: Hazard,
+        *,
+        told: int | None = None,
+        stained: bool = False,
     ) -> None:
         self.engine = engine
+        self._hazard = hazard
+        self._in_hand: dict[str, None] = {}  # sessions that tantivy's own threads may be at work on
         self.progress = dict(progress)  # with what is not committed yet
         self.stained = stained  # words that were pruned may still be in its files
         self.due: list[str] = []  # sessions to look at
@@ -44,7 +56,17 @@ class Shelf:
 
     def take_all(self, plans: Sequence[Plan], recall: Recall, warm: Warm | None) -> None:
         for plan in plans:
+            is_suspect = self._hazard.is_suspect(plan.standing.session_id)
+            if is_suspect:
+                self.engine.commit()  # from here on nobody else can be what it dies over
+                self._in_hand.clear()
+            self._in_hand[plan.standing.session_id] = None
+            self._hazard.hold([*self._in_hand][-_NOTED:])
             self._take(plan, recall, warm)
+            if is_suspect:
+                self.engine.commit()
+                if plan.after == plan.standing.aim:
+                    self._hazard.clear(plan.standing.session_id)
 
     def _take(self, plan: Plan, recall: Recall, warm: Warm | None) -> None:
         """Does what a plan says. What cannot be read any more was pruned meanwhile, and a next plan will say so."""
@@ -52,11 +74,13 @@ class Shelf:
         if plan.anew:
             self.engine.remove_session(session_id)
             self.stained = self.stained or plan.before.covered > 0 or plan.before.title != 0
-        if plan.anew or plan.before.title != plan.after.title:
-            self._retitle(plan)
+        is_renamed = plan.anew or plan.before.title != plan.after.title
+        if is_renamed and not self._hazard.forbids(session_id, _TITLE):
+            with self._care(session_id, _TITLE):
+                self._retitle(plan)
         names = self._names_of(plan)
         doubtful = session_id in self.doubtful
-        for message, words in _read(session_id, plan.messages, recall, warm):
+        for message, words in self._read(session_id, plan.messages, recall, warm):
             if message.grown or doubtful:
                 self.engine.remove(message.place)
             self._add(message, words, names)
@@ -70,9 +94,31 @@ class Shelf:
         While some sessions are in doubt, an older commit is told of: a crash must not make them certain.
         """
         number = self.engine.commit()
+        self._in_hand.clear()
+        self._hazard.hold(())
         if not self.doubtful:
             self._certain = number
         return Current(folder=self.name, commit=self._certain, stained=self.stained)
+
+    def _read(
+        self, session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
+    ) -> Iterator[tuple[Message, list[Heard]]]:
+        """The messages with their words; of a session that somebody died over alone, each by itself to the disk."""
+        if not self._hazard.is_alone(session_id) and not self._hazard.condemned:
+            yield from _read(session_id, messages, recall, warm)
+            return
+        for message in messages:
+            if not self._hazard.forbids(session_id, _name(message)):
+                with self._care(session_id, _name(message)):
+                    yield from _read(session_id, [message], recall, warm)
+
+    @contextlib.contextmanager
+    def _care(self, session_id: str, item: str) -> Iterator[None]:
+        """Around taking in one thing of a session: where somebody died over that session, to its end."""
+        with self._hazard.over(session_id, item):
+            yield
+            if self._hazard.is_alone(session_id):
+                self.engine.commit()
 
     def _note(self, session_id: str, after: Progress) -> None:
         self.moved.add(session_id)
@@ -101,6 +147,10 @@ class Shelf:
                 self._names.popitem(last=False)
         self._names.move_to_end(session_id)
         return names
+
+
+def _name(message: Message) -> str:
+    return f"{message.place.rail} {message.place.message_id}".strip()
 
 
 def _read(

@@ -13,6 +13,7 @@ import anyio.to_thread
 import structlog
 
 from burnd.readers.opencode_session import SOURCE
+from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import ProjectKeys
 from burnd.settings.config import Settings
@@ -65,6 +66,7 @@ class OpenCode:
         self._bell = anyio.Event()
         self._thread = anyio.CapacityLimiter(1)
         self._recorder = Recorder(pipeline)
+        self._hazard = Hazard(pipeline.home.index / f"reading.{SOURCE}")
         self._settled_before = False
         self._has_looked = False  # at every database there is
         self._told_state: tuple[str, str] = ("", "")
@@ -79,6 +81,7 @@ class OpenCode:
         finally:
             for one in self._databases.values():
                 one.follower.db.rest()
+            self._hazard.close()
 
     async def flush(self, session_id: str | None = None) -> None:
         """Returns when everything that is readable now is recorded, and what was open is settled."""
@@ -147,7 +150,10 @@ class OpenCode:
         if worst is not None:
             path, trouble = worst
             return trouble.state, f"{trouble.detail}: {path}", trouble.remedy
-        return "polling", "polling " + ", ".join(one.follower.db.path for one in self._databases.values()), ""
+        polled = "polling " + ", ".join(one.follower.db.path for one in self._databases.values())
+        if told := self._hazard.told("message"):
+            return "polling", f"{polled}; {told}", "nothing: all other messages are recorded; please report it"
+        return "polling", polled, ""
 
     def _progress(self) -> Progress | None:
         fills = [one.backfill for one in self._databases.values() if one.follower.waiting and one.backfill.total]
@@ -178,7 +184,7 @@ class OpenCode:
     async def _follower(self, path: str) -> DatabaseFollower:
         key = path_key(path)
         cursors, shown = await self._recorder.cursors(key), await self._recorder.shown(key)
-        return DatabaseFollower(path, self._wanted, cursors, shown, self._folders)
+        return DatabaseFollower(path, self._wanted, cursors, shown, self._hazard, self._folders)
 
     async def _visit(self, one: ScheduledDatabase, *, forced: bool) -> None:
         """Looks at a database if it is time, and takes in what is new."""

@@ -15,6 +15,7 @@ import structlog
 from burnd.index.change import CursorChange
 from burnd.readers.opencode_session import SOURCE, Place
 from burnd.recording.batch import Told
+from burnd.recording.hazard import Hazard
 from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
@@ -27,6 +28,7 @@ from burnd.sources.opencode_schema import Schema, coming_tables, probe
 from burnd.sources.opencode_session_state import DatabasePiece, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.transcripts import path_key
+from burnd.sources.unused import FATAL
 
 BATCH_BYTES = 8 << 20
 _READING_S = 0.15
@@ -48,7 +50,13 @@ class DatabaseFollower:
     """`look` finds out what changed, `read` takes it in, `settle` says what has gone quiet; one thread at a time."""
 
     def __init__(
-        self, path: str, wanted: Wanted, cursors: Cursors, shown: dict[str, Turn], folders: Sequence[str] = ()
+        self,
+        path: str,
+        wanted: Wanted,
+        cursors: Cursors,
+        shown: dict[str, Turn],
+        hazard: Hazard,
+        folders: Sequence[str] = (),
     ) -> None:
         self.db = Database(path)
         self.key = path_key(path)
@@ -61,7 +69,8 @@ class DatabaseFollower:
         self.precedence = Precedence(self.counts)
         self._wanted = wanted
         self._finder = Finder(wanted, cursors)
-        self._rows = RowFetcher([os.path.dirname(path), *folders], wanted)
+        self._hazard = hazard
+        self._rows = RowFetcher([os.path.dirname(path), *folders], wanted, hazard)
         self._cursor_source = source_key(SOURCE, self.key)
         self._sessions: OrderedDict[str, SessionState] = OrderedDict()
         self._due: dict[str, float] = {}
@@ -152,10 +161,12 @@ class DatabaseFollower:
             else:
                 self.shown[told.turn.message_id] = told.turn
         self._finder.remember(piece.seen, piece.marker)
+        self._let_go(piece)
         self._trim()
 
     def failed(self, piece: DatabasePiece) -> None:
         """A piece could not be recorded: its sessions are read again from what is durable."""
+        self._hazard.hold(())
         for name in {*piece.seen, *(told.turn.session_id for told in piece.steps)}:
             self._forget(name)
             self._finder.mark(name, deep=True)
@@ -209,13 +220,17 @@ class DatabaseFollower:
                 if session_id in self._unreadable:
                     self._finder.done_with(session_id)
                     continue
+                is_suspect = self._hazard.is_suspect(session_id)
+                if is_suspect and raws:
+                    break  # it is taken in by itself
+                self._hazard.hold([*(raw.session_id for raw in raws), session_id])
                 raw = self._read_one(db, schema, session_id, keys, deep=deep, most_bytes=most_bytes - size)
                 if raw.wanting is not None:
                     self.wanting.add(raw.wanting)
                     continue
                 raws.append(raw)
                 size += raw.fetched.size
-                if size >= most_bytes or time.monotonic() - begun > _READING_S:
+                if is_suspect or size >= most_bytes or time.monotonic() - begun > _READING_S:
                     break
         return raws
 
@@ -223,6 +238,8 @@ class DatabaseFollower:
         self, db: sqlite3.Connection, schema: Schema, session_id: str, keys: Keys, *, deep: bool, most_bytes: int
     ) -> Raw:
         state, seen = self._sessions.get(session_id), self._finder.seen.get(session_id)
+        if self._hazard.forbids(session_id):
+            return Raw(session_id, failure=FATAL)
         try:
             return self._rows.fetch(db, schema, session_id, state, seen, keys=keys, deep=deep, most_bytes=most_bytes)
         except sqlite3.Error as error:
@@ -301,6 +318,14 @@ class DatabaseFollower:
         piece.steps += [Told(turn, True, self.key) for turn in left]
         piece.seen[session_id] = None
         self._forget(session_id)
+
+    def _let_go(self, piece: DatabasePiece) -> None:
+        """What was in hand is durable, and nobody died over it."""
+        self._hazard.hold(())
+        for name in piece.seen:
+            state = self._sessions.get(name)
+            if state is None or not state.partly_read:
+                self._hazard.clear(name)
 
     def _trim(self) -> None:
         """Lets go of sessions in which nothing is open, the longest unchanged first; old ones are not kept at all."""

@@ -7,11 +7,13 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from burnd.ledger.shelving import INLINE_BYTES, shelve
 from burnd.readers.opencode_content import content_of, saved_outputs, whole_output
 from burnd.readers.opencode_rows import MessageRow, Opened, opened
 from burnd.readers.opencode_said import Said, said_of
 from burnd.readers.opencode_tools import calls_in
 from burnd.readers.safe_json import Rejected
+from burnd.recording.hazard import Hazard, PassedOver
 from burnd.records import Content
 from burnd.sources import opencode_queries as queries
 from burnd.sources.opencode_cursor import Seen, digest_of
@@ -47,9 +49,10 @@ class Raw(NamedTuple):
 class RowFetcher:
     """How rows are fetched and opened, for one database."""
 
-    def __init__(self, folders: Sequence[str], wanted: Wanted) -> None:
+    def __init__(self, folders: Sequence[str], wanted: Wanted, hazard: Hazard) -> None:
         self._folders = folders
         self._wanted = wanted
+        self._hazard = hazard
 
     def fetch(
         self,
@@ -96,14 +99,26 @@ class RowFetcher:
             if (known := state.unchanged(row.id, digest)) is not None:
                 heard.append(ReadMessage(version, known, [], digest, since))
             else:
-                said, content = self._open(raw, row)
+                said, content = self._open_with_care(raw, row)
                 heard.append(ReadMessage(version, said, content, digest, since))
         return heard
+
+    def _open_with_care(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
+        """A row that killed the process again and again is as one that cannot be understood."""
+        if not self._hazard.is_alone(raw.session_id) and not self._hazard.condemned:
+            return self._open(raw, row)
+        try:
+            with self._hazard.over(raw.session_id, row.id):
+                said, content = self._open(raw, row)
+                shelve(content, INLINE_BYTES)  # as will be done to it later, when nobody can tell which row it was of
+                return said, content
+        except PassedOver:
+            return _not_understood(row), []
 
     def _open(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
         found = opened(row)
         if isinstance(found, Rejected):
-            return Said(row.id, row.created, has_parts=bool(row.parts)), []
+            return _not_understood(row), []
         calls = calls_in(found)
         content = content_of(raw.session_id, row, found, calls, reasoning=self._wanted.reasoning)
         if self._wanted.tool_outputs:
@@ -125,6 +140,10 @@ class RowFetcher:
         outputs = (os.path.join(folder, TOOL_OUTPUTS) for folder in self._folders)
         found = (small_file(os.path.join(folder, name), folder, _LARGEST_OUTPUT) for folder in outputs)
         return next((data for data in found if data is not None), None)
+
+
+def _not_understood(row: MessageRow) -> Said:
+    return Said(row.id, row.created, has_parts=bool(row.parts))
 
 
 def _quiet_since(row: MessageRow, now: float, wall_ms: int) -> float:

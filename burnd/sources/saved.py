@@ -16,7 +16,7 @@ from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
 from burnd.sources.transcripts import OLD_MS, path_key
-from burnd.sources.unused import FATAL, TOO_LONG, UNFINISHED
+from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UNFINISHED
 
 FORGET_AFTER_MS = DAY_MS
 LINES_SHOWN = 20
@@ -118,6 +118,6 @@ def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, in
     """A file's lines that were passed over: those first of which nothing is known, last those that may become whole."""
     for one in cursor.unused:
         for n, (offset, size) in enumerate(one.places):
-            yield int(one.reason not in (TOO_LONG, FATAL)), n, (path, offset, size, one.reason)
+            yield int(one.reason not in (TOO_LONG, FATAL, FATAL_WORDS)), n, (path, offset, size, one.reason)
     if cursor.unfinished:
         yield 2, 0, (path, cursor.offset, cursor.passed, UNFINISHED)

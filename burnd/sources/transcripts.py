@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,13 +19,13 @@ from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
 from burnd.recording.batch import Batch, Held, SeenSession
+from burnd.recording.hazard import Hazard
 from burnd.records import Content
 from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.follow import OpenFiles
-from burnd.sources.hazard import Hazard
 from burnd.sources.safe_open import below
 from burnd.sources.tail import Chunk, Line, Tail
-from burnd.sources.unused import FATAL, TOO_LONG, UnusedLines
+from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UnusedLines
 
 _READERS_KEPT = 64
 OLD_MS = 600_000
@@ -163,6 +164,8 @@ class Transcripts:
         cursor = msgspec.structs.replace(cursor, unused=unused.all())
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
         piece.reading.holdings[:0] = lost
+        if not chunk.more:
+            self._hazard.clear(path_key(transcript.path))
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
@@ -224,12 +227,12 @@ class Transcripts:
         self._hazard.close()
 
     def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
-        fatal: list[tuple[int, int]] = []
-        for offset, line in self._hazard.lines(path_key(transcript.path), lines, fatal):
+        def pass_over(line: Line) -> None:
+            unused.skip(FATAL, line[0], len(line[1]) + 1)
+
+        for offset, line in self._hazard.each(path_key(transcript.path), lines, itemgetter(0), pass_over):
             if (reason := reader.feed(line, offset)) is not None:
                 unused.reject(reason, offset, len(line) + 1)
-        for place in fatal:
-            unused.skip(FATAL, *place)
 
     def _after_tail(
         self, transcript: Transcript, reader: LogReader, cursor: Cursor, tail: Tail, unused: UnusedLines
@@ -262,8 +265,9 @@ class Transcripts:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
-        transcript.cursor, transcript.state = cursor, reading.state
-        content = shelve(self.content_of(transcript, reading), self._inline_bytes)
+        transcript.state = reading.state
+        content, cursor = self._shelve(transcript, self.content_of(transcript, reading), cursor)
+        transcript.cursor = cursor
         change = FileChange(
             source=self.source,
             path=path_key(transcript.path),
@@ -276,6 +280,23 @@ class Transcripts:
             open=is_open,
         )
         return Piece(transcript.path, reading, change, content)
+
+    def _shelve(
+        self, transcript: Transcript, content: Sequence[Content], cursor: Cursor
+    ) -> tuple[list[Shelved], Cursor]:
+        """Content made ready for the disk, and the cursor with a note on what must not be touched."""
+        unused = UnusedLines(cursor.unused)
+
+        def pass_over(_record: Content) -> None:
+            unused.skip(FATAL_WORDS, cursor.offset, 0)
+
+        allowed = self._hazard.each(path_key(transcript.path), content, _content_name, pass_over)
+        made = shelve(allowed, self._inline_bytes)
+        return made, msgspec.structs.replace(cursor, unused=unused.all()) if unused.skipped else cursor
+
+
+def _content_name(record: Content) -> str:
+    return f"{record.rail_id} {record.message_id} {record.n} {record.b}"
 
 
 def batch_of(pieces: Sequence[Piece]) -> Batch:

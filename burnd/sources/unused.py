@@ -10,6 +10,7 @@ PLACES_KEPT = 5  # for each reason: the rest is told by its number
 
 TOO_LONG = "longer than a line may be"
 FATAL = "the process died reading it, again and again"
+FATAL_WORDS = "the process died over words that were said before this place, again and again"
 UNFINISHED = "unfinished"
 
 

@@ -27,7 +27,6 @@ from burnd.paths import Home
 from burnd.records import Stamp, Turn
 from burnd.records.codec import Skipped, decode
 from burnd.settings import config
-from burnd.sources.unused import FATAL
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import conversation, projects, write
 from tests.server.test_spool import leave, stamped
@@ -403,29 +402,3 @@ def test_a_damaged_index_is_made_anew_when_a_question_finds_it(home: Home) -> No
             count, after = count + len(page_of["stamps"]), page_of["next"]
         assert count == 4000
         assert json.dumps(answers).count("not_now") >= ("error" in answers[0])
-
-
-def test_a_poisonous_line_is_passed_over_at_the_fourth_start(home: Home) -> None:
-    """F78: three lives end over it; the fourth reads all that is around it, and says so, as do later ones."""
-    log = conversation("s1", "before", "POISON", "after")
-    write(home, log, "s1")
-    path = projects(home) / "-home-dev-app" / "s1.jsonl"
-    for _ in range(3):
-        daemon = Daemon(home, script="tests.faults.poison")
-        try:
-            assert daemon.process.wait(60) == 99
-        finally:
-            daemon.kill()
-    for skipped in (1, 0):
-        with running(home, script="tests.faults.poison") as daemon, daemon.wire() as wire:
-            wire.call("flush")
-            status = wire.call("status")
-            assert status["ledger"]["turns"] == 2
-            (source,) = [found for found in status["sources"] if found["name"] == "claude-code"]
-            assert source["counts"].get("skipped lines", 0) == skipped
-            (line,) = source["unused"]["lines"]
-            assert (line["path"], line["reason"]) == (str(path), FATAL)
-            assert b"POISON" in path.read_bytes()[line["offset"] :][: line["size"]]
-            assert str(path) in json.dumps(status["degraded"])
-            assert "source.line_passed_over" in daemon.why()
-            daemon.terminate()

@@ -257,6 +257,9 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
         )
     if service.search_indexer.problem and service.search_indexer.status().state == "unavailable":
         yield service.search_indexer.problem, _SEARCH_REMEDIES[service.search_indexer.is_missing]
+    for name, told in (("search", service.search_indexer.passed_over), ("causes", service.explainer.passed_over)):
+        if told:
+            yield f"{name} {told}", "nothing: it is recorded all the same; please report it"
     if spool.blocked:
         yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
     if spool.bad:

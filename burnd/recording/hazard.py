@@ -1,0 +1,161 @@
+"""What was in hand when the process died: an input that kills it again and again is passed over at last.
+
+The note is a few bytes that are written without a sync: they outlive the process, which is all they have to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from burnd.ledger.files import open_private
+
+T = TypeVar("T")
+Item = int | str
+Spot = tuple[str, Item]  # a log and an offset in it, a session and a message
+
+DEATHS = 3  # each over part of what the one before was over, the last over a single item: the fourth start passes it
+# Over something of a place, whichever way it is taken: only then the place itself, since kill -9 may come at any time.
+DEATHS_OVER_ALL = 10
+WHOLE = ""  # in place of an item
+_CONDEMNED_KEPT = 100
+_LENGTH, _LARGEST = 4, 1 << 20
+
+
+class PassedOver(Exception):
+    """Raised in place of touching what killed the process again and again."""
+
+
+class Note(msgspec.Struct, array_like=True, frozen=True):
+    """What is in hand: something of these places or, where one is told, the very item of the only place."""
+
+    places: Sequence[str] = ()
+    item: Item | None = None
+    deaths: int = 0  # in a row, over something that this is part of
+    condemned: Sequence[Spot] = ()
+
+
+NOTHING = Note()
+
+
+class Hazard:
+    """Watches over work, for two small writes a piece; only what somebody died over is taken item by item."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        self.close = weakref.finalize(self, os.close, self._fd)
+        self._suspect = self._left_behind()
+        self.condemned: list[Spot] = [*self._suspect.condemned]
+        if (sentenced := _sentenced(self._suspect)) is not None:
+            self.condemned = [*self.condemned, sentenced][-_CONDEMNED_KEPT:]
+            self._suspect = NOTHING
+        self._note = NOTHING
+        self._write(NOTHING)
+
+    def told(self, item: str) -> str:
+        """What is passed over, for status: nothing, or a sentence with the place of the first `item`."""
+        if not self.condemned:
+            return ""
+        place, name = self.condemned[0]
+        what = f"{item} {name} of {place}" if name != WHOLE else place
+        more = f" and {len(self.condemned) - 1:,} more" if len(self.condemned) > 1 else ""
+        return f"passes over {what}{more}, over which the process died again and again"
+
+    def forbids(self, place: str, item: Item = WHOLE) -> bool:
+        """Whether this item, or all of the place, must not be touched."""
+        return (place, item) in self.condemned
+
+    def is_suspect(self, place: str) -> bool:
+        """Whether an earlier process died with something of this place in hand."""
+        return place in self._suspect.places
+
+    def is_alone(self, place: str) -> bool:
+        """Whether it was with this place only, so that its items are taken one by one."""
+        return [*self._suspect.places] == [place]
+
+    def each(
+        self, place: str, items: Sequence[T], name: Callable[[T], Item], passed_over: Callable[[T], None]
+    ) -> Generator[T]:
+        """The items to work on; those that must not be touched are given to `passed_over`."""
+        if self.condemned:
+            items = list(self._allowed(place, items, name, passed_over))
+        if not items:
+            return
+        around = self._note
+        try:
+            if self.is_alone(place):
+                for item in items:
+                    self._write(Note([place], name(item), self._deaths_over(place, name(item))))
+                    yield item
+            else:
+                self._write(Note([place], None, self._deaths_over(place)))
+                yield from items
+        finally:
+            self._write(around)  # also after an exception: that is no death
+
+    @contextlib.contextmanager
+    def over(self, place: str, item: Item) -> Iterator[None]:
+        """Around work on a single item. Raises PassedOver."""
+        if self.forbids(place, item):
+            raise PassedOver(place)
+        around = self._note
+        self._write(Note([place], item, self._deaths_over(place, item)))
+        try:
+            yield
+        finally:
+            self._write(around)
+
+    def clear(self, place: str) -> None:
+        """All that was there of a place was worked on, and nobody died."""
+        if self.is_suspect(place):
+            left = [other for other in self._suspect.places if other != place]
+            self._suspect = msgspec.structs.replace(self._suspect, places=left) if left else NOTHING
+
+    def hold(self, places: Sequence[str]) -> None:
+        """These are in hand until others are, or none: for work that goes on in the background."""
+        is_part = bool(places) and all(place in self._suspect.places for place in places)
+        self._write(Note(list(places), None, self._suspect.deaths if is_part else 0))
+
+    def _allowed(
+        self, place: str, items: Sequence[T], name: Callable[[T], Item], passed_over: Callable[[T], None]
+    ) -> Iterator[T]:
+        forbidden = {item for known, item in self.condemned if known == place}
+        for item in items:
+            if forbidden and name(item) in forbidden:
+                passed_over(item)
+            else:
+                yield item
+
+    def _deaths_over(self, place: str, item: Item | None = None) -> int:
+        suspect = self._suspect
+        return suspect.deaths if self.is_suspect(place) and suspect.item in (None, item) else 0
+
+    def _left_behind(self) -> Note:
+        """What an earlier process had in hand when it died, that death counted."""
+        data = os.pread(self._fd, _LARGEST, 0)
+        length = int.from_bytes(data[:_LENGTH], "big")
+        try:
+            note = msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=Note)
+        except (msgspec.MsgspecError, ValueError):
+            return NOTHING
+        is_one = note.item is None or len(note.places) == 1
+        return msgspec.structs.replace(note, deaths=note.deaths + 1) if is_one else NOTHING
+
+    def _write(self, note: Note) -> None:
+        self._note = note
+        data = msgspec.msgpack.encode(msgspec.structs.replace(note, condemned=self.condemned))
+        with contextlib.suppress(OSError):  # a full disk: better no note than an input that is not taken in
+            os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
+
+
+def _sentenced(note: Note) -> Spot | None:
+    """What is not to be touched any more, after so many deaths."""
+    if len(note.places) != 1 or note.deaths < (DEATHS if note.item is not None else DEATHS_OVER_ALL):
+        return None
+    return (note.places[0], WHOLE if note.item is None else note.item)

@@ -1,0 +1,146 @@
+"""F78: what the daemon dies over again and again is passed over at the fourth start, and only that."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.paths import Home
+from burnd.sources.unused import FATAL, FATAL_WORDS
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.readers import opencode_data as opencode
+from tests.server.wire import Daemon, running, until
+
+SCRIPT = "tests.faults.poison"
+
+
+def _die_three_times(home: Home, poison: str) -> None:
+    for _ in range(3):
+        daemon = Daemon(home, script=SCRIPT, POISON=poison)
+        try:
+            assert daemon.process.wait(60) == -signal.SIGKILL, daemon.why()
+        finally:
+            daemon.kill()
+        tally.faults()
+
+
+@contextmanager
+def _a_life(home: Home, poison: str) -> Iterator[Watched]:
+    """One that lasts."""
+    with running(home, script=SCRIPT, POISON=poison) as daemon:
+        yield Watched(home, daemon)
+        assert daemon.terminate() == 0, daemon.why()
+
+
+def _log(home: Home, session: str, *words: str) -> Path:
+    """A log with an answer for each of these words, the n-th of 2**n tokens."""
+    path = home.root.parent / ".claude" / "projects" / "-home-dev-app" / f"{session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(whole([line for n, word in enumerate(words) for line in answers(session, n, 1, words=word)]))
+    return path
+
+
+def _source(watched: Watched, name: str) -> dict[str, Any]:
+    (found,) = [source for source in watched.call("status")["sources"] if source["name"] == name]
+    return dict(found)
+
+
+def test_a_poisonous_line(home: Home) -> None:
+    """F78: of a log; all that is around it is read, and status says where it stands, in every later life too."""
+    path = _log(home, "s1", "before", "poison", "after")
+    _die_three_times(home, "line")
+    for skipped in (1, 0):
+        with _a_life(home, "line") as watched:
+            assert watched.recorded("s1") == sum_of(0, 2)
+            source = _source(watched, "claude-code")
+            assert source["counts"].get("skipped lines", 0) == skipped
+            (line,) = source["unused"]["lines"]
+            assert (line["path"], line["reason"]) == (str(path), FATAL)
+            assert b"poison" in path.read_bytes()[line["offset"] :][: line["size"]]
+            assert str(path) in json.dumps(watched.call("status")["degraded"])
+            assert "source.line_passed_over" in watched.daemon.why()
+
+
+@pytest.mark.slow
+def test_poisonous_words(home: Home) -> None:
+    """F78: said in a log whose line can be read: the turn counts, and only these words are not kept."""
+    path = _log(home, "s1", "before", "poison", "after")
+    _die_three_times(home, "words")
+    for _ in range(2):
+        with _a_life(home, "words") as watched:
+            assert watched.recorded("s1") == sum_of(0, 1, 2)
+            assert [said.split()[0] for said in watched.texts("s1")] == ["before", "after"]
+            (line,) = _source(watched, "claude-code")["unused"]["lines"]
+            assert (line["path"], line["reason"]) == (str(path), FATAL_WORDS)
+
+
+def test_a_poisonous_row(home: Home) -> None:
+    """F78: of opencode's database; its other rows and other sessions are recorded, and status names the message."""
+    path = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
+    with closing(opencode.Writer(path)) as writer:
+        writer.clock = time.time_ns() // 1_000_000
+        for session in ("ses_a", "ses_b"):
+            writer.session(session)
+            writer.user(f"u-{session}", session, "go")
+            for n in range(3):
+                words = "poison" if (session, n) == ("ses_b", 1) else "fine"
+                usage = opencode.tokens(input=5, output=1 << n)
+                writer.step(f"{session}-{n}", session, f"u-{session}", opencode.text(words), tokens=usage)
+        _die_three_times(home, "row")
+        for _ in range(2):
+            with _a_life(home, "row") as watched:
+                assert watched.recorded("ses_a") == sum_of(0, 1, 2)
+                assert watched.recorded("ses_b") == sum_of(0, 2)
+                assert "passes over message ses_b-1 of ses_b," in json.dumps(watched.call("status")["degraded"])
+
+
+@pytest.mark.slow
+def test_a_poisonous_document(home: Home) -> None:
+    """F78: search dies over it in the background; all else is found, and status names the message."""
+    for session in ("s1", "s2", "s3"):
+        _log(home, session, "before", "poison" if session == "s2" else "fine", "after")
+    _die_three_times(home, "document")
+    for _ in range(2):
+        with _a_life(home, "document") as watched:
+            assert watched.recorded("s2") == sum_of(0, 1, 2)
+            _until_searched(watched)
+            assert len(watched.call("sessions.search", query="after")["hits"]) == 3
+            assert len(watched.call("sessions.search", query="fine")["hits"]) == 2
+            assert watched.call("sessions.search", query="poison")["hits"] == []
+            assert "search passes over message main s2-m1 of s2," in json.dumps(watched.call("status")["degraded"])
+
+
+@pytest.mark.slow
+def test_a_poisonous_turn(home: Home) -> None:
+    """F78: counting its causes kills; they are not explained, and those of all others are."""
+    _log(home, "poison", "one", "two")
+    _log(home, "s2", "one", "two")
+    _die_three_times(home, "turn")
+    for _ in range(2):
+        with _a_life(home, "turn") as watched:
+            assert watched.recorded("poison") == sum_of(0, 1)
+            _until_counted(watched)
+            causes = watched.call("hotspots")
+            assert "unexplained" in json.dumps(causes)
+            assert "causes passes over" not in json.dumps(causes)
+            assert "causes passes over piece" in json.dumps(watched.call("status")["degraded"])
+
+
+def _until_searched(watched: Watched) -> None:
+    def is_done() -> bool:
+        search = watched.call("status")["search"]
+        return search["state"] == "ready" and not search["pending"]
+
+    until(is_done, why=watched.daemon.why)
+
+
+def _until_counted(watched: Watched) -> None:
+    until(lambda: watched.call("status")["causes"]["state"] == "ready", why=watched.daemon.why)

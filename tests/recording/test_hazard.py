@@ -1,0 +1,154 @@
+"""A line that kills the process is passed over at last; no other ever is."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.recording.hazard import Hazard, PassedOver
+
+LINES = [(0, b"one"), (4, b"two"), (8, b"three")]
+
+
+def read(note: Path, path: str = "/a", kills: bytes = b"", lines: list[tuple[int, bytes]] = LINES) -> list[int] | None:
+    """One life: reads the lines and gives where the fed ones stand; None when it died."""
+    hazard = Hazard(note)
+    fed: list[int] = []
+    passed_over: list[tuple[int, bytes]] = []
+    for offset, line in hazard.each(path, lines, itemgetter(0), passed_over.append):
+        if line == kills:
+            _die(hazard)
+            return None
+        fed.append(offset)
+    hazard.clear(path)
+    hazard.close()
+    assert {offset for offset, _ in lines} == {*fed, *(offset for offset, _ in passed_over)}
+    return fed
+
+
+def _die(hazard: Hazard) -> None:
+    hazard.close()
+    hazard._write = lambda note: None  # type: ignore[method-assign]
+
+
+def test_the_fourth_start_passes_what_killed_three(tmp_path: Path) -> None:
+    """F78: first the piece is known, then the line, then it is passed over, for good."""
+    note = tmp_path / "reading"
+    assert [read(note, kills=b"two") for _ in range(3)] == [None, None, None]
+    assert read(note, kills=b"two") == [0, 8]
+    assert read(note, kills=b"two") == [0, 8]
+    assert read(note, "/b", kills=b"none") == [0, 4, 8]
+
+
+def test_a_death_or_two_costs_nothing(tmp_path: Path) -> None:
+    """kill -9 while a file is read: the next life reads all of it, and forgets."""
+    note = tmp_path / "reading"
+    for _ in range(5):
+        assert read(note, kills=b"two") is None
+        assert read(note) == [0, 4, 8]
+    for line in (b"one", b"two", b"three", b"one", b"two", b"three"):
+        assert read(note, kills=line) is None
+    assert read(note) == [0, 4, 8]
+
+
+def test_deaths_over_other_files_do_not_count(tmp_path: Path) -> None:
+    """Each line has to kill by itself."""
+    note = tmp_path / "reading"
+    for _ in range(4):
+        assert read(note, "/a", kills=b"two") is None
+        assert read(note, "/b", kills=b"two") is None
+
+
+def test_a_note_that_makes_no_sense_is_none(tmp_path: Path) -> None:
+    """Whatever a crash left there."""
+    note = tmp_path / "reading"
+    for data in (b"", b"\x00" * 100, b"\xff" * 100, b"\x00\x00\x00\x05abcdefgh"):
+        note.write_bytes(data)
+        assert read(note) == [0, 4, 8]
+    assert note.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_exception_is_no_death(tmp_path: Path) -> None:
+    """A reader that fails is heard of elsewhere, and its file is tried again as a whole."""
+    note = tmp_path / "reading"
+    for _ in range(5):
+        hazard = Hazard(note)
+        reading = hazard.each("/a", LINES, itemgetter(0), _must_not_be)
+        next(reading)
+        reading.close()
+        hazard.close()
+    assert read(note) == [0, 4, 8]
+
+
+def test_nothing_to_read_is_no_hazard(tmp_path: Path) -> None:
+    assert read(tmp_path / "reading", lines=[]) == []
+
+
+def _must_not_be(item: Any) -> None:
+    raise AssertionError(f"{item} was passed over")
+
+
+def test_a_piece_that_passes_does_not_clear_the_next(tmp_path: Path) -> None:
+    """F78: the deadly line may stand in a later piece than the one that is read first."""
+    note = tmp_path / "reading"
+
+    def life() -> bool:
+        hazard = Hazard(note)
+        for piece in (LINES, [(12, b"deadly")]):
+            for offset, _ in hazard.each("/a", piece, itemgetter(0), lambda _: None):
+                if offset == 12:
+                    _die(hazard)
+                    return False
+        hazard.close()
+        return True
+
+    assert [life() for _ in range(5)] == [False, False, False, True, True]
+
+
+def test_what_goes_on_in_the_background_is_narrowed_down(tmp_path: Path) -> None:
+    """F78: three were in hand, then each was alone, then each of its items: the fourth start passes the one."""
+    note = tmp_path / "search"
+
+    def life() -> list[tuple[str, int]] | None:
+        hazard = Hazard(note)
+        hazard.hold(["a", "b", "c"])
+        done = []
+        for place in ("a", "b", "c"):
+            if not hazard.is_suspect(place):
+                if place == "b":
+                    _die(hazard)  # in the background, after all were given to it
+                    return None
+                continue
+            for item in hazard.each(place, [1, 2, 3], int, lambda _: None):
+                if (place, item) == ("b", 2):
+                    _die(hazard)
+                    return None
+                done.append((place, item))
+            hazard.clear(place)
+        hazard.close()
+        return done
+
+    assert [life() for _ in range(3)] == [None, None, None]
+    left = Hazard(note)
+    assert left.condemned == [("b", 2)]
+    left.close()
+
+
+def test_one_item_alone_is_passed_over_in_words(tmp_path: Path) -> None:
+    """F78: work on one thing raises for it at the fourth start; what is around it is noted again after it."""
+    note = tmp_path / "causes"
+    for _ in range(3):
+        hazard = Hazard(note)
+        for item in (1, 2):
+            with hazard.over("rail", item):
+                if item == 2:
+                    _die(hazard)
+    hazard = Hazard(note)
+    with hazard.over("rail", 1), pytest.raises(PassedOver), hazard.over("rail", 2):
+        pass
+    with hazard.over("other", 2):
+        pass
+    hazard.close()
