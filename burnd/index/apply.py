@@ -46,6 +46,11 @@ _SESSION_TAG = (
     "INSERT INTO session_tags VALUES(?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = excluded.ts, "
     "position = excluded.position, value = excluded.value WHERE (excluded.ts, excluded.position) >= (ts, position)"
 )
+_COPY_TOUCHES = (
+    "UPDATE sessions SET source = coalesce(source, ?1), "
+    "created_at = min(coalesce(created_at, ?2), coalesce(?2, created_at)), "
+    "updated_at = max(coalesce(updated_at, ?2), coalesce(?2, updated_at)) WHERE id = ?3"
+)
 _OTHER_TOUCHES = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
 
@@ -198,8 +203,10 @@ class Applier:
         if isinstance(entry, Turn):
             names = (self._name(entry.source), self._name(entry.project), self._name(entry.project_key))
             rail = "0" if entry.rail_id == MAIN else f"1{entry.rail_id}"
-            return _TURN_TOUCHES, (*names, to_ms(entry.ts) or None, self._sessions[entry.session_id], rail)
-        if isinstance(entry, Copy | Compaction | Event | Overhead):
+            return _TURN_TOUCHES, (*names, _when_held(entry), self._sessions[entry.session_id], rail)
+        if isinstance(entry, Copy):
+            return _COPY_TOUCHES, (self._name(entry.source), _when_held(entry), self._sessions[entry.session_id])
+        if isinstance(entry, Compaction | Event | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None
 
@@ -251,6 +258,11 @@ class Applier:
         narrow = [row for stamp in said for row in rows.narrow_tag_rows(*stamp)]
         many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
         many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+
+
+def _when_held(said: Turn | Copy) -> int | None:
+    """The time that its holder's own log gives a message: whoever holds it, and owned it meanwhile, says the same."""
+    return to_ms((said.basis.ts if said.basis is not None else None) or said.ts) or None
 
 
 def fact_key(key: tuple[str, ...]) -> str:

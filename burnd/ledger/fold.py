@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, digest, kind_of
+from burnd.records.content import MAIN
+from burnd.records.times import to_ms
 
 Key = tuple[str, ...]
 
@@ -25,17 +27,24 @@ def identity(entry: Entry) -> Key:
         return ("overhead", entry.source, entry.session_id)
     if isinstance(entry, Compaction | Event):
         # A fork repeats them with the same uuid; an id made from a place in a file means nothing elsewhere.
-        where = (entry.session_id,) if entry.id.startswith("@") else ()
+        where = (entry.session_id, entry.rail_id) if entry.id.startswith("@") else ()
         return (kind_of(entry), entry.source, entry.id, *where)
     return (kind_of(entry), str(digest(entry)))
 
 
 def outranks(old: Entry, new: Entry) -> bool:
-    """Whether what is known stays, though something else is said of the same thing: two sessions that hold the
-    same event are told apart the same way as two that hold the same message without any evidence."""
+    """Whether what is known stays, though something else is said of the same thing.
+
+    Several logs may hold the same event: it is that of one which does not repeat another's, told at the earliest time,
+    and in the conversation itself rather than in an agent's log of it.
+    """
     if isinstance(old, Compaction | Event) and isinstance(new, Compaction | Event):
-        return old.session_id < new.session_id
+        return _claim(old) < _claim(new)
     return False
+
+
+def _claim(said: Compaction | Event) -> tuple[bool, int, str, bool, str]:
+    return (said.copied, to_ms(said.ts), said.session_id, said.rail_id != MAIN, said.rail_id)
 
 
 def lineage(session_id: str, parents: Mapping[str, str]) -> list[str]:

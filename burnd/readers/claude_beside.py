@@ -99,8 +99,6 @@ def _read_boundary(memory: Memory, spot: Spot) -> None:
     boundary = replace(spot, parent=None)
     memory.add_link(boundary, turn=None, prompt=before.prompt if before is not None else None)
     facts = line.compact_metadata
-    if memory.repeats(spot.ts):
-        return
     memory.out.compactions.append(
         Compaction(
             source=SOURCE,
@@ -111,6 +109,7 @@ def _read_boundary(memory: Memory, spot: Spot) -> None:
             trigger=facts.trigger if facts is not None else None,
             before_tokens=_tokens(facts.pre_tokens) if facts is not None else None,
             after_tokens=_tokens(facts.post_tokens) if facts is not None else None,
+            copied=memory.repeats(spot),
         )
     )
 

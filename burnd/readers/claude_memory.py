@@ -205,10 +205,10 @@ class Memory:
             facts.last_ts = ts
         return ts
 
-    def repeats(self, ts: str) -> bool:
-        """Whether a line of this time was copied here from the log of another session: it is older than the file."""
+    def repeats(self, spot: Spot) -> bool:
+        """Whether a line was copied here from the log of another session: it says so, or is older than the file."""
         birth = self.state.facts.birth
-        return birth is not None and ts < birth
+        return spot.line.forked_from is not None or (birth is not None and spot.ts < birth)
 
     def take(self) -> Reading:
         out, state = self.out, self.state

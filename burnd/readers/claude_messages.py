@@ -76,9 +76,7 @@ def note(
     message_id: str | None = None,
     status: int | None = None,
 ) -> None:
-    """Record that something happened beside the turns, unless another file's past is being repeated."""
-    if memory.repeats(spot.ts):
-        return
+    """Record that something happened beside the turns."""
     memory.out.events.append(
         Event(
             source=SOURCE,
@@ -89,6 +87,7 @@ def note(
             name=what,
             message_id=message_id,
             status=status if status is not None and 0 <= status < 1000 else None,
+            copied=memory.repeats(spot),
         )
     )
 

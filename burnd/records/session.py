@@ -35,7 +35,10 @@ class Session(Record, frozen=True, kw_only=True):
 
 
 class Compaction(Record, frozen=True, kw_only=True):
-    """The harness replaced a rail's context by a summary; `id` is the line that says so."""
+    """The harness replaced a rail's context by a summary; `id` is the line that says so.
+
+    `copied` is one that its log repeats from another's: it stands for the other only while that is not known.
+    """
 
     v: int = always(VERSION)
     source: str
@@ -46,6 +49,7 @@ class Compaction(Record, frozen=True, kw_only=True):
     trigger: str | None = None
     before_tokens: Count | None = None
     after_tokens: Count | None = None
+    copied: bool = False
 
 
 MESSAGE = "message"
@@ -55,6 +59,7 @@ class Event(Record, frozen=True, kw_only=True):
     """Something that happened beside the turns: an interrupt, an API error, a retry, a refusal.
 
     A `message` of a program's own session that was no turn is one, too, without a source: it is known by it ever after.
+    `copied` is as for a compaction.
     """
 
     v: int = always(VERSION)
@@ -66,6 +71,7 @@ class Event(Record, frozen=True, kw_only=True):
     name: str
     message_id: str | None = None
     status: Count | None = None
+    copied: bool = False
 
 
 class Overhead(Record, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ import pytest
 
 from burnd.recording import joiner
 from burnd.recording.sharing import held_by
-from burnd.records import Turn
+from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
 from tests.readers.collect import client_versions, lines_of
@@ -119,6 +119,65 @@ async def test_a_subagent_works_for_the_project_of_its_session(tmp_path: Path) -
     first, *others = await every_way(tmp_path, files)
     assert {turn.project for turn in turns(first).values()} == {"/home/dev/app"}
     assert [row[3] for row in first["index"]["sessions"]] == ["/home/dev/app"]
+    assert_all_alike(first, others)
+
+
+def eventful() -> Transcript:
+    """A session that was compacted, after a request that was tried again."""
+    log = Transcript("2.1.90", session="S")
+    log.prompt("go")
+    log.add("system", subtype="api_error", error={"status": 529})
+    log.says("m1")
+    log.add("system", parent=None, subtype="compact_boundary", compactMetadata={"trigger": "auto"})
+    log.prompt("so far", isCompactSummary=True)
+    log.says("m2")
+    return log
+
+
+def happened(outcome: dict[str, Any]) -> set[tuple[str, str, str]]:
+    told = outcome["ledger"]["latest"].items()
+    return {(key[0], e.session_id, e.rail_id) for key, e in told if isinstance(e, Event | Compaction)}
+
+
+async def test_what_others_repeat_happened_in_the_original(tmp_path: Path) -> None:
+    """Forks whatever they are called, and a compaction's agent, which holds all of it; last read or first.
+
+    Where the original is gone, it is told by a fork rather than not at all.
+    """
+    original = eventful()
+    fork = begun("F", "f", 1, original)
+    branch = begun("B", "b", 2, original, forkedFrom={"sessionId": "S", "messageUuid": "x"})
+    del branch.lines[0]
+    replay = Transcript(session="S", prefix="a", isSidechain=True, agentId="acompact-1")
+    replay.lines = [line_of(**(json.loads(line) | {"isSidechain": True})) for line in original.lines]
+    for log, message in ((fork, "f1"), (branch, "b1"), (replay, "a1")):
+        log.prompt("on")
+        log.says(message)
+    files = {"-p/F.jsonl": fork, "-p/B.jsonl": branch}
+    all_files = {"-p/S.jsonl": original, "-p/S/subagents/agent-acompact-1.jsonl": replay, **files}
+    first, *others = await every_way(tmp_path / "all", all_files)
+    assert happened(first) == {("event", "S", "main"), ("compaction", "S", "main")}
+    assert_all_alike(first, others)
+    first, *others = await every_way(tmp_path / "forks", files)
+    assert {what for what, _, _ in happened(first)} == {"event", "compaction"}
+    assert_all_alike(first, others)
+
+
+async def test_when_a_session_began_does_not_depend_on_whose_its_past_was_taken_for(tmp_path: Path) -> None:
+    """An old client's resumed session tells its past anew, with the time of resuming."""
+    original = talk(Transcript("1.0.100", session="z", prefix="z"), "m1", "m2")
+    resumed = Transcript("1.0.100", session="a", prefix="a")
+    resumed.begin(3600)
+    for line in original.lines:
+        one = json.loads(line) | {"sessionId": "a", "timestamp": resumed.time(3600)}
+        resumed.lines.append(line_of(**{key: value for key, value in one.items() if key != "requestId"}))
+    talk(resumed, "m3")
+    agent_log = Transcript(session="z", prefix="c", isSidechain=True, agentId="acompact-1")
+    agent_log.lines = [line_of(**(json.loads(line) | {"isSidechain": True})) for line in original.lines]
+    files = {"-p/a.jsonl": resumed, "-p/z/subagents/agent-acompact-1.jsonl": agent_log, "-p/z.jsonl": original}
+    first, *others = await every_way(tmp_path, files)
+    begun_at = {row[0]: row[7] for row in first["index"]["sessions"]}
+    assert begun_at["a"] - begun_at["z"] == 3_600_000
     assert_all_alike(first, others)
 
 
