@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import zstandard
 
-from burnd.errors import BlobsDamaged, NotNow, StorageError, SyncFailed
+from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.refusals import as_not_now, name_of, no_space
@@ -302,9 +302,6 @@ def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:
         return SyncFailed(str(error), str(path))
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return BlobsDamaged(str(error), str(path))
-    if name == "SQLITE_CANTOPEN":
-        remedy = "free some space, or raise the limit of open files (ulimit -n); nothing is lost meanwhile"
-        return NotNow(f"{name}: {error}", str(path), remedy)
     if name.startswith("SQLITE_IOERR") and name not in _UNREADABLE:
         return no_space(error, path)
     return StorageError(f"{name}: {error}", str(path))

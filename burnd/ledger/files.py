@@ -15,6 +15,7 @@ from burnd.errors import FileReplaced, HomeBusy, HomeError, HomeReplaced, NoSpac
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+WRITABLE_AGAIN = "make its file system and its folder writable again; nothing is lost meanwhile"
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"}
 
 
@@ -200,7 +201,7 @@ class HomeLock:
             _note_pid(note)
         except (OSError, StorageError) as error:
             self.release()
-            raise HomeError(str(error), str(note), "move it away") from error
+            raise _cannot_be_noted(error, note) from error
 
     def check(self) -> None:
         """Raises HomeReplaced when the folder that is locked does not stand at the home's path any more."""
@@ -219,6 +220,13 @@ class HomeLock:
 
 def taken_for_granted() -> None:
     """In the place of a lock's check, for homes that nobody else knows of."""
+
+
+def _cannot_be_noted(error: OSError | StorageError, note: Path) -> HomeError:
+    number = error.errno if isinstance(error, OSError) else None
+    what = os.strerror(number) if number else "is not a regular file"
+    remedies = {errno.EROFS: "make it writable, or choose another RELAYBURN_HOME", errno.ENOSPC: "free some space"}
+    return HomeError(what, str(note), remedies.get(number or 0, "move it away"))
 
 
 def _note_pid(note: Path) -> None:
@@ -293,6 +301,8 @@ def free_bytes(path: Path) -> tuple[int, int]:
 def as_storage_error(error: OSError, path: Path) -> StorageError:
     """An error of the system in our own words; `path` is what was being worked on."""
     sentence = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno == errno.EROFS:
+        return NoSpace(sentence, str(path), WRITABLE_AGAIN)
     if error.errno in _NO_ROOM:
         return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")
     if error.errno in (errno.EMFILE, errno.ENFILE):

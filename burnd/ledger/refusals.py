@@ -6,17 +6,19 @@ import sqlite3
 from pathlib import Path
 
 from burnd.errors import Locked, NoSpace, NotNow
+from burnd.ledger.files import WRITABLE_AGAIN
 
 # A full disk shows in many ways: cutting a log, or making the memory that connections share, needs room as well.
 _NO_ROOM = {
     "SQLITE_FULL",
-    "SQLITE_READONLY",
     "SQLITE_IOERR_WRITE",
     "SQLITE_IOERR_TRUNCATE",
     "SQLITE_IOERR_SHMOPEN",
     "SQLITE_IOERR_SHMSIZE",
     "SQLITE_IOERR_SHMMAP",
 }
+_SEALED = {"SQLITE_READONLY", "SQLITE_READONLY_DIRECTORY", "SQLITE_READONLY_CANTINIT"}
+_TO_OPEN = "free some space, raise the limit of open files (ulimit -n), or mend its folder; nothing is lost meanwhile"
 
 
 def name_of(error: sqlite3.Error) -> str:
@@ -34,6 +36,10 @@ def as_not_now(error: sqlite3.Error, path: Path) -> NotNow | None:
     name = name_of(error)
     if name in _NO_ROOM:
         return no_space(error, path)
+    if name in _SEALED:
+        return NoSpace(f"cannot be written to ({name})", str(path), WRITABLE_AGAIN)
+    if name == "SQLITE_CANTOPEN":
+        return NotNow(f"cannot be opened ({name})", str(path), _TO_OPEN)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Locked(str(error), str(path), "another program is using it")
     return None

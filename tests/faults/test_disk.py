@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from burnd.ledger.files import prepare_home
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.shims import built, needs_shims
@@ -20,6 +22,7 @@ from tests.server.wire import Daemon, environment, running, until
 
 EVERYTHING = sum_of(*range(12))
 _SMALL_DISK = Path(__file__).with_name("on_small_disk.sh")
+_NOBODY = 65534
 _LARGE = "large " * 2000  # no sidecar's, but a blob
 
 
@@ -111,6 +114,24 @@ def test_the_store_of_large_texts_is_first_opened_on_a_full_disk(home: Home) -> 
     tally.faults()
 
 
+def test_a_file_system_that_is_made_read_only_heals(home: Home) -> None:
+    """F52, F41: really mounted so, under the daemon: no file can be made, renamed or removed; it waits, and goes on."""
+    with small_disk(home) as (disk, watched):
+        watched.append("ro", whole(answers("ro", 0, 3)))
+        watched.until_recorded("ro", sum_of(0, 1, 2))
+        _until_findable(watched, "answer")
+        disk.say("seal", "sealed")
+        watched.append("ro", whole(answers("ro", 3, 4, words=_LARGE)))
+        watched.append("new", whole(answers("new", 0, 5, words=_LARGE)))
+        until(lambda: "nothing is lost meanwhile" in str(watched.call("status")["degraded"]), 60, watched.daemon.why)
+        disk.say("unseal", "unsealed")
+        watched.append("ro", whole(answers("ro", 7, 5)))
+        watched.until_recorded("ro", EVERYTHING, 90)
+        watched.until_recorded("new", sum_of(*range(5)), 90)
+        assert len(watched.texts("new")) == 5
+    tally.faults()
+
+
 @needs_shims
 @pytest.mark.parametrize(("error", "words"), [(errno.EROFS, "answer"), (errno.EDQUOT, _LARGE)])
 def test_a_disk_that_takes_nothing_more_heals(home: Home, tmp_path: Path, error: int, words: str) -> None:
@@ -154,9 +175,51 @@ def test_an_open_home_is_refused(home: Home) -> None:
     """F52: a home that others may write in: refused, with its path and what to do."""
     home.root.mkdir(parents=True)
     home.root.chmod(0o777)
-    command = [sys.executable, "-m", "burnd", "run"]
+    assert "chmod 700" in _refusal(home)
+
+
+def test_a_home_of_somebody_else_is_refused(home: Home) -> None:
+    """F52: with whose it is, and nothing in it is touched."""
+    home.root.mkdir(parents=True, mode=0o755)
+    if os.geteuid() == 0:
+        os.chown(home.root, _NOBODY, -1)
+        owner = _NOBODY
+    else:
+        home, owner = Home(Path("/usr")), 0
+    before = home.root.stat()
+    assert f"belongs to uid {owner}, not to you" in _refusal(home)
+    assert home.root.stat() == before
+    assert not home.lock.exists()
+
+
+def test_a_home_on_a_read_only_disk_is_refused(home: Home) -> None:
+    """F52: at its start there is nothing to wait for: said at once, and not with advice for something else."""
+    home.root.mkdir(parents=True, mode=0o700)
+    sealed = f"mount --bind {home.root} {home.root} && mount -o remount,bind,ro {home.root} && exec"
+    said = _refusal(home, "unshare", "-Urm", "sh", "-c", f'{sealed} "$0" "$@"')
+    if "unshare" in said or "mount" in said.partition("burnd:")[0]:
+        pytest.skip("needs user namespaces in which a folder can be mounted")
+    assert "Read-only file system" in said
+    assert "make it writable" in said
+
+
+def test_a_home_that_is_a_link_or_far_away_is_warned_about(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F52: it may be meant so; no network file system can be mounted for a test, so its kind is given."""
+    home.root.parent.mkdir(parents=True, exist_ok=True)
+    real = home.root.with_name("elsewhere")
+    real.mkdir(mode=0o700)
+    home.root.symlink_to(real)
+    assert prepare_home(home.root) == [f"{home.root} is a link to {real}"]
+    monkeypatch.setattr("burnd.ledger.files.file_system_of", lambda _root: "nfs4")
+    (warning,) = prepare_home(real)
+    assert "network file system (nfs4)" in warning
+
+
+def _refusal(home: Home, *around: str) -> str:
+    """What a daemon says that does not start."""
+    command = [*around, sys.executable, "-m", "burnd", "run"]
     done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert str(home.root) in done.stderr
-    assert "chmod 700" in done.stderr
     tally.bad_inputs()
+    return done.stderr

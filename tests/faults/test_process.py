@@ -356,20 +356,6 @@ def test_it_runs_in_a_folder_that_is_gone(home: Home, tmp_path: Path) -> None:
         started.wait()
 
 
-def test_a_failed_sync_ends_the_process(home: Home) -> None:
-    """F42: the client is told, the exit code is not 0, and the next start is well."""
-    daemon = Daemon(home, script="tests.faults.failing_sync")
-    try:
-        daemon.wait_until_ready()
-        with daemon.wire() as wire:
-            assert wire.error("stamp", selector={"sessionId": "s"}, enrichment={"a": "b"})["data"]["name"] == "failed"
-        assert daemon.process.wait(30) == 1
-    finally:
-        daemon.kill()
-    with running(home) as again, again.wire() as wire:
-        wire.call("stamp", selector={"sessionId": "s"}, enrichment={"a": "b"})
-
-
 def test_a_damaged_index_is_made_anew_when_a_question_finds_it(home: Home) -> None:
     """F53: the question is asked to come again, and the next one is answered in full."""
     with running(home) as daemon, daemon.wire() as wire:
