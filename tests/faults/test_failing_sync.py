@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ slow = pytest.mark.slow
 def test_a_failed_sync_ends_the_process(home: Home, tmp_path: Path, file: str, is_lost: bool) -> None:
     """F42: with code 1, no cursor moved; whether or not the disk has lost it, the next start has everything, once."""
     flag = tmp_path / "flag"
-    shim = {"LD_PRELOAD": str(built("failing_sync", tmp_path)), "SYNC_FAILS_WHILE": str(flag)}
+    shim: dict[str, Any] = {"LD_PRELOAD": str(built("failing_sync", tmp_path)), "SYNC_FAILS_WHILE": str(flag)}
     with running(home, SYNC_FAILS_BELOW=str(home.root), SYNC_FAILS_OF=file, **shim) as daemon:
         watched = Watched(home, daemon)
         watched.append("s", whole(answers("s", 0, 3, words=_LARGE)))
@@ -63,7 +64,7 @@ def test_a_failed_sync_ends_the_process(home: Home, tmp_path: Path, file: str, i
 def test_who_asked_is_told_of_a_failed_sync(home: Home, tmp_path: Path) -> None:
     """F42: a client whose stamp could not be made durable gets an error, and leaves it in the spool."""
     flag = tmp_path / "flag"
-    shim = {"LD_PRELOAD": str(built("failing_sync", tmp_path)), "SYNC_FAILS_WHILE": str(flag)}
+    shim: dict[str, Any] = {"LD_PRELOAD": str(built("failing_sync", tmp_path)), "SYNC_FAILS_WHILE": str(flag)}
     with running(home, SYNC_FAILS_BELOW=str(home.root), SYNC_FAILS_OF=LEDGER, **shim) as daemon:
         flag.touch()
         with daemon.wire() as wire:
