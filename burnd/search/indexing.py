@@ -43,7 +43,7 @@ AT_ONCE: Final = 400  # messages between two looks at what else there is to do
 SOON_S: Final = 0.3  # how long a message waits for others to be committed with it
 # While a backlog is taken in, what was said long ago waits so long to be findable: every commit begins a new segment,
 # which says again which words there are.
-LATE_S: Final = 6.0
+LATE_S: Final = 30.0
 FRESH_MS: Final = 60_000  # somebody may be looking for what was said within this time
 IDLE_S, LOOK_S = 15.0, 60.0
 PATIENCE_S: Final = 5.0
