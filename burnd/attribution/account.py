@@ -7,11 +7,14 @@ first, tells it for all of them.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from burnd.attribution.blocks import Kind
 from burnd.attribution.rail import Rail
 from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Spent
 from burnd.attribution.steps import Step
@@ -23,23 +26,36 @@ _MASK: Final = (1 << _FIELD) - 1
 _PRESENT: Final = 1
 _READ: Final = 1 << _FIELD
 _FIRST_RATE: Final = 2
-_NEVER: Final = (0, 0)
 
-Fields = dict[int, int]
+Fields = defaultdict[int, int]
 
 
-class Totals(msgspec.Struct, frozen=True, gc=False):
-    """What one owner paid, and the tokens it brought into the context.
+class Cause(msgspec.Struct, frozen=True, gc=False):
+    """One thing that tokens were spent on.
 
-    `size` are those, and what it had brought in before, in turns that do not count. `rides` is in how many turns after
-    it entered it was there, `reentries` in how many of them it was not read from the cache but paid in full again.
+    `spent` is all it was billed for, what it took to say it included. `entered` is how many tokens it brought into the
+    context, `size` these and those from before, in turns that were not selected, `rides` in how many later turns it was
+    still there, `reentries` in how many of these it was not read from the cache but paid in full again.
     """
 
-    spent: dict[Rate, Spent]
-    entered: int
-    size: int
-    rides: int
-    reentries: int
+    kind: Kind
+    spent: Mapping[Rate, Spent]
+    turn_index: int = 0
+    message_id: str = ""
+    call_id: str | None = None
+    tool: str | None = None
+    target: str | None = None
+    entered: int = 0
+    size: int = 0
+    rides: int = 0
+    reentries: int = 0
+
+
+class _Units(NamedTuple):
+    """By class the field of a token of a rate; and for a run, which counts the turns that read its slots as well."""
+
+    tokens: tuple[int, ...]
+    runs: tuple[int, ...]
 
 
 class Account:
@@ -47,74 +63,99 @@ class Account:
 
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
-        self._rates: dict[Rate, tuple[int, ...]] = {}
-        self._marks: Fields = {}
-        self._paid: Fields = {}
+        self._rates: dict[Rate, _Units] = {}
+        self._marks: Fields = defaultdict(int)
+        self._paid: Fields = defaultdict(int)
         self._entered: list[int] = []
         self._entered_unseen: list[int] = []
-        self._read: dict[int, int] = {}
+        self._read: Fields = defaultdict(int)
 
     def add(self, rate: Rate, step: Step) -> None:
         row, marks, paid = self._rail.row, self._marks, self._paid
-        units = self._rates.get(rate) or self._add_rate(rate)
+        units, runs = self._rates.get(rate) or self._add_rate(rate)
         for rate_class, last, below in step.runs:
-            unit = units[rate_class] + _READ if rate_class == CACHE_READ else units[rate_class]
-            marks[last] = marks.get(last, 0) + unit
-            marks[below] = marks.get(below, 0) - unit
+            unit = runs[rate_class]
+            marks[last] += unit
+            if below:
+                marks[below] -= unit
         for rate_class, slot, tokens in step.pieces:
-            owner = row.owners[slot]
-            paid[owner] = paid.get(owner, 0) + tokens * units[rate_class]
+            paid[row.owners[slot]] += tokens * units[rate_class]
             if rate_class == CACHE_READ and 2 * tokens >= row.size(slot):
-                self._count_read(row.block(slot), 1)
+                self._read[row.block(slot)] += 1
         for rate_class, owner, tokens in step.outputs:
-            paid[owner] = paid.get(owner, 0) + tokens * units[rate_class]
+            paid[owner] += tokens * units[rate_class]
         if step.bounds.end:
-            marks[row.tip] = marks.get(row.tip, 0) + _PRESENT
+            marks[row.path[-1]] += _PRESENT
             self._entered += step.entered
             for slot in step.entered:
                 if row.ends[slot] > step.bounds.read:
                     break
-                self._count_read(slot, -1)
+                self._read[slot] -= 1
 
     def skip(self, step: Step) -> None:
         """A turn that does not count: what came in there may ride in those that do."""
         if step.bounds.end:
             self._entered_unseen += step.entered
 
-    def _add_rate(self, rate: Rate) -> tuple[int, ...]:
+    def _add_rate(self, rate: Rate) -> _Units:
         first = _FIRST_RATE + len(self._rates) * CLASSES
         units = tuple(1 << (first + n) * _FIELD for n in range(CLASSES))
-        self._rates[rate] = units
-        return units
+        runs = tuple(unit + _READ if n == CACHE_READ else unit for n, unit in enumerate(units))
+        self._rates[rate] = found = _Units(units, runs)
+        return found
 
-    def _count_read(self, block: int, times: int) -> None:
-        self._read[block] = self._read.get(block, 0) + times
-
-    def totals(self) -> dict[int, Totals]:
+    def causes(self) -> tuple[Cause, ...]:
         """Every owner that had a share in the turns that were added."""
-        row = self._rail.row
         paid, present, read = self._settled()
-        tokens, unseen, riding = [0] * len(paid), [0] * len(paid), [_NEVER] * len(paid)
-        for slot in self._entered_unseen:
-            unseen[row.owners[slot]] += row.size(slot) if present[slot] else 0
-        for slot in self._entered:
-            tokens[row.owners[slot]] += row.size(slot)
-            present[slot] -= 1
-        for block, rides in enumerate(present):
-            if rides and rides > riding[row.owners[block]][0]:
-                riding[row.owners[block]] = (rides, max(0, rides - read[block]))
-        rates = list(self._rates)
+        entered, size = self._sizes(present)
+        rides, reentries = self._riding(present, read)
+        rates, origins = list(self._rates), self._rail.origins
         layout = Struct(f"<{_FIRST_RATE + len(rates) * CLASSES}Q")
-        return {
-            owner: Totals(_by_rate(fields, rates, layout), tokens[owner], tokens[owner] + unseen[owner], *riding[owner])
-            for owner, fields in enumerate(paid)
-            if fields
-        }
+        return tuple(
+            Cause(
+                origin.kind,
+                _by_rate(paid[owner], rates, layout),
+                origin.turn_index,
+                origin.message_id,
+                origin.call_id,
+                origin.tool,
+                origin.target,
+                entered[owner],
+                size[owner],
+                rides[owner],
+                reentries[owner],
+            )
+            for owner, origin in enumerate(origins)
+            if paid[owner]
+        )
+
+    def _sizes(self, present: list[int]) -> tuple[list[int], list[int]]:
+        """By owner the tokens that came in, and these with those that had before and were still there."""
+        row = self._rail.row
+        parents, ends, owners = row.parents, row.ends, row.owners
+        entered = [0] * len(self._rail.origins)
+        for slot in self._entered:
+            entered[owners[slot]] += ends[slot] - ends[parents[slot]]
+        size = entered.copy()
+        for slot in self._entered_unseen:
+            size[owners[slot]] += row.size(slot) if present[slot] else 0
+        return entered, size
+
+    def _riding(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
+        """By owner in how many turns after it came in it was there, and in how many of these it was not read."""
+        owners = self._rail.row.owners
+        rides, reentries = [0] * len(self._rail.origins), [0] * len(self._rail.origins)
+        for slot in self._entered:
+            present[slot] -= 1
+        for block, times in enumerate(present):
+            if times and times > rides[owner := owners[block]]:
+                rides[owner], reentries[owner] = times, max(0, times - read[block])
+        return rides, reentries
 
     def _settled(self) -> tuple[list[int], list[int], list[int]]:
         """By owner what it paid; by block in how many turns it was there, and in how many it was read whole."""
         row = self._rail.row
-        parents, ends, owners = row.parents, row.ends, row.owners
+        parents, ends, owners, blocks = row.parents, row.ends, row.owners, row.blocks
         paid = _as_list(self._paid, len(self._rail.origins))
         present, read = [0] * len(ends), _as_list(self._read, len(ends))
         waiting = _as_list(self._marks, len(ends))
@@ -122,7 +163,7 @@ class Account:
         for slot in range(len(ends) - 1, 0, -1):
             marks = waiting[slot]
             if marks:
-                parent, block, turns = parents[slot], row.block(slot), marks & turns_only
+                parent, block, turns = parents[slot], blocks.get(slot, slot), marks & turns_only
                 present[block] += turns & _MASK
                 read[block] += turns >> _FIELD
                 paid[owners[slot]] += (marks - turns) * (ends[slot] - ends[parent])

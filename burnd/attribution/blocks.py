@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -59,8 +59,14 @@ class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 # (rate class, owner, tokens): what part of a turn's output, or of its searches, is whose.
 Output = tuple[int, int, int]
-OwnerOf = Callable[[Kind], int]
-CallOwnerOf = Callable[[str], int]
+
+
+class Owners(Protocol):
+    """Knows whose a block of the turn at hand is."""
+
+    def owner(self, kind: Kind) -> int: ...
+
+    def call_owner(self, call_id: str) -> int: ...
 
 
 def expected_tokens(block: Block) -> int:
@@ -74,57 +80,55 @@ def inherited_tokens(copy: Copy) -> int:
     return sum(expected_tokens(block) for block in (*copy.entered, *copy.made))
 
 
-def entered_claims(blocks: Sequence[Block], owner_of: OwnerOf, call_owner: CallOwnerOf) -> list[Claim]:
+def entered_claims(blocks: Sequence[Block], owners: Owners) -> list[Claim]:
     """What came into the context since the turn before."""
     claims = []
     for block in blocks:
         if block.call_id is not None:
-            owner = call_owner(block.call_id)
+            owner = owners.call_owner(block.call_id)
         else:
-            owner = owner_of(_ENTERED_KINDS.get(block.kind, "reminder"))
+            owner = owners.owner(_ENTERED_KINDS.get(block.kind, "reminder"))
         claims.append(Claim(owner, expected_tokens(block), LOOSE))
     return claims
 
 
-def made_claims(
-    turn: Turn, owner_of: OwnerOf, call_owner: CallOwnerOf, unexplained: int
-) -> tuple[list[Output], list[Claim]]:
+def made_claims(turn: Turn, owners: Owners, unexplained: int) -> tuple[list[Output], list[Claim]]:
     """Whose the turn's output is, and what of it stands in the context from now on."""
     usage, made = turn.usage, turn.made
     said = _said(turn)
-    if not said:
-        outputs = [(OUTPUT, unexplained, usage.output)] if usage.output else []
-        claims = [Claim(unexplained, usage.output, FIRM)] if usage.output else []
-    else:
-        outputs, claims = _said_claims(said, turn, owner_of, call_owner)
+    outputs: list[Output] = []
+    claims: list[Claim] = []
+    if said:
+        _say(said, turn, outputs, claims, owners)
+    elif usage.output:
+        outputs.append((OUTPUT, unexplained, usage.output))
+        claims.append(Claim(unexplained, usage.output, FIRM))
     if usage.reasoning:
-        thinking = owner_of("thinking")
+        thinking = owners.owner("thinking")
         outputs.append((REASONING, thinking, usage.reasoning))
         claims = _with_reasoning(claims, thinking, usage.reasoning)
     if made is not said:
-        claims += [Claim(call_owner(b.call_id or ""), expected_tokens(b), LOOSE) for b in made if b.kind == "result"]
+        claims += [
+            Claim(owners.call_owner(b.call_id or ""), expected_tokens(b), LOOSE) for b in made if b.kind == "result"
+        ]
     return outputs, claims
 
 
-def _said_claims(
-    said: Sequence[Block], turn: Turn, owner_of: OwnerOf, call_owner: CallOwnerOf
-) -> tuple[list[Output], list[Claim]]:
+def _say(said: Sequence[Block], turn: Turn, outputs: list[Output], claims: list[Claim], owners: Owners) -> None:
     """What is said weighs what it was billed; where a log gives only a lower bound of that, what its bytes tell."""
-    outputs, claims = [], []
     final = turn.quality == "final"
-    shares = (turn.usage.output,) if len(said) == 1 else _shares(said, turn.usage)
-    for block, share in zip(said, shares, strict=True):
-        nature = FIRM if final else LOOSE
+    shares = _shares(said, turn.usage) if len(said) > 1 else [turn.usage.output]
+    for n, block in enumerate(said):
+        share, nature = shares[n], FIRM if final else LOOSE
         if block.kind == "call":
-            owner = call_owner(block.call_id or "")
+            owner = owners.call_owner(block.call_id or "")
         elif block.kind == "thinking":
-            owner, nature = owner_of("thinking"), THOUGHT
+            owner, nature = owners.owner("thinking"), THOUGHT
         else:
-            owner = owner_of("answer")
+            owner = owners.owner("answer")
         if share:
             outputs.append((OUTPUT, owner, share))
         claims.append(Claim(owner, share if final else max(share, expected_tokens(block)), nature))
-    return outputs, claims
 
 
 def _said(turn: Turn) -> Sequence[Block]:
@@ -165,14 +169,15 @@ def _shares(said: Sequence[Block], usage: Usage) -> list[int]:
     return shares
 
 
-def search_outputs(turn: Turn, owner_of: OwnerOf, call_owner: CallOwnerOf) -> list[Output]:
+def search_outputs(turn: Turn, owners: Owners) -> list[Output]:
     """Searches are for the calls that searched, else for the answer."""
     searches = turn.server_tools.search if turn.server_tools is not None else 0
     if not searches:
         return []
-    owners = [call_owner(call.id) for call in turn.tool_calls if _searches(call.name)] or [owner_of("answer")]
-    shares = portions(searches, [1] * len(owners))
-    return [(SEARCHES, owner, share) for owner, share in zip(owners, shares, strict=True) if share]
+    calls = [owners.call_owner(call.id) for call in turn.tool_calls if _searches(call.name)]
+    searching = calls or [owners.owner("answer")]
+    shares = portions(searches, [1] * len(searching))
+    return [(SEARCHES, owner, share) for owner, share in zip(searching, shares, strict=True) if share]
 
 
 def _searches(tool: str) -> bool:

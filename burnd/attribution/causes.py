@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.attribution.account import Account
-from burnd.attribution.blocks import Kind
+from burnd.attribution.account import Account, Cause
 from burnd.attribution.misses import Miss
 from burnd.attribution.rail import Entry, Rail
-from burnd.attribution.rates import CLASSES, Rate, Spent, add_up, rate_of
+from burnd.attribution.rates import CLASSES, Rate, Rates, Spent, add_up
 from burnd.attribution.steps import Origin, Step
 from burnd.records import Subagent, Turn
 
 Selected = Callable[[Turn], bool]
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that tokens were spent on.
-
-    `entered` is how many tokens it brought into the context, `size` these and those from before, in turns that were not
-    selected, `rides` in how many later turns it was still there,
-    `reentries` in how many of these it was not read from the cache but paid in full again. `spent` is all it was
-    billed for, what it took to say it included.
-    """
-
-    kind: Kind
-    turn_index: int = 0
-    message_id: str = ""
-    call_id: str | None = None
-    tool: str | None = None
-    target: str | None = None
-    entered: int = 0
-    size: int = 0
-    rides: int = 0
-    reentries: int = 0
-    spent: Mapping[Rate, Spent]
 
 
 class TurnMiss(msgspec.Struct, frozen=True):
@@ -92,6 +69,7 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
     """The causes of a rail's entries, fed in order; only what they paid in the selected turns counts."""
     rail = Rail()
     account = Account(rail)
+    rates = Rates(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
     turn: Turn | None = None
@@ -105,7 +83,7 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         if selected is not None and not selected(turn):
             account.skip(step)
             continue
-        rate = rate_of(turn, thresholds)
+        rate = rates.of(turn, step.bounds.end)
         account.add(rate, step)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
@@ -113,30 +91,10 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         session_id=turn.session_id if turn is not None else "",
         rail_id=turn.rail_id if turn is not None else "",
         agent=turn.subagent if turn is not None else None,
-        causes=_causes(rail, account),
+        causes=account.causes(),
         misses=tuple(misses),
         begins=tuple(begins),
         prefix=rail.last.prefix,
-    )
-
-
-def _causes(rail: Rail, account: Account) -> tuple[Cause, ...]:
-    return tuple(
-        Cause(
-            kind=origin.kind,
-            turn_index=origin.turn_index,
-            message_id=origin.message_id,
-            call_id=origin.call_id,
-            tool=origin.tool,
-            target=origin.target,
-            entered=totals.entered,
-            size=totals.size,
-            rides=totals.rides,
-            reentries=totals.reentries,
-            spent=totals.spent,
-        )
-        for owner, totals in account.totals().items()
-        for origin in (rail.origins[owner],)
     )
 
 

@@ -73,7 +73,7 @@ class Row:
         self.owners = [-1]
         self.path = [ROOT]
         self.path_ends = [0]
-        self._blocks: dict[int, int] = {}
+        self.blocks: dict[int, int] = {}
 
     @property
     def tip(self) -> int:
@@ -88,20 +88,21 @@ class Row:
 
     def block(self, slot: int) -> int:
         """The slot in which a slot's block first stood."""
-        return self._blocks.get(slot, slot)
+        return self.blocks.get(slot, slot)
 
     def push(self, owner: int, size: int) -> None:
         """Put a new block at the row's end."""
-        end = self.path_ends[-1] + size
-        self.path.append(len(self.ends))
-        self.parents.append(self.path[-2])
-        self.ends.append(end)
+        path, ends, path_ends = self.path, self.ends, self.path_ends
+        end = path_ends[-1] + size
+        self.parents.append(path[-1])
+        path.append(len(ends))
+        ends.append(end)
         self.owners.append(owner)
-        self.path_ends.append(end)
+        path_ends.append(end)
 
     def push_again(self, slot: int, size: int) -> None:
         """Put a block that stood elsewhere at the row's end, with another size perhaps."""
-        self._blocks[len(self.ends)] = self.block(slot)
+        self.blocks[len(self.ends)] = self.block(slot)
         self.push(self.owners[slot], size)
 
     def go(self, tip: int) -> None:
@@ -128,7 +129,7 @@ class Row:
         self.cut(bisect_left(self.path, count))
         for column in (self.parents, self.ends, self.owners):
             del column[count:]
-        self._blocks = {slot: block for slot, block in self._blocks.items() if slot < count}
+        self.blocks = {slot: block for slot, block in self.blocks.items() if slot < count}
 
     def beyond(self, position: int) -> int:
         """The place on the path of the first slot that reaches beyond a position."""
@@ -147,20 +148,21 @@ class Row:
         for rate_class, high in bounds.along():
             if high == low:
                 continue
+            if ends[at - 1] < low:  # the class before ended within this slot
+                end = ends[at]
+                if high < end:
+                    pieces.append((rate_class, path[at], high - low))
+                    low = high
+                    continue
+                pieces.append((rate_class, path[at], end - low))
+                low, at = end, at + 1
+                if high == end:
+                    continue
             top = bisect_left(ends, high, at)
-            first = at
-            if ends[at - 1] < low:
-                pieces.append((rate_class, path[at], min(ends[at], high) - low))
-                first += 1
-            if ends[top] == high:
-                if top >= first:
-                    runs.append((rate_class, path[top], path[first - 1]))
-                at = top + 1
-            else:
-                if top >= first:
-                    pieces.append((rate_class, path[top], high - ends[top - 1]))
-                if top > first:
-                    runs.append((rate_class, path[top - 1], path[first - 1]))
-                at = top
-            low = high
+            whole = top if ends[top] == high else top - 1
+            if whole >= at:
+                runs.append((rate_class, path[whole], path[at - 1]))
+            if whole < top:
+                pieces.append((rate_class, path[top], high - ends[whole]))
+            low, at = high, whole + 1
         return runs, pieces

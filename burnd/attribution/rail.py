@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ REACH: Final = 256
 # How many messages a rail may at least be rolled back by.
 MOST_ROLLED_BACK: Final = 64
 _KEPT: Final = REACH + MOST_ROLLED_BACK
+_FORGOTTEN_AT: Final = 4 * _KEPT
 _CREDIT_A_TURN: Final = 64
 _MOST_PENDING: Final = 256
 # A compaction may be told of before the turn that writes its summary: then it is the turn after that begins anew.
@@ -69,7 +71,7 @@ class Rail:
         self.nodes: dict[str, Node] = {}
         self.calls: dict[str, tuple[Made, ...]] = {}
         self.last = Node()
-        self._here = (0, "")
+        self._turn_index, self._message_id = 0, ""
         self._own: dict[Kind, int] = {}
 
     def feed(self, entry: Entry) -> Step | None:
@@ -103,28 +105,29 @@ class Rail:
         return True
 
     def _feed_turn(self, turn: Turn) -> Step:
-        self._here, self._own = (turn.turn_index, turn.message_id), {}
+        self._turn_index, self._message_id, self._own = turn.turn_index, turn.message_id, {}
         ground = self._ground(turn)
-        claims = [*ground.pending, *entered_claims(turn.entered, self._owner, self._call_owner)]
-        calls = [(self._begin_call(call.id, call.name, call.target), bool(call.is_error)) for call in turn.tool_calls]
-        outputs, made = made_claims(turn, self._owner, self._call_owner, UNEXPLAINED_OWNER)
+        claims = [*ground.pending, *entered_claims(turn.entered, self)]
+        calls = [(self._begin_call(call.id, call.name, call.target), call.is_error is True) for call in turn.tool_calls]
+        outputs, made = made_claims(turn, self, UNEXPLAINED_OWNER)
         if turn.server_tools is not None:
-            outputs += search_outputs(turn, self._owner, self._call_owner)
+            outputs += search_outputs(turn, self)
         bounds = bounds_of(turn.usage)
         if not bounds.end:
-            self._remember(turn.message_id, self._stand(turn, ground, ground.tip, _limited([*claims, *made])))
+            self._remember(turn.message_id, self._unbilled(turn, ground, _limited([*claims, *made])))
             return Step(bounds, [], [], outputs, [], calls, None, False)
-        seated = self._seat(turn, ground, claims, bounds)
+        begins = ground.tip == ROOT
+        seated = self._begin_row(turn, claims, bounds) if begins else self._go_on(turn, ground, claims, bounds)
         runs, pieces = self.row.lay(bounds)
         missed = seated.before - bounds.read >= LEAST_TOKENS and self.last.cached
         miss = self._miss(turn, ground, seated, bounds) if missed else None
         entered = self.row.path[seated.first_new :]
-        self._remember(turn.message_id, self._stand(turn, ground, self.row.tip, tuple(made), seated.rewritten))
-        return Step(bounds, runs, pieces, outputs, entered, calls, miss, ground.tip == ROOT)
+        self._remember(turn.message_id, self._billed(turn, ground, tuple(made), seated.rewritten))
+        return Step(bounds, runs, pieces, outputs, entered, calls, miss, begins)
 
     def _feed_copy(self, copy: Copy) -> None:
         """A message of a session that this one was forked from: all such history is one cause."""
-        self._here, self._own = (copy.turn_index, copy.message_id), {}
+        self._turn_index, self._message_id, self._own = copy.turn_index, copy.message_id, {}
         ground = self._ground(copy)
         weight = inherited_tokens(copy)
         pending = ground.pending
@@ -132,7 +135,7 @@ class Rail:
             weight += pending[-1].expected
             pending = pending[:-1]
         claim = Claim(INHERITED_OWNER, weight, LOOSE)
-        self._remember(copy.message_id, self._stand(copy, ground, ground.tip, (*pending, claim)))
+        self._remember(copy.message_id, self._unbilled(copy, ground, (*pending, claim)))
 
     def _ground(self, entry: Turn | Copy) -> Ground:
         """Find what a message stands on: its parent, the message before it, or a row that begins."""
@@ -155,14 +158,17 @@ class Rail:
     def _summary(self, node: Node) -> tuple[Claim, ...]:
         """Where no block says so, the summary is what the message before the compaction said."""
         said = [claim for claim in node.pending if self.origins[claim.owner].kind == "answer"]
-        return tuple(Claim(self._owner("summary"), claim.expected, claim.nature) for claim in said)
+        return tuple(Claim(self.owner("summary"), claim.expected, claim.nature) for claim in said)
 
-    def _seat(self, turn: Turn, ground: Ground, claims: Sequence[Claim], bounds: Bounds) -> Seated:
+    def _go_on(self, turn: Turn, ground: Ground, claims: Sequence[Claim], bounds: Bounds) -> Seated:
         row = self.row
-        if ground.tip != ROOT:
+        if row.path[-1] != ground.tip:
             row.go(ground.tip)
-            bill = Bill(bounds.end, bounds.read, self._switched(turn, ground.node), self.last.credit)
-            return extend(row, claims, bill, self._rank, UNEXPLAINED_OWNER)
+        bill = Bill(bounds.end, bounds.read, self._switched(turn, ground.node), self.last.credit)
+        return extend(row, claims, bill, self._rank, UNEXPLAINED_OWNER)
+
+    def _begin_row(self, turn: Turn, claims: Sequence[Claim], bounds: Bounds) -> Seated:
+        row = self.row
         stood = row.path[1:2]
         row.go(ROOT)
         if not self.order and turn.turn_index > 0:
@@ -196,35 +202,45 @@ class Rail:
     def _switched(turn: Turn, node: Node) -> bool:
         return node.model != "" and node.model != turn.model
 
-    def _stand(
-        self, entry: Turn | Copy, ground: Ground, tip: int, pending: tuple[Claim, ...], rewritten: int = 0
-    ) -> Node:
-        last, node, row = self.last, ground.node, self.row
-        model, ts, for_an_hour = node.model, node.ts, node.for_an_hour
-        cached, prefix, compacted = last.cached, last.prefix, last.compacted
-        if isinstance(entry, Turn) and entry.usage.context:
-            usage = entry.usage
-            model, ts = entry.model, entry.ts
-            written = usage.cache_create_5m + usage.cache_create_1h
-            for_an_hour = not usage.cache_create_5m if written else for_an_hour
-            cached = cached or written > 0 or usage.cache_read > 0
-            compacted = max(0, compacted - 1)
-            if ground.tip == ROOT and row.owners[row.path[1]] == PREFIX_OWNER:
-                prefix = row.path_ends[1]
+    def _billed(self, turn: Turn, ground: Ground, pending: tuple[Claim, ...], rewritten: int) -> Node:
+        """Where the rail stands after a turn that tells how large its context was."""
+        last, row, usage = self.last, self.row, turn.usage
+        written = usage.cache_create_5m + usage.cache_create_1h
+        prefix, compacted = last.prefix, last.compacted
+        if ground.tip == ROOT and row.owners[row.path[1]] == PREFIX_OWNER:
+            prefix = row.path_ends[1]
         return Node(
+            last.n + 1,
+            row.path[-1],
+            pending,
+            turn.turn_index,
+            turn.ts,
+            turn.model,
+            not usage.cache_create_5m if written else ground.node.for_an_hour,
+            last.cached or written > 0 or usage.cache_read > 0,
+            prefix,
+            last.linked or turn.parent is not None,
+            compacted - 1 if compacted and not ground.compacted else 0,
+            last.credit - rewritten + _CREDIT_A_TURN,
+            len(row.ends),
+            len(self.origins),
+        )
+
+    def _unbilled(self, entry: Turn | Copy, ground: Ground, pending: tuple[Claim, ...]) -> Node:
+        """Where it stands after any other message: as before it, with more that has no size yet."""
+        last = self.last
+        return msgspec.structs.replace(
+            ground.node,
             n=last.n + 1,
-            tip=tip,
+            tip=ground.tip,
             pending=pending,
             turn_index=entry.turn_index,
-            ts=ts,
-            model=model,
-            for_an_hour=for_an_hour,
-            cached=cached,
-            prefix=prefix,
+            cached=last.cached,
+            prefix=last.prefix,
             linked=last.linked or entry.parent is not None,
-            compacted=0 if ground.compacted else compacted,
-            credit=last.credit - rewritten + _CREDIT_A_TURN,
-            slots=len(row.ends),
+            compacted=0 if ground.compacted else last.compacted,
+            credit=last.credit + _CREDIT_A_TURN,
+            slots=len(self.row.ends),
             owners=len(self.origins),
         )
 
@@ -232,7 +248,7 @@ class Rail:
         self.nodes[message_id] = node
         self.order.append((message_id, node))
         self.last = node
-        if len(self.order) >= 2 * _KEPT:
+        if len(self.order) >= _FORGOTTEN_AT:
             self.forget_old()
 
     def forget_old(self) -> None:
@@ -245,14 +261,14 @@ class Rail:
     def _rank(self, owner: int) -> int:
         return _RANKS[self.origins[owner].kind]
 
-    def _owner(self, kind: Kind) -> int:
+    def owner(self, kind: Kind) -> int:
         """The cause of a kind that the message at hand begins."""
         owner = self._own.get(kind)
         if owner is None:
             owner = self._own[kind] = self._begin(kind)
         return owner
 
-    def _call_owner(self, call_id: str) -> int:
+    def call_owner(self, call_id: str) -> int:
         made = self.calls.get(call_id)
         if made is not None and made[-1].n > self.last.n - REACH:
             return made[-1].owner
@@ -260,12 +276,15 @@ class Rail:
 
     def _begin_call(self, call_id: str, tool: str | None = None, target: str | None = None) -> int:
         owner = self._begin("call", tool, target, call_id)
-        self.calls[call_id] = (*self.calls.get(call_id, ()), Made(owner, self.last.n + 1))
+        made = Made(owner, self.last.n + 1)
+        earlier = self.calls.get(call_id)
+        self.calls[call_id] = (made,) if earlier is None else (*earlier, made)
         return owner
 
     def _begin(self, kind: Kind, tool: str | None = None, target: str | None = None, call_id: str | None = None) -> int:
-        self.origins.append(Origin(kind, tool, target, call_id, *self._here))
-        return len(self.origins) - 1
+        owner = len(self.origins)
+        self.origins.append(Origin(kind, tool, target, call_id, self._turn_index, self._message_id))
+        return owner
 
 
 def _limited(claims: list[Claim]) -> tuple[Claim, ...]:
@@ -286,7 +305,7 @@ def _has_summary(blocks: Sequence[Block]) -> bool:
 def in_order(turns: Iterable[Turn], copies: Iterable[Copy] = (), compactions: Iterable[Compaction] = ()) -> list[Entry]:
     """The entries of one rail as a `Rail` is fed with them. What turned out to be a copy is there as one already."""
     messages: list[Turn | Copy] = [*(turn for turn in turns if turn.copy_of is None), *copies]
-    messages.sort(key=lambda one: (one.turn_index, one.ts, one.message_id, one.source))
+    messages.sort(key=attrgetter("turn_index", "ts", "message_id", "source"))
     waiting = sorted(compactions, key=lambda one: (one.ts, one.id), reverse=True)
     ordered: list[Entry] = []
     for message in messages:

@@ -51,10 +51,26 @@ NOTHING: Final = Spent()
 ByRate = Mapping[Rate, Spent]
 
 
+class Rates:
+    """Tells what turns are paid at; `thresholds` are all context sizes at which some price changes, in order."""
+
+    def __init__(self, thresholds: Sequence[int]) -> None:
+        self._thresholds = (0, *thresholds)
+        self._known: dict[tuple[str, str | None, int, str | None], Rate] = {}
+
+    def of(self, turn: Turn, context: int) -> Rate:
+        """The rate of a turn with such a context; the same one for all that are alike."""
+        key = (turn.model, turn.provider, bisect_left(self._thresholds, context, 1) - 1, turn.speed)
+        found = self._known.get(key)
+        if found is None:
+            model, provider, crossed, speed = key
+            found = self._known[key] = Rate(model, provider, self._thresholds[crossed], speed)
+        return found
+
+
 def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
-    """`thresholds` are all context sizes at which some price changes, in order (`PriceTable.thresholds`)."""
-    crossed = bisect_left(thresholds, turn.usage.context)
-    return Rate(turn.model, turn.provider, thresholds[crossed - 1] if crossed else 0, turn.speed)
+    """The rate of one turn (see `Rates`)."""
+    return Rates(thresholds).of(turn, turn.usage.context)
 
 
 def spent_by(turn: Turn) -> Spent:

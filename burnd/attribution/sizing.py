@@ -62,7 +62,8 @@ def begin(row: Row, claims: Sequence[Claim], context: int, known_prefix: int, fr
         for claim, size in zip(claims, sizes, strict=True):
             if size:
                 row.push(claim.owner, size)
-    _fill(row, context, unexplained)
+    if row.total < context:
+        row.push(unexplained, context - row.total)
     return Seated(min(context - room, known_prefix), first_new)
 
 
@@ -73,19 +74,20 @@ def extend(row: Row, claims: Sequence[Claim], bill: Bill, rank_of: RankOf, unexp
     the rest by its bytes, up to twice what those let expect. What no block accounts for is unexplained.
     """
     need = _need(claims)
-    total = row.total
-    short = total + need.firm + need.thought + need.loose - bill.context
+    total, context = row.path_ends[-1], bill.context
+    short = total + need.firm + need.thought + need.loose - context
     rewritten, dropped = 0, False
     if bill.switched and _counted_anew(total, short, need) and len(row.path) <= bill.credit:
         rewritten = rescale(row, max(0, total - short))
-    elif bill.context < total or short > need.loose // 2 + (need.firm + need.thought) // 8 + _TOLERATED:
+    elif context < total or short > need.loose // 2 + (need.firm + need.thought) // 8 + _TOLERATED:
         if len(row.path) - row.beyond(bill.read) > bill.credit:
-            cut_to(row, bill.context)
+            cut_to(row, context)
         else:
-            rewritten, dropped = make_room(row, need, bill.context, bill.read, rank_of)
-    before, first_new = row.total, len(row.path)
-    _seat(row, claims, need, bill.context - before, dropped=dropped)
-    _fill(row, bill.context, unexplained)
+            rewritten, dropped = make_room(row, need, context, bill.read, rank_of)
+    before, first_new = row.path_ends[-1], len(row.path)
+    left = _seat(row, claims, need, context - before, dropped=dropped)
+    if left:
+        row.push(unexplained, left)
     return Seated(before, first_new, rewritten)
 
 
@@ -106,14 +108,15 @@ def _counted_anew(total: int, short: int, need: Need) -> bool:
     return abs(short) > max(total // _ANOTHER_TOKENIZER, need.firm + need.thought + need.loose)
 
 
-def _seat(row: Row, claims: Sequence[Claim], need: Need, room: int, *, dropped: bool) -> None:
-    firm = min(need.firm, room)
-    room -= firm
-    thought = 0 if dropped else min(need.thought, room)
-    room -= thought
-    loose = min(2 * need.loose, room)
-    if dropped:
-        thought = min(need.thought, room - loose)
+def _seat(row: Row, claims: Sequence[Claim], need: Need, room: int, *, dropped: bool) -> int:
+    """Share the room out among the blocks. Returns what is left of it."""
+    firm, thought, loose = need.firm, need.thought, 2 * need.loose
+    if firm + thought > room or dropped:
+        firm = min(firm, room)
+        thought = min(thought, max(0, room - firm - loose) if dropped else room - firm)
+    left = room - firm - thought - loose
+    if left < 0:
+        loose, left = loose + left, 0
     given, wanted, seen = (firm, thought, loose), (need.firm, need.thought, need.loose), [0, 0, 0]
     for claim in claims:
         nature, size = claim.nature, claim.expected
@@ -124,9 +127,4 @@ def _seat(row: Row, claims: Sequence[Claim], need: Need, room: int, *, dropped: 
             size = tokens * upto // all_wanted - tokens * before // all_wanted if size else 0
         if size:
             row.push(claim.owner, size)
-
-
-def _fill(row: Row, context: int, unexplained: int) -> None:
-    missing = context - row.path_ends[-1]
-    if missing:
-        row.push(unexplained, missing)
+    return left

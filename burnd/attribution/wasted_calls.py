@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.attribution.causes import Cause, Explained
+from burnd.attribution.account import Cause
+from burnd.attribution.causes import Explained
 from burnd.attribution.finding import Evidence, Finding, FindingKind, finding
 from burnd.attribution.lineage import Lineage
 from burnd.classify.tools import kind as tool_kind

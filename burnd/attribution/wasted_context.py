@@ -8,7 +8,8 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Final
 
-from burnd.attribution.causes import Cause, Explained, TurnMiss
+from burnd.attribution.account import Cause
+from burnd.attribution.causes import Explained, TurnMiss
 from burnd.attribution.finding import Evidence, Finding, finding, weight
 from burnd.attribution.misses import Reason
 from burnd.attribution.rates import Rate, Spent

@@ -59,7 +59,7 @@ class _Found(msgspec.Struct):
 
     def in_order(self) -> list[Entry]:
         # A message that was another's may have become this rail's own since.
-        own = {(turn.source, turn.message_id) for turn in self.turns}
+        own = {(turn.source, turn.message_id) for turn in self.turns} if self.copies else ()
         copies = [copy for copy in self.copies if (copy.source, copy.message_id) not in own]
         return in_order(self.turns, copies, self.compactions)
 
@@ -104,8 +104,9 @@ def _turns(
     rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     lost: list[int] = []
-    for session, name, number, is_open, position, _, record in rows:
-        line = record if is_open else lines.get(position)
+    records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
+    for session, name, number, is_open, position, _ in rows:
+        line = records.get(number) if is_open else lines.get(position)
         entry = decode_again(line) if line is not None else None
         if isinstance(entry, Turn):
             yield (session, name), entry
@@ -173,10 +174,10 @@ def _flag(value: int | None) -> bool | None:
 
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _TURNS = """
-SELECT t.session, t.rail, t.id, t.open, t.position, t.length, o.record FROM json_each(?1) w
+SELECT t.session, t.rail, t.id, t.open, t.position, t.length FROM json_each(?1) w
 CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
-LEFT JOIN open_turns o ON o.turn = t.id
 """
+_OPEN = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
 _FACTS = """
 SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w
 CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') AND (?2 IS NULL OR f.rail = ?2)

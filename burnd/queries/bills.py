@@ -6,7 +6,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from burnd.attribution import Branch, Cause, Explained, explain, nest
 from burnd.attribution.causes import Selected
@@ -16,7 +17,7 @@ from burnd.queries.view import View
 from burnd.records import ToolCall, Turn
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True, gc=False):
     """A cause and what it cost."""
 
     cause: Cause

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from burnd.attribution.rates import CLASSES, Rate, Spent
-from burnd.pricing import SEARCH_UNITS, PriceTable, usd
+from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, PriceTable
 from burnd.queries.kinds import rates_over, shown_model
 from burnd.queries.tally import usage
 
 _TOKENS = CLASSES - 1  # the last class counts searches
 
 
-class Cost(NamedTuple):
+class Cost(msgspec.Struct, frozen=True, gc=False):
     """Tokens by class, searches last, and what those with a price came to, in units of 10^-15 USD."""
 
     tokens: tuple[int, ...] = (0,) * CLASSES
@@ -23,7 +25,7 @@ class Cost(NamedTuple):
 
     @property
     def usd(self) -> float | None:
-        return float(usd(self.units)) if self.is_priced else None
+        return self.units / UNITS_PER_USD if self.is_priced else None  # as exact as a float can be
 
     def share(self, whole: int) -> float | None:
         """Its part of a whole in units; None where either has no price."""

@@ -134,6 +134,17 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
     }
 
 
+# What is paid for with all it started, the cause itself where it is one, and the bills of what was started.
+_Row = tuple[Cost, Item | None, list[Bill]]
+
+
+def _with_agents(item: Item, started: dict[str, list[Bill]]) -> _Row:
+    """A cause with the rails that it started, which are taken out of these."""
+    call_id = item.cause.call_id
+    agents = started.pop(call_id, []) if call_id is not None else []
+    return (total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost), item, agents
+
+
 class _Rows:
     """Bills as rows of an answer: so many of each, then one for all that is smaller, so that they always add up."""
 
@@ -157,13 +168,10 @@ class _Rows:
 
     def _of_rail(self, bill: Bill, others: Sequence[Bill], depth: int) -> list[dict[str, Any]]:
         """What a rail paid for: each call with what it started."""
-        started = bill.started()
-        rows: list[tuple[Cost, Item | None, list[Bill]]] = []
-        for item in bill.items:
-            agents = started.pop(item.cause.call_id, []) if started and item.cause.call_id is not None else []
-            whole = total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost
-            rows.append((whole, item, agents))
-        if bill.below or others:  # else they are in order already
+        rows: list[_Row] = [(item.cost, item, []) for item in bill.items]  # in order already
+        if bill.below or others:
+            started = bill.started()
+            rows = [_with_agents(item, started) for item in bill.items]
             rows += [(agent.whole, None, [agent]) for agent in others]
             rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
         kept = min(len(rows), max(1, min(self._limit, self._left)))
@@ -194,8 +202,8 @@ class _Rows:
             "size": cause.size,
             "rides": cause.rides,
             "reentries": cause.reentries,
+            **self._paid(cost),
         }
-        row |= self._paid(cost)
         if self._to_quote > 0 and (quote := self._quotes.of(rail, cause)) is not None:
             self._to_quote -= 1
             row["quote"] = quote

@@ -99,7 +99,7 @@ def decode(line: bytes) -> Entry | Skipped:
 def decode_again(line: bytes) -> Entry | Skipped:
     """The record in a line that was decoded before, as those that the index points to were: its times are sound."""
     try:
-        return _decode(line, check=False)
+        return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Skipped("corrupt")
 
@@ -125,11 +125,11 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
 
 def _decode_turn(line: bytes) -> Turn | None:
     """Most lines are turns as we write them: then the record is all that is between; None where it is not."""
-    whole = line.rstrip(b" \r\n")
-    if not whole.endswith(b"}}"):
+    end = -2 if line.endswith(b"}}\n") else -1 if line.endswith(b"}}") else 0
+    if not end:
         return None
     try:
-        return _turn.decode(memoryview(whole)[len(_TURN) : -1])
+        return _turn.decode(memoryview(line)[len(_TURN) : end])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
