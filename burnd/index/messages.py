@@ -16,7 +16,7 @@ from burnd.records.times import to_ms
 
 # Of a block that stands in its sidecar twice the later line counts.
 _MESSAGE = (
-    "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message_id, n, b, ts, said, tool, position, length) "
+    "INSERT OR REPLACE INTO messages(session, rail, msg_idx, message, n, b, ts, said, tool, position, length) "
     "VALUES(?,?,?,?,?,?,?,?,?,?,?)"
 )
 

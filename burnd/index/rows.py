@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import get_args
 
@@ -46,7 +47,7 @@ TURN_COLUMNS = [
     "stop_reason",
     "has_edits",
     "retries",
-    "prompt_id",
+    "prompt",
     "prompt_retries",
     "agent_id",
     "agent_type",
@@ -60,6 +61,14 @@ TURN_COLUMNS = [
     "place",
     "subagent",
 ]
+
+
+_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def short_id(text: str) -> str | bytes:
+    """A UUID as its 16 bytes, any other id as it is: the index reads either as text again."""
+    return bytes.fromhex(text.replace("-", "")) if len(text) == 36 and _UUID.fullmatch(text) else text
 
 
 def turn_names(turn: Turn) -> list[str | None]:
@@ -103,7 +112,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         name_id(turn.stop_reason),
         turn.has_edits,
         turn.retries,
-        turn.prompt_id,
+        short_id(turn.prompt_id) if turn.prompt_id is not None else None,
         turn.prompt_retries,
         subagent.agent_id if subagent else None,
         name_id(subagent.type) if subagent else None,
@@ -228,7 +237,7 @@ def message_row(placed: Placed, session: int, msg_idx: int, tool: int | None) ->
         session,
         label.rail,
         msg_idx,
-        label.message_id,
+        short_id(label.message_id),
         label.n,
         label.b,
         label.ts_ms,

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-_TRUTH = """
+
+def _id_in(column: str) -> str:
+    """The text of an id that is stored as `rows.short_id` makes it."""
+    digits = f"hex({column})"
+    parts = "||'-'||".join(f"substr({digits}, {begin}, {length})" for begin, length in _UUID_PARTS)
+    return f"CASE typeof({column}) WHEN 'blob' THEN lower({parts}) ELSE {column} END"
+
+
+_UUID_PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+
+_TRUTH = f"""
 CREATE TABLE meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 -- Texts that stand in many rows (models, projects, tools, targets) are stored once.
@@ -64,7 +74,8 @@ CREATE TABLE turns(
   stop_reason INTEGER,
   has_edits INTEGER,
   retries INTEGER,
-  prompt_id TEXT,
+  prompt BLOB,
+  prompt_id TEXT AS ({_id_in("prompt")}),
   prompt_retries INTEGER,
   agent_id TEXT,
   agent_type INTEGER,
@@ -129,7 +140,8 @@ CREATE TABLE messages(
   msg_idx INTEGER NOT NULL,   -- counts messages along the rail
   n INTEGER NOT NULL,
   b INTEGER NOT NULL,
-  message_id TEXT NOT NULL,
+  message BLOB NOT NULL,      -- its id, where that is a UUID in 16 bytes
+  message_id TEXT AS ({_id_in("message")}),
   ts INTEGER NOT NULL,
   said INTEGER NOT NULL,      -- by whom and what, in one number: a text for each would take a fifth of a row
   role TEXT AS (CASE said / 8 WHEN 0 THEN 'user' WHEN 1 THEN 'assistant' WHEN 2 THEN 'tool_result' ELSE 'system' END),
@@ -366,5 +378,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 19  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 20  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

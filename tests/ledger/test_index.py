@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.index.build import aside
-from burnd.index.rows import SAID
+from burnd.index.rows import SAID, short_id
 from burnd.index.schema import STEPS
 from burnd.index.tags import tags_of
 from burnd.paths import Home
@@ -434,11 +434,28 @@ def test_who_said_what_reads_as_it_was_written() -> None:
     db.executescript(STEPS[0])
     for n, ((role, kind), number) in enumerate(SAID.items()):
         db.execute(
-            "INSERT INTO messages(session, rail, msg_idx, n, b, message_id, ts, said, position, length) "
+            "INSERT INTO messages(session, rail, msg_idx, n, b, message, ts, said, position, length) "
             "VALUES(1, 'main', ?, 0, 0, 'm', 0, ?, 0, 0)",
             (n, number),
         )
         assert db.execute("SELECT role, kind FROM messages WHERE msg_idx = ?", (n,)).fetchall() == [(role, kind)]
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["0b2f9a4e-1c3d-4e5f-8a9b-0c1d2e3f4a5b", "0B2F9A4E-1C3D-4E5F-8A9B-0C1D2E3F4A5B", "msg_01", "", "\x00é", "-" * 36],
+)
+def test_ids_read_as_they_were_written(said: str) -> None:
+    """A UUID is stored in 16 bytes, any other id as it is; either reads as its text."""
+    db = sqlite3.connect(":memory:")
+    db.executescript(STEPS[0])
+    db.execute(
+        "INSERT INTO messages(session, rail, msg_idx, n, b, message, ts, said, position, length) "
+        "VALUES(1, 'main', 0, 0, 0, ?, 0, 0, 0, 0)",
+        (short_id(said),),
+    )
+    assert db.execute("SELECT message_id FROM messages").fetchall() == [(said,)]
     db.close()
 
 
