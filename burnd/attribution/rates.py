@@ -52,20 +52,22 @@ ByRate = Mapping[Rate, Spent]
 
 
 class Rates:
-    """Tells what turns are paid at; `thresholds` are all context sizes at which some price changes, in order."""
+    """Tells what turns are paid at, most of them as the one before.
+
+    `thresholds` are all context sizes at which some price changes, in order.
+    """
 
     def __init__(self, thresholds: Sequence[int]) -> None:
         self._thresholds = (0, *thresholds)
-        self._known: dict[tuple[str, str | None, int, str | None], Rate] = {}
+        self._last = Rate("")
 
     def of(self, turn: Turn, context: int) -> Rate:
-        """The rate of a turn with such a context; the same one for all that are alike."""
-        key = (turn.model, turn.provider, bisect_left(self._thresholds, context, 1) - 1, turn.speed)
-        found = self._known.get(key)
-        if found is None:
-            model, provider, crossed, speed = key
-            found = self._known[key] = Rate(model, provider, self._thresholds[crossed], speed)
-        return found
+        """The rate of a turn with such a context."""
+        model, provider, over, speed = self._last
+        now_over = self._thresholds[bisect_left(self._thresholds, context, 1) - 1]
+        if turn.model != model or over != now_over or turn.speed != speed or turn.provider != provider:
+            self._last = Rate(turn.model, turn.provider, now_over, turn.speed)
+        return self._last
 
 
 def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:

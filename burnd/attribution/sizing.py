@@ -73,25 +73,6 @@ def extend(row: Row, claims: Sequence[Claim], bill: Bill, rank_of: RankOf, unexp
     What the turn before said takes the tokens it was billed, thinking too unless it was dropped; what came in shares
     the rest by its bytes, up to twice what those let expect. What no block accounts for is unexplained.
     """
-    need = _need(claims)
-    total, context = row.path_ends[-1], bill.context
-    short = total + need.firm + need.thought + need.loose - context
-    rewritten, dropped = 0, False
-    if bill.switched and _counted_anew(total, short, need) and len(row.path) <= bill.credit:
-        rewritten = rescale(row, max(0, total - short))
-    elif context < total or short > need.loose // 2 + (need.firm + need.thought) // 8 + _TOLERATED:
-        if len(row.path) - row.beyond(bill.read) > bill.credit:
-            cut_to(row, context)
-        else:
-            rewritten, dropped = make_room(row, need, context, bill.read, rank_of)
-    before, first_new = row.path_ends[-1], len(row.path)
-    left = _seat(row, claims, need, context - before, dropped=dropped)
-    if left:
-        row.push(unexplained, left)
-    return Seated(before, first_new, rewritten)
-
-
-def _need(claims: Sequence[Claim]) -> Need:
     firm = thought = loose = 0
     for claim in claims:
         if claim.nature == LOOSE:
@@ -100,7 +81,33 @@ def _need(claims: Sequence[Claim]) -> Need:
             firm += claim.expected
         else:
             thought += claim.expected
-    return Need(firm, thought, loose)
+    total, context = row.path_ends[-1], bill.context
+    short = total + firm + thought + loose - context
+    rewritten, dropped = 0, False
+    if bill.switched or context < total or short > _tolerated(firm + thought, loose):
+        rewritten, dropped = _refit(row, Need(firm, thought, loose), bill, short, rank_of)
+    before, first_new = row.path_ends[-1], len(row.path)
+    left = _seat(row, claims, (firm, thought, loose), context - before, dropped=dropped)
+    if left:
+        row.push(unexplained, left)
+    return Seated(before, first_new, rewritten)
+
+
+def _tolerated(said: int, loose: int) -> int:
+    """How many tokens too large new blocks may seem without anything having gone from the row."""
+    return loose // 2 + said // 8 + _TOLERATED
+
+
+def _refit(row: Row, need: Need, bill: Bill, short: int, rank_of: RankOf) -> tuple[int, bool]:
+    """Change what stood in the row so that new blocks fit; how many slots that took, and whether thinking went."""
+    if bill.switched and _counted_anew(row.total, short, need) and len(row.path) <= bill.credit:
+        return rescale(row, max(0, row.total - short)), False
+    if bill.context >= row.total and short <= _tolerated(need.firm + need.thought, need.loose):
+        return 0, False
+    if len(row.path) - row.beyond(bill.read) > bill.credit:
+        cut_to(row, bill.context)
+        return 0, False
+    return make_room(row, need, bill.context, bill.read, rank_of)
 
 
 def _counted_anew(total: int, short: int, need: Need) -> bool:
@@ -108,16 +115,16 @@ def _counted_anew(total: int, short: int, need: Need) -> bool:
     return abs(short) > max(total // _ANOTHER_TOKENIZER, need.firm + need.thought + need.loose)
 
 
-def _seat(row: Row, claims: Sequence[Claim], need: Need, room: int, *, dropped: bool) -> int:
-    """Share the room out among the blocks. Returns what is left of it."""
-    firm, thought, loose = need.firm, need.thought, 2 * need.loose
+def _seat(row: Row, claims: Sequence[Claim], wanted: tuple[int, int, int], room: int, *, dropped: bool) -> int:
+    """Share the room out among the blocks, which want so much by their nature. Returns what is left of it."""
+    firm, thought, loose = wanted[0], wanted[1], 2 * wanted[2]
     if firm + thought > room or dropped:
         firm = min(firm, room)
         thought = min(thought, max(0, room - firm - loose) if dropped else room - firm)
     left = room - firm - thought - loose
     if left < 0:
         loose, left = loose + left, 0
-    given, wanted, seen = (firm, thought, loose), (need.firm, need.thought, need.loose), [0, 0, 0]
+    given, seen = (firm, thought, loose), [0, 0, 0]
     for claim in claims:
         nature, size = claim.nature, claim.expected
         tokens, all_wanted = given[nature], wanted[nature]

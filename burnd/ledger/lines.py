@@ -34,7 +34,7 @@ def read_places(path: Path, places: Iterable[tuple[int, int]]) -> dict[int, byte
     lines: dict[int, bytes] = {}
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        for near in _together(sorted(set(places))):
+        for near in _together(sorted(places)):
             begin = near[0][0]
             data = os.pread(fd, near[-1][0] + near[-1][1] - begin, begin)
             for position, length in near:
@@ -49,11 +49,16 @@ def read_places(path: Path, places: Iterable[tuple[int, int]]) -> dict[int, byte
 def _together(places: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     """Places that are read in one go: close to each other, and not too much at once."""
     near: list[tuple[int, int]] = []
-    for position, length in places:
-        if near and (position - near[-1][0] - near[-1][1] > _NEAR or position + length - near[0][0] > CHUNK):
+    begin = end = 0
+    for place in places:
+        position, length = place
+        if near and (position - end > _NEAR or position + length - begin > CHUNK):
             yield near
             near = []
-        near.append((position, length))
+        if not near:
+            begin = position
+        near.append(place)
+        end = position + length
     if near:
         yield near
 

@@ -32,8 +32,11 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
         return self.units / whole if whole and self.is_priced else None
 
     def answer(self) -> dict[str, Any]:
-        searches = {"searches": self.tokens[-1]} if self.tokens[-1] else {}
-        return {"usage": usage(self.tokens[:_TOKENS]), **searches, "costUsd": self.usd}
+        said: dict[str, Any] = {"usage": usage(self.tokens[:_TOKENS])}
+        if self.tokens[-1]:
+            said["searches"] = self.tokens[-1]
+        said["costUsd"] = self.usd
+        return said
 
 
 def total(costs: Sequence[Cost]) -> Cost:

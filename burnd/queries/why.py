@@ -192,9 +192,10 @@ class _Rows:
         row: dict[str, Any] = {"kind": cause.kind, "label": label(cause, self._project)}
         if cause.kind == "call":
             call = bill.call(cause)
-            row |= {"tool": cause.tool, "target": cause.target, "isError": call.is_error if call is not None else None}
+            row["tool"], row["target"] = cause.tool, cause.target
+            row["isError"] = call.is_error if call is not None else None
         if cause.message_id:
-            row |= {"turnIndex": cause.turn_index, "messageId": cause.message_id}
+            row["turnIndex"], row["messageId"] = cause.turn_index, cause.message_id
         row |= {
             "sessionId": rail.session_id,
             "railId": rail.rail_id,
@@ -239,4 +240,6 @@ class _Rows:
         return [row | {"entered": 0, "size": 0, "rides": 0, "reentries": 0} | self._paid(total(costs))]
 
     def _paid(self, cost: Cost) -> dict[str, Any]:
-        return {**cost.answer(), "share": cost.share(self._whole)}
+        paid = cost.answer()
+        paid["share"] = cost.share(self._whole)
+        return paid
