@@ -45,12 +45,28 @@ def _newest_sidechain(memory: Memory) -> str | None:
     return next((rail for rail in reversed(memory.state.rails) if rail != MAIN), None)
 
 
-def add_entry(spot: Spot, blocks: tuple[Block, ...], answers: tuple[str, ...] = (), *, hangs: bool = False) -> None:
+def original_of(memory: Memory, spot: Spot, blocks: tuple[Block, ...], said: str | None) -> Link | None:
+    """The line that this one says again under another uuid: the same result of a call, or the same text at its time."""
+    for entry in spot.rail.recent:
+        is_same = entry.blocks == blocks if said is None else entry.said == said
+        if is_same and entry.uuid != spot.line.uuid:
+            return memory.link(entry.uuid)
+    return None
+
+
+def add_entry(
+    spot: Spot,
+    blocks: tuple[Block, ...],
+    answers: tuple[str, ...] = (),
+    *,
+    hangs: bool = False,
+    said: str | None = None,
+) -> None:
     """Remember what may enter the context of the rail's next message."""
     if not blocks or spot.line.uuid is None:
         return
     rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
-    rail.recent.append(Entry(spot.line.uuid, parent, spot.offset, rail.next_index, blocks, answers, hangs))
+    rail.recent.append(Entry(spot.line.uuid, parent, spot.offset, rail.next_index, blocks, answers, hangs, said))
     if len(rail.recent) > KEPT_ENTRIES:
         del rail.recent[0]
 

@@ -117,16 +117,23 @@ class ClaudeReader:
             return self._read_bare(raw, offset)
         memory = self._memory
         self._learn(line)
-        spot = spot_of(memory, line, memory.stamp(line.timestamp), offset)
         read = _READ.get(line.type)
+        if read is None and line.uuid is None:  # of no conversation: nothing could follow it
+            self._pass_over(line)
+            return None
+        spot = spot_of(memory, line, memory.stamp(line.timestamp), offset)
         if read is not None:
             read(memory, spot)
             return None
         # A type that is not read may still be a link of the chain.
         memory.follow(spot)
-        counts = memory.out.counts
-        tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
+        self._pass_over(line)
         return None
+
+    def _pass_over(self, line: Line) -> None:
+        counts = self._memory.out.counts
+        self._memory.stamp(line.timestamp)
+        tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
 
     def _learn(self, line: Line) -> None:
         facts = self._memory.state.facts

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from burnd.classify.keywords import prompt_words
-from burnd.readers.claude_chain import add_entry
+from burnd.readers.claude_chain import add_entry, original_of
 from burnd.readers.claude_content import keep_attachment, keep_user
 from burnd.readers.claude_lines import Outcome, Piece
 from burnd.readers.claude_memory import Memory, Spot
@@ -45,7 +47,10 @@ def read_user(memory: Memory, spot: Spot) -> None:
     kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
     blocks, answers = _answered(memory, spot, results) if results else ((), ())
     blocks += blocks_of(content, kind)
-    add_entry(spot, blocks, answers)
+    said = f"{spot.ts} {short_hash(text.encode())}" if text and not results and spot.line.timestamp else None
+    if _says_again(memory, spot, blocks, said):
+        return
+    add_entry(spot, blocks, answers, said=said)
     if is_prompt:
         _begin_prompt(memory, spot, text, blocks)
     else:
@@ -63,9 +68,21 @@ def read_user(memory: Memory, spot: Spot) -> None:
 def _read_result(memory: Memory, spot: Spot, content: list[Piece]) -> None:
     """What most user lines are: the result of one call and nothing else."""
     blocks, answers = _answered(memory, spot, content)
+    if _says_again(memory, spot, blocks, None):
+        return
     add_entry(spot, blocks, answers)
     memory.follow(spot, blocks)
     keep_user(memory, spot, content, "system", "text")
+
+
+def _says_again(memory: Memory, spot: Spot, blocks: tuple[Block, ...], said: str | None) -> bool:
+    """Whether a line was written twice under two uuids, as old clients did: it then only stands for the first."""
+    if said is None and not any(block.call_id for block in blocks):
+        return False
+    original = original_of(memory, spot, blocks, said)
+    if original is not None:
+        memory.follow(replace(spot, parent=original))
+    return original is not None
 
 
 def _is_prompt(spot: Spot, text: str) -> bool:

@@ -207,8 +207,12 @@ class Memory:
 
     def repeats(self, spot: Spot) -> bool:
         """Whether a line was copied here from the log of another session: it says so, or is older than the file."""
-        birth = self.state.facts.birth
-        return spot.line.forked_from is not None or (birth is not None and spot.ts < birth)
+        birth, line = self.state.facts.birth, spot.line
+        return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
+
+    def is_strange(self, line: Line) -> bool:
+        """Whether a line names another session than its file is called by, as those do that an app's fork repeats."""
+        return bool(line.session_id) and self.place.session_id not in (None, line.session_id)
 
     def take(self) -> Reading:
         out, state = self.out, self.state

@@ -23,6 +23,7 @@ from burnd.readers.holding import (
     NO_REQUEST_ID,
     SIDECHAIN,
     SOURCE,
+    WORST_RANK,
     Holding,
     LineKey,
 )
@@ -105,6 +106,9 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Holding:
         rail_id=rail.id,
         turn_index=begin_generation(memory, rail, message_id),
         ts=spot.ts,
+        # That it is marked is told by its first line alone: a client wrote all of a branch twice, then without marks.
+        rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
+        is_strange=memory.is_strange(line),
         parent=parent.turn if parent is not None else None,
         entered=blocks,
         subagent=_subagent(spot) if rail.id != MAIN else None,
@@ -133,7 +137,7 @@ def _weigh(memory: Memory, holding: Holding, spot: Spot, message: Message) -> No
     if not holding.final:
         holding.final = is_final(line, message)
     if holding.rank:
-        holding.rank &= _rank(memory, line)
+        holding.rank &= _rank(memory, line) | FORKED
         holding.request_ref = holding.request_ref or line.request_ref
     key = LineKey(stated_output(usage), spot.ts, spot.name)
     if message.stop_reason is not None and key > holding.stopped:
@@ -156,8 +160,6 @@ def _rank(memory: Memory, line: Line) -> int:
     rank = 0
     if line.request_ref is None or line.request_ref not in memory.state.requests:
         rank |= LACKS_REQUEST
-    if line.forked_from is not None:
-        rank |= FORKED
     if line.is_sidechain:
         rank |= SIDECHAIN
     if line.request_id is None:

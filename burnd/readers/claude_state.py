@@ -53,7 +53,8 @@ class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Something that may enter the context of the rail's next message.
 
-    `answers` are the messages whose calls it answers; one that `hangs` goes wherever its parent goes.
+    `answers` are the messages whose calls it answers; one that `hangs` goes wherever its parent goes. `said` tells
+    texts apart, by time and hash.
     """
 
     uuid: str
@@ -63,6 +64,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     blocks: tuple[Block, ...]
     answers: tuple[str, ...] = ()
     hangs: bool = False
+    said: str | None = None
 
 
 class Rail(msgspec.Struct, omit_defaults=True, gc=False):

@@ -54,7 +54,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     twice under new uuids.
     `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
     `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
-    were given away; one that the best line does not have any more is `dropped`.
+    were given away; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
+    name another session than their file does.
     """
 
     message_id: str
@@ -93,6 +94,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     prints: tuple[int, ...] = ()
     told_apart: tuple[int, ...] = ()
     dropped: bool = False
+    is_strange: bool = False
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -181,6 +183,7 @@ def _basis(holding: Holding) -> Basis:
     return Basis(
         rank=holding.rank,
         late_born=holding.late_born,
+        strange=holding.is_strange,
         line=holding.best[1:] if has_usage else None,
         stop=holding.stopped.stated if is_apart else None,
     )

@@ -25,6 +25,7 @@ class Standing(NamedTuple):
     rank: int
     ts: str
     late_born: bool
+    strange: bool
 
 
 class Joined(NamedTuple):
@@ -99,6 +100,7 @@ def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Tu
         rank=standing.rank,
         ts=standing.ts if standing.ts != ts else None,
         late_born=standing.late_born,
+        strange=standing.strange,
         line=(line.basis or _UNKNOWN).line,
         stop=stop if stopped.stop_reason is not None and stop != _line_of(line) else None,
     )
@@ -161,13 +163,12 @@ def holder(record: Turn | Copy) -> Holder:
 
 def _standing(record: Turn | Copy) -> Standing:
     basis = record.basis or _UNKNOWN
-    return Standing(basis.rank, basis.ts or record.ts, basis.late_born)
+    return Standing(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
 
 
 def _better_standing(one: Standing, other: Standing) -> Standing:
     """Evidence for a holder adds up: what spoke against it and is refuted once stays refuted."""
-    ts, late_born = min(one[1:], other[1:])
-    return Standing(one.rank & other.rank, ts, late_born)
+    return Standing(one.rank & other.rank, *min(one[1:], other[1:]))
 
 
 def _copy(turn: Turn, standing: Standing) -> Copy:
@@ -181,7 +182,7 @@ def _copy(turn: Turn, standing: Standing) -> Copy:
         ts=standing.ts,
         entered=turn.entered,
         made=turn.made,
-        basis=Basis(rank=standing.rank, late_born=standing.late_born),
+        basis=Basis(rank=standing.rank, late_born=standing.late_born, strange=standing.strange),
     )
 
 

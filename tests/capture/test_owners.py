@@ -255,6 +255,21 @@ async def test_a_rewound_attempt_tells_who_was_there_first(tmp_path: Path) -> No
     assert owners == {"m1": "z", "given-up": "z", "m2": "z", "m3": "a"}
 
 
+async def test_a_file_whose_lines_name_another_session_repeats_it(tmp_path: Path) -> None:
+    """A fork made in the desktop app leaves the name in what it copies; so does whoever saves a log under another."""
+    original = talk(Transcript("2.1.90", session="z", prefix="z"), "m1", "m2")
+    fork = Transcript("2.1.90", session="a", prefix="a")
+    fork.begin(60)
+    fork.lines, fork.last = list(original.lines), original.last
+    talk(fork, "m3")
+    original.begin(30)  # before the fork: when they parted would tell the wrong one
+    talk(original, "m4")
+    saved = Transcript()
+    saved.lines = list(original.lines)
+    owners = await owners_in_every_way(tmp_path, z=original, a=fork, **{"a-copy-of-z": saved})
+    assert owners == {"m1": "z", "m2": "z", "m3": "a", "m4": "z"}
+
+
 def fork_samples() -> list[Path]:
     return [path for version in client_versions() for path in version.glob("*/projects/-home-dev-fork")]
 

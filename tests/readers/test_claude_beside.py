@@ -144,6 +144,15 @@ def test_evidence_for_a_message_adds_up_over_its_lines() -> None:
         assert read(t.lines).holdings["m1"].rank == 8
 
 
+def test_a_branch_whose_lines_were_written_again_without_the_mark_is_still_a_copy() -> None:
+    """As a client of 2026 did, with the same uuids and without the line above."""
+    t = Transcript()
+    t.says("m1", forkedFrom={"sessionId": "other", "messageUuid": "u0"})
+    t.lines.append(t.lines[0].replace(b'"forkedFrom"', b'"wasForkedFrom"'))
+    rows = read(t.lines)
+    assert (rows.holdings["m1"].rank, len(rows.turn("m1").made)) == (12, 1)
+
+
 def test_a_message_is_as_old_as_its_oldest_line() -> None:
     t = Transcript()
     t.says("m1", ts="2026-11-16T00:00:09.000Z")

@@ -221,6 +221,34 @@ def test_a_line_written_twice_is_read_once() -> None:
     assert {one.key for one in once.content} == {one.key for one in twice.content}
 
 
+def test_prompts_and_results_that_old_clients_wrote_twice_count_once() -> None:
+    """Under another uuid, but with the same time or for the same call; whichever of the two the answer hangs below."""
+    for answers_second in (False, True):
+        t = Transcript()
+        first = t.prompt("go on", ts=t.time(5))
+        t.prompt("go on", parent=None, ts=t.time(5))
+        asked = t.calls("m1", call("c1", "Read"), parent=t.last if answers_second else first)
+        first = t.result("c1", "four")
+        t.result("c1", "four", parent=asked)
+        t.says("m2", parent=t.last if answers_second else first)
+        t.prompt("go on")
+        t.says("m3")
+        rows = read(t.lines)
+        assert [_entered(turn) for turn in rows.turns] == [[("prompt", 5)], [("result", 4)], [("prompt", 5)]]
+        assert [one.kind for one in rows.content if one.role != "assistant"] == ["text", "tool_result", "text"]
+        assert len({turn.prompt_id for turn in rows.turns}) == 2
+
+
+def test_another_result_of_a_call_is_not_the_same_again() -> None:
+    t = Transcript()
+    t.prompt("go")
+    t.calls("m1", call("c1", "Read"))
+    t.result("c1", "four")
+    t.result("c1", "fifth")
+    t.says("m2")
+    assert _entered(read(t.lines).turn("m2")) == [("result", 4), ("result", 5)]
+
+
 def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
     place = Place("agent-a17", SESSION, "a17", Meta("Explore", "t1", "a3"))
     t = Transcript(agentId="a17", isSidechain=True)
@@ -268,6 +296,14 @@ def test_an_agents_file_may_name_its_session_beside_the_conversation_first(first
     rows = read(t.lines, Place("agent-12345678", None, "12345678"))
     told = [rows.turn("m1").session_id, *(c.session_id for c in rows.content), *(o.session_id for o in rows.overheads)]
     assert set(told) == {"S"}
+
+
+def test_a_line_of_nobody_does_not_name_the_session_of_an_agents_file() -> None:
+    """It may come first, and be of a type nobody knows."""
+    t = Transcript(session="S")
+    t.lines = [b'{"kind":1,"type":"file-history-snapshot","messageId":"x"}', b'{"type":"to-come"}']
+    t.says("m1")
+    assert read(t.lines, Place("agent-12345678", None, "12345678")).turn("m1").session_id == "S"
 
 
 def test_sidechains_in_the_main_file_are_rails_named_by_their_root() -> None:
