@@ -34,6 +34,7 @@ test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults \
 		tests/ledger/test_every_fault.py
+	BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

@@ -64,6 +64,7 @@ def run(home: Home, *arguments: str, **more: str) -> subprocess.CompletedProcess
     )
 
 
+@pytest.mark.timed
 def test_it_stops_when_told_to(home: Home) -> None:
     """P10: SIGTERM ends it within seconds, with exit code 0."""
     with running(home) as daemon:

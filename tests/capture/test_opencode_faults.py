@@ -218,6 +218,7 @@ db.close()
 """
 
 
+@pytest.mark.timed
 async def test_a_locked_database_is_waited_for(rigs: Rigs, writer: Writer) -> None:
     """F31: held for 5 s by another process, it is said to be locked; what came meanwhile is read within 2 s."""
     conversation(writer)

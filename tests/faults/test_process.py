@@ -209,6 +209,7 @@ def test_kill_nine_a_hundred_times(home: Home) -> None:
     kill_at_random(home, 100)
 
 
+@pytest.mark.timed
 def test_sigterm_under_load_ends_in_good_order(home: Home) -> None:
     """F75: exit code 0 within 5 s, no torn line, and the next one goes on."""
     projects(home).mkdir(parents=True)
@@ -249,6 +250,7 @@ def _is_stopped_while_starting(home: Home) -> bool:
     return is_starting
 
 
+@pytest.mark.timed
 def test_sigterm_beside_clients_that_hang(home: Home) -> None:
     """F75: neither one that never reads, nor one that follows, nor a question that never ends, holds it up."""
     daemon = Daemon(home, script="tests.server.endless")

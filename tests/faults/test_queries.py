@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
+
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.readers.transcript import Transcript, call, text
@@ -18,6 +20,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.timed
 def test_words_are_never_syntax(watched: Watched) -> None:
     """F56: whatever a person types is looked for; no query fails, none takes long, and the next one is answered."""
     watched.append("f56", whole(answers("f56", 0, 2, words="NEAR(cake) col:x needle")))

@@ -38,6 +38,7 @@ def test_fifty_clients_at_once(daemon: Daemon) -> None:
         assert sum(pool.map(ask, range(50))) == 400
 
 
+@pytest.mark.timed
 def test_hostile_clients_cost_a_normal_one_nothing(daemon: Daemon) -> None:
     """F67: beside 30 that drip, stall, flood and send garbage, a normal client is answered within 100 ms."""
     stop = threading.Event()

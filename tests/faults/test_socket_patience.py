@@ -41,6 +41,7 @@ async def test_lines_come_out_as_they_went_in() -> None:
         assert await stream.line() is None
 
 
+@pytest.mark.timed
 async def test_a_silent_client_is_let_go() -> None:
     """F67: nobody keeps a place by saying nothing."""
     async with pair() as (stream, _client):
@@ -158,6 +159,7 @@ def test_an_endless_request_costs_no_memory(daemon: Daemon) -> None:
     assert daemon.rss() - before < 16 << 20
 
 
+@pytest.mark.timed
 def test_endless_newlines_are_not_everything_the_daemon_does(daemon: Daemon) -> None:
     """F66: a client that sends nothing but newlines does not keep others from their answers."""
     with daemon.wire() as noisy, daemon.wire() as other:
@@ -173,6 +175,7 @@ def test_endless_newlines_are_not_everything_the_daemon_does(daemon: Daemon) -> 
         assert slowest < 1 * noise()
 
 
+@pytest.mark.timed
 def test_a_request_not_ended_in_time_is_refused(daemon: Daemon) -> None:
     """F67: five seconds for a request, then an error and the end."""
     with daemon.wire() as wire:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -33,7 +33,9 @@ def test_lost_events_lose_nothing(home: Home) -> None:
         daemon.process.send_signal(signal.SIGCONT)
         until(lambda: watched.call("summary")["totals"]["turns"] == 20_001, 300)
         assert watched.call("status")["degraded"] == []
-        assert re.search(r'"unread": ?[1-9].*source.scanned|source.scanned.*"unread": ?[1-9]', daemon.log.read_text())
+        lines = [json.loads(line) for line in daemon.log.read_text().splitlines() if "source.scanned" in line]
+        reasons = {line["reason"] for line in lines if line["unread"] > 1000}
+        assert reasons - {"start", "timer", "polling", "flush"}, "found by chance, not because events were missed"
     tally.load(20_000)
     tally.faults()
 
@@ -66,25 +68,38 @@ def test_without_watches_it_polls_and_says_so(home: Home, limit: str, value: int
     tally.faults()
 
 
-def test_a_root_that_comes_and_goes(watched: Watched) -> None:
-    """F24: the projects' folder is removed and made again twice; what is written later all arrives."""
-    for n in range(2):
-        shutil.rmtree(watched.root, ignore_errors=True)
+@pytest.mark.parametrize("times", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_root_that_comes_and_goes(watched: Watched, times: int) -> None:
+    """F24: the projects' folder is removed and made again, or a link takes its place; what is written later arrives."""
+    for n in range(times):
+        _make_away_with(watched.root)
         time.sleep(0.05)
+        if n == 2:
+            elsewhere = watched.root.parent / "elsewhere"
+            elsewhere.mkdir()
+            watched.root.symlink_to(elsewhere)
         watched.append(f"f24-{n}", whole(answers(f"f24-{n}", 0, 2)))
         watched.until_recorded(f"f24-{n}", sum_of(0, 1), 120)
-    tally.faults(2)
+    tally.faults(times)
 
 
-def test_new_folders_are_looked_into(watched: Watched) -> None:
-    """F25: a file may be written before anybody can watch its folder: 100 of them, as fast as possible."""
+def _make_away_with(root: Path) -> None:
+    if root.is_symlink():
+        root.unlink()
+    else:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])
+def test_new_folders_are_looked_into(watched: Watched, count: int) -> None:
+    """F25: a file may be written before anybody can watch its folder: many of them, as fast as possible."""
     before = watched.call("summary")["totals"]["turns"]
-    for n in range(100):
-        folder = watched.root / f"-new-{n}"
+    for n in range(count):
+        folder = watched.root / f"-new-{count}-{n}"
         folder.mkdir(parents=True)
-        (folder / f"f25-{n}.jsonl").write_bytes(whole(answers(f"f25-{n}", 0, 1)))
-    until(lambda: watched.call("summary")["totals"]["turns"] == before + 100, 120)
-    tally.load(100)
+        (folder / f"f25-{count}-{n}.jsonl").write_bytes(whole(answers(f"f25-{count}-{n}", 0, 1)))
+    until(lambda: watched.call("summary")["totals"]["turns"] == before + count, 120)
+    tally.load(count)
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from tests.server.wire import noise
 SECRET = "xqzcanaryjv"
 
 
+@pytest.mark.timed
 async def test_a_message_is_found_within_a_second(opened: Opened) -> None:
     """From the batch that holds it, while others keep coming."""
     async with library(opened, soon_s=indexing.SOON_S) as lib:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import pytest
+
 from burnd import protocol
 from burnd.paths import Home
 from tests.readers.transcript import text
@@ -25,6 +27,7 @@ def found(wire: Wire, query: str, **params: Any) -> list[str]:
     return [hit["sessionId"] for hit in wire.call("sessions.search", query=query, **params)["hits"]]
 
 
+@pytest.mark.timed
 def test_what_is_written_is_found_within_a_second(live: Daemon) -> None:
     """A line of a log becomes a hit, while the daemon runs, in less than a second after it is recorded."""
     with live.wire() as wire:

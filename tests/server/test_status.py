@@ -186,6 +186,7 @@ def _is_seen_rebuilding(wire: Wire, other: Wire) -> bool:
     return any(state.startswith("rebuilding ") for state in states)
 
 
+@pytest.mark.timed
 def test_status_answers_while_the_index_is_made_anew(home: Home) -> None:
     """P5: from its first moment the socket says how far it is; other questions are asked to wait."""
     with running(home) as daemon, daemon.wire() as wire:
@@ -219,6 +220,7 @@ def _is_seen_starting(home: Home) -> bool:
     return is_told and "not_now" in refusals
 
 
+@pytest.mark.timed
 def test_status_answers_while_old_logs_are_read(home: Home) -> None:
     """F18: with the progress of that, and quickly. What the money went to is counted when they have been read."""
     for n in range(120):
@@ -331,6 +333,7 @@ def _of(status: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timed
 async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: Home) -> None:
     """F56: and the one after it is answered at once."""
     from burnd.index.asking import TookTooLong

@@ -35,6 +35,7 @@ def heard(wire: Wire, count: int) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.timed
 def test_turns_are_streamed_as_they_land(home: Home) -> None:
     """Open at once, settled when the next one begins, with what they cost."""
     projects(home).mkdir(parents=True)

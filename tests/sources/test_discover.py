@@ -63,6 +63,7 @@ def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
     assert tally.refused == {"foreign owner": 1}
 
 
+@pytest.mark.timed
 def test_a_very_deep_tree_ends(tmp_path: Path, dig: Callable[[Path, int], None]) -> None:
     """F16: a tree of 3,000 levels is left at a certain depth, within 2 s; what lies above is found."""
     dig(tmp_path, 3000)
@@ -137,6 +138,7 @@ def test_overlapping_roots_are_reported_once(tmp_path: Path) -> None:
     assert (len(scan.changed), scan.files) == (1, 1)
 
 
+@pytest.mark.timed
 def test_many_files_are_scanned_quickly(tmp_path: Path) -> None:
     """F18: 5,000 files are looked at in a fraction of a second, and the second scan reports none of them."""
     for folder in range(50):

@@ -72,6 +72,7 @@ async def test_it_begins_with_a_scan(root: Path) -> None:
         assert (watcher.state, watcher.detail) == ("watching", "watching 2 folders")
 
 
+@pytest.mark.timed
 async def test_a_write_comes_out_at_once(root: Path) -> None:
     """A line is announced long before any timer, as the path of its file and nothing else."""
     path = append(root / "p" / "a.jsonl")
