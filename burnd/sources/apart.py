@@ -12,6 +12,8 @@ import fcntl
 import pickle
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -28,6 +30,7 @@ _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _NOTE = "reading-apart"
 _PATIENCE_S = 2.0
+HANGS_S = 60.0  # a piece takes a second, and many on a machine that has no memory left
 _PIECE_BYTES = 4 << 20  # a piece with all that is made of it: the next one needs as much again
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
@@ -81,7 +84,8 @@ class Apart:
         try:
             if self._process is None:
                 raise EOFError
-            told = _receive(self._process.stdout)
+            with _ended_if_it_hangs(self._process):
+                told = _receive(self._process.stdout)
         except (OSError, EOFError) as error:
             self.close()
             raise Gone("the process that reads transcripts has ended") from error
@@ -101,6 +105,18 @@ class Apart:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextlib.contextmanager
+def _ended_if_it_hangs(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whoever waits for it would wait for ever otherwise: as it is, what it was to read is read here."""
+    timer = threading.Timer(HANGS_S, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _started(setting: Any) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.sources import pieces
+from burnd.sources import apart, pieces
 from burnd.sources.apart import Apart, Wanted
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.safe_open import Refused
@@ -78,15 +78,18 @@ async def test_a_backlog_is_read_apart_and_looked_after_here(
         assert await _is(watched, "m3", open=0, rev=1)
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [(1, signal.SIGKILL), (2, signal.SIGKILL), (3, signal.SIGKILL), (5, signal.SIGKILL), (2, signal.SIGSTOP)],
+)
 async def test_a_reader_that_dies_is_done_without(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, how: signal.Signals
 ) -> None:
-    """A process that is killed while it reads takes nothing with it: what it was asked for is read here, in any order.
-
-    One file is always asked for ahead.
+    """F76: a process that is killed while it reads, or hangs, takes nothing with it: what it was asked for is read
+    here, in any order. One file is always asked for ahead.
     """
     monkeypatch.setattr(pieces, "APART_FROM", 1)
+    monkeypatch.setattr(apart, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
     ask, asked = Apart.ask, 0
 
     def ask_and_kill(self: Apart, wanted: Wanted) -> None:
@@ -95,7 +98,7 @@ async def test_a_reader_that_dies_is_done_without(
         ask(self, wanted)
         if asked == at:
             assert self._process is not None
-            os.kill(self._process.pid, signal.SIGKILL)
+            os.kill(self._process.pid, how)
 
     monkeypatch.setattr(Apart, "ask", ask_and_kill)
     folder = tmp_path / "projects" / "-home-dev-app"

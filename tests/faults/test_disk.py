@@ -15,6 +15,8 @@ import pytest
 
 from burnd.ledger.files import prepare_home
 from burnd.paths import Home
+from burnd.records import Turn
+from burnd.records.codec import Skipped, decode
 from tests.faults import tally
 from tests.faults.shims import built, needs_shims
 from tests.faults.watched import Watched, answers, sum_of, whole
@@ -57,6 +59,10 @@ class SmallDisk:
         daemon.home, daemon.socket, daemon.log = self.home, self.socket, self.home.root.parent / "daemon.log"
         return Watched(self.home, daemon)
 
+    def ledger(self) -> bytes:
+        """As it is on a file system that only the daemon's own namespace has."""
+        return Path(f"/proc/{self.process.pid}/root{self.home.ledger}").read_bytes()
+
     def end(self) -> int:
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
@@ -89,8 +95,14 @@ def test_a_full_disk_heals(home: Home) -> None:
         watched.append("full", whole(answers("full", 3, 9)))
         until(lambda: "blocked" in str(watched.call("status")), 60)
         assert watched.outputs("full") == sum_of(0, 1, 2)
+        assert disk.ledger().endswith(b"\n")
         disk.say("free", "free")
         watched.until_recorded("full", EVERYTHING, 90)
+        watched.flush()
+        entries = [decode(line) for line in disk.ledger().splitlines()]
+        assert not [entry for entry in entries if isinstance(entry, Skipped)]
+        turns = [(entry.message_id, entry.rev) for entry in entries if isinstance(entry, Turn)]
+        assert len(turns) == len(set(turns)) == 12
     tally.faults()
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -101,8 +102,14 @@ def _question(wire: Wire, which: int) -> None:
         wire.call("status")
 
 
+def own_memory(daemon: Daemon) -> int:
+    """What the process has made itself: pages of files that it maps can be taken from it at any time."""
+    status = Path(f"/proc/{daemon.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("RssAnon")).split()[1]) * 1024
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [6.0, LOAD_S])
+@pytest.mark.parametrize("seconds", [pytest.param(6.0, marks=pytest.mark.timed), LOAD_S])
 def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
     """P1, P8, F59: 200 sessions append, 20 clients ask: every turn is recorded, soon, in memory that does not grow."""
     with running(home) as daemon:
@@ -110,17 +117,20 @@ def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
         writers = Writers(watched, 200)
         asking = [lambda over: _ask(daemon, over) for _ in range(CLIENTS)]
         with beside(lambda over: writers.keep_on(over, 0.01), writers.measure, *asking):
+            end = time.monotonic() + seconds
             time.sleep(seconds / 3)
-            settled = daemon.rss()
-            time.sleep(seconds * 2 / 3)
-            grown = daemon.rss() - settled
+            settled, logs = own_memory(daemon), list[int]()
+            while time.monotonic() < end:
+                logs.append(sum(path.stat().st_size for path in (home.root / "index").glob("*-wal")))
+                time.sleep(1)
+            grown = own_memory(daemon) - settled
         watched.flush()
         totals = watched.call("summary")["totals"]
         assert totals["turns"] == writers.turns + len(writers.lags)
-        assert sum(path.stat().st_size for path in (home.root / "index").glob("*-wal")) < 64 * _MB
+        assert max(logs) < 64 * _MB
     lag = sorted(writers.lags)[int(len(writers.lags) * 0.99)]
-    assert lag < 5 * noise() + 5
-    assert grown < 64 * _MB, f"{grown / _MB:.0f} MB more"
+    assert lag < 5 * noise()
+    assert grown < 32 * _MB, f"{grown / _MB:.0f} MB more"
     tally.load(totals["turns"])
     rate = writers.turns / seconds
     tally.note(
@@ -142,15 +152,15 @@ def test_short_sessions_for_a_long_time(home: Home) -> None:
             count += 1
             if passed > SOAK_S * (len(marks) + 1) / 4:
                 watched.flush()
-                marks.append((daemon.rss(), daemon.descriptors(), daemon.threads()))
+                marks.append((own_memory(daemon), daemon.descriptors(), daemon.threads()))
         watched.flush()
-        marks.append((daemon.rss(), daemon.descriptors(), daemon.threads()))
+        marks.append((own_memory(daemon), daemon.descriptors(), daemon.threads()))
         totals = watched.call("summary")["totals"]
         assert (totals["turns"], totals["usage"]["output"]) == (3 * count, count * sum_of(0, 1, 2))
     first, last = marks[0], marks[-1]
     assert last[1] <= first[1] + 8, marks
     assert last[2] <= first[2] + 4, marks
-    assert last[0] - first[0] < 32 * _MB, marks
+    assert last[0] - first[0] < 16 * _MB, marks
     tally.load(3 * count)
     tally.note(f"{SOAK_S:.0f} s of short sessions, {count} of them: memory {(last[0] - first[0]) / _MB:+.1f} MB")
 
