@@ -15,7 +15,6 @@ ELSEWHERE = {
     "F23": "only from inside can a handler be made to raise and its thread to die",
     "F28": "an emitter that says nothing has to be put in the place of the kernel's",
     "F50": "the clock must run thirty years ahead, and no other's clock may",
-    "F71": "pages and frames belong to the tests of the protocol itself",
     "F73": "it is burnctl that meets a daemon of another version",
     "F74": "it is burnctl that writes to a terminal",
     "F79": "clocks are set only from inside",
