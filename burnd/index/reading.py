@@ -40,7 +40,7 @@ def pack_of(reading: Reading) -> bytes:
     return packs.pack((reading.links, reading.prompts, reading.rails, own))
 
 
-def link_of(row: msgspec.Raw) -> Link:
+def link_of(row: bytes) -> Link:
     """A link as a pack holds it."""
     return _links.decode(row)
 
@@ -75,7 +75,7 @@ class FileRows:
         self._where = (source, path)
         self._file: int | None = None
         self._names: dict[int, array[int]] = {}
-        self._opened: dict[int, packs.Rows] = {}
+        self._opened: dict[int, list[packs.Rows]] = {}
         self.blank = False
 
     def committed(self) -> None:
@@ -135,7 +135,7 @@ class FileRows:
             )
         return self._names[pack]
 
-    def _rows_of(self, pack: int) -> packs.Rows:
+    def _rows_of(self, pack: int) -> list[packs.Rows]:
         if pack not in self._opened:
             while len(self._opened) >= _PACKS_OPEN:
                 del self._opened[next(iter(self._opened))]

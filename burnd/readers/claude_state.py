@@ -14,7 +14,7 @@ from burnd.readers import log
 from burnd.readers.holding import Holding
 from burnd.records import Block, Content
 
-VERSION: Final = 2
+VERSION: Final = 3
 KEPT_HOLDINGS: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8
@@ -67,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     said: str | None = None
 
 
-class Rail(msgspec.Struct, omit_defaults=True, gc=False):
+class Rail(msgspec.Struct, gc=False, array_like=True):
     """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
 
     `next_index` counts the messages that are in the file, `ahead` those that were read and have left it. Messages of a

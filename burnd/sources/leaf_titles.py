@@ -103,7 +103,7 @@ def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[t
     found = []
     for path, data in cursor:
         links = packs.unpack(data)[LINK]
-        found += [(path, leaf, link_of(links[leaf]).offset) for leaf in leaves & links.keys()]
+        found += [(path, leaf, link_of(row).offset) for leaf in leaves if (row := links.get(leaf)) is not None]
     return found
 
 
