@@ -32,7 +32,7 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, Event, Session, Turn
 from burnd.records.codec import Entry
-from burnd.records.content import ABOUT_A_SESSION
+from burnd.records.content import TITLE
 from burnd.records.times import canonical, to_iso
 
 Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
@@ -141,10 +141,8 @@ def _check(given: Sequence[Given]) -> None:
     for number, one in enumerate(given):
         if not one.id.strip() or len(one.id) > LONGEST_ID or not 0 < len(one.rail) <= LONGEST_ID:
             raise Refusal(f"message {number}: an id has 1 to {LONGEST_ID} characters", _NOTHING_DONE)
-        if one.id.startswith(ABOUT_A_SESSION):
-            raise Refusal(
-                f"message {number}: ids that begin with {' or '.join(ABOUT_A_SESSION)} are a harness's titles"
-            )
+        if one.id.startswith(TITLE):
+            raise Refusal(f"message {number}: ids that begin with {TITLE} are a harness's titles")
         if one.usage is not None and not one.is_turn:
             raise Refusal(f"message {one.id!r}: usage goes with an answer and its model", _NOTHING_DONE)
 

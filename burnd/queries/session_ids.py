@@ -7,7 +7,6 @@ from os.path import commonprefix
 from typing import Final
 
 from burnd.queries.view import Mistaken, NoSession, Refusal, View
-from burnd.records.content import LEAF
 
 _SHOWN: Final = 8
 _HINT: Final = "burnctl sessions lists them"
@@ -39,12 +38,12 @@ def _alike(one: str, other: str) -> int:
     return len(commonprefix([one, other]))  # noqa: RUF071 - they are no paths
 
 
-# Of a row `s` of sessions: not one that only holds summaries of other sessions' lines.
-IS_A_SESSION = f"""
+# Of a row `s` of sessions: not one whose log only holds summaries of other sessions' lines.
+IS_A_SESSION = """
 (s.kept_count + s.pruned_count + s.said_count > 0 OR s.created_by IS NOT NULL OR s.title IS NOT NULL
  OR EXISTS (SELECT 1 FROM turns t WHERE t.session = s.id)
  OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
- OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id AND substr(m.message_id, 1, {len(LEAF)}) <> '{LEAF}'))
+ OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id))
 """
 _BEGINNING = f"""
 SELECT s.id, s.session_id FROM sessions s

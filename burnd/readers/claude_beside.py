@@ -17,7 +17,7 @@ from burnd.readers.holding import LACKS_REQUEST, SOURCE
 from burnd.readers.log import NEVER, iso, tally
 from burnd.readers.safe_json import Rejected, Repaired
 from burnd.readers.weights import short_hash
-from burnd.records import Compaction, Overhead
+from burnd.records import Compaction, Content, Overhead
 from burnd.records.content import Kind
 
 _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
@@ -28,16 +28,16 @@ _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
 }
 
 
-def read_bare(memory: Memory, line: BareLine) -> None:
+def read_bare(memory: Memory, line: BareLine, offset: int) -> None:
     if line.type in TITLES:
-        _read_title(memory, line)
+        _read_title(memory, line, offset)
     elif line.type == "api-request":
         _read_request(memory, line)
     elif line.model_usage:
         _read_totals(memory, line)
 
 
-def _read_title(memory: Memory, line: BareLine) -> None:
+def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
     """Keep a title that changed; clients repeat the same one all the time."""
     text = line.custom_title or line.ai_title or line.summary or line.last_prompt
     if not memory.keep_content or not text:
@@ -48,11 +48,20 @@ def _read_title(memory: Memory, line: BareLine) -> None:
     if last == said:
         return
     told[name] = (changes + 1, said)
-    content = title(memory, name, kind, text, memory.state.stamp or NEVER, changes)
+    content = title(memory.session_id, name, kind, text, memory.state.stamp or NEVER, changes)
     if line.type == "summary" and line.leaf_uuid is not None:
-        memory.out.titles.append(LeafTitle(line.leaf_uuid, content))
+        memory.out.titles.append(LeafTitle(line.leaf_uuid, offset, content))
     else:
         memory.out.content.append(content)
+
+
+def summary_in(line: bytes, leaf_uuid: str, ts: str) -> Content | None:
+    """The summary of a leaf that a line was read to hold at `ts`, if it still does; of nobody's session yet."""
+    found = claude_lines.bare_lines.decode(line)
+    told = found.value if isinstance(found, Repaired) else found
+    if isinstance(told, Rejected) or told.type != "summary" or told.leaf_uuid != leaf_uuid or not told.summary:
+        return None
+    return title("", *_TITLE_NAMES["summary"], told.summary, ts, 0)
 
 
 def _read_request(memory: Memory, line: BareLine) -> None:

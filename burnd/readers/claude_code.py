@@ -109,7 +109,7 @@ class ClaudeReader:
                 tally(self._memory.out.counts.repaired, what)
             found = found.value
         self._learn_session(found.session_id)
-        read_bare(self._memory, found)
+        read_bare(self._memory, found, offset)
         return None
 
     def _read(self, line: Line, raw: bytes, offset: int) -> Reason | None:

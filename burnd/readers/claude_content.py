@@ -128,13 +128,13 @@ def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_pr
         Page(memory, spot, spot.name).add_file("user", attached_file(attachment) or words)
 
 
-def title(memory: Memory, name: str, kind: Kind, text: str, ts: str, n: int) -> Content:
+def title(session_id: str, name: str, kind: Kind, text: str, ts: str, n: int) -> Content:
     """A title as content; its name tells which of the sources it is from, so that the best can be chosen.
 
     `n` counts how often it changed: each stands for itself, so that a file read again says nothing new.
     """
     return Content(
-        session_id=memory.session_id,
+        session_id=session_id,
         rail_id=MAIN,
         message_id=f"title:{name}",
         n=n,

@@ -5,7 +5,7 @@ The state stays small however long a session grows: what falls out of it has bee
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -186,10 +186,11 @@ class SavedOutput(msgspec.Struct, frozen=True):
     call_id: str
 
 
-class LeafTitle(msgspec.Struct, frozen=True):
-    """A title that belongs to whichever session holds the leaf line, often another file's."""
+class LeafTitle(NamedTuple):
+    """A title that belongs to whichever session holds the leaf line, often another file's; it stands at `offset`."""
 
     leaf_uuid: str
+    offset: int
     content: Content
 
 

@@ -14,9 +14,7 @@ Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "
 Loss = Literal["missing", "damaged"]
 
 
-# The message id of a summary that stands in this session's log but is about another's line.
-LEAF = "leaf:"
-ABOUT_A_SESSION = ("title:", LEAF)
+TITLE = "title:"  # what the message ids of titles and summaries begin with
 NO_RAIL = ""
 MAIN = "main"  # the rail of a session's own conversation
 LONGEST_TITLE = 120
@@ -99,7 +97,7 @@ def label_of(record: Content) -> Label:
     """Raises ValueError for a time that nobody can read."""
     message_id, text = record.message_id, record.text
     rail, title = record.rail_id, None
-    if message_id.startswith(ABOUT_A_SESSION):
+    if message_id.startswith(TITLE):
         rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
     tool = record.tool_use.name if record.tool_use is not None else None
     return Label(

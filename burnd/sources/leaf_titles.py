@@ -1,73 +1,109 @@
 """Summaries that old clients wrote into another session's file: they belong to whoever holds the line they name.
 
-The text is kept where it was found, in the sidecar of that file's session, and given to every session that turns
-out to hold the line; the index only remembers where to look.
+A summary is kept with the sessions that turn out to hold the line, and nowhere else, so that it goes when their content
+goes. Of one whose line nobody holds yet, only where it stands is remembered.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
+import anyio.to_thread
 import msgspec
 
 from burnd.index import packs
 from burnd.index.change import CursorChange
 from burnd.index.reading import LINK, link_of
 from burnd.index.store import IndexStore
+from burnd.readers.claude_beside import summary_in
 from burnd.readers.claude_place import place_of
 from burnd.readers.claude_state import Reading
 from burnd.readers.holding import SOURCE
+from burnd.readers.weights import short_hash
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
-from burnd.records.content import LEAF
+from burnd.sources.safe_open import Refused, open_regular
 from burnd.sources.transcripts import Piece, batch_of
 
 _KEPT_AS = f"{SOURCE}/leaf-titles"
+_LONGEST = 1 << 16
+
+
+class _Told(NamedTuple):
+    """Where a summary stands, and when it was told."""
+
+    root: str
+    path: str
+    offset: int
+    ts: str
 
 
 class LeafTitles:
-    """Knows which lines have a summary, and in which session's sidecar it stands."""
+    """Knows which lines have a summary, and where it stands."""
 
     def __init__(self) -> None:
-        self._kept_in: dict[str, str] = {}
+        self._told: defaultdict[str, set[_Told]] = defaultdict(set)
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
         try:
-            self._kept_in = {leaf: bytes(session).decode() for leaf, session in rows}
-        except UnicodeDecodeError as error:
+            for key, value in rows:
+                leaf, path, offset = msgspec.json.decode(key, type=tuple[str, str, int])
+                root, ts = msgspec.json.decode(value, type=tuple[str, str])
+                self._told[leaf].add(_Told(root, path, offset, ts))
+        except (msgspec.MsgspecError, ValueError) as error:
             raise index.failed(error) from error
 
     async def batch_of(self, pipeline: Pipeline, pieces: Sequence[Piece]) -> Batch:
         """The pieces as one batch, with the summaries that found their sessions by them."""
         batch = batch_of(pieces)
-        content: list[Content] = []
-        texts: dict[str, Content] = {}
         holders = await _holders(pipeline.index, pieces)
+        new: dict[_Told, Content] = {}
         for piece in pieces:
-            for title in _reading(piece).titles:
-                leaf = title.leaf_uuid
-                texts[leaf] = msgspec.structs.replace(title.content, message_id=LEAF + leaf)
-                self._kept_in[leaf] = title.content.session_id
-                batch.cursors.append(CursorChange(_KEPT_AS, leaf, title.content.session_id.encode()))
-                content.append(texts[leaf])
-                content += [_for(texts[leaf], *held) for held in holders.get((_folder(piece), leaf), ())]
+            for leaf, offset, content in _reading(piece).titles:
+                told = _Told(piece.change.root, piece.change.path, offset, content.ts)
+                new[told] = content
+                self._told[leaf].add(told)
+                batch.cursors.append(_cursor(leaf, told))
+                batch.content += [_for(content, leaf, *held) for held in holders.get((_folder(piece), leaf), ())]
         for piece in pieces:
             lines, session_id = _reading(piece).lines, piece.reading.session_id
-            for leaf in self._kept_in.keys() & lines.keys():
-                found = [texts[leaf]] if leaf in texts else _stored(pipeline, self._kept_in[leaf], LEAF + leaf)
-                content += [_for(record, session_id, lines[leaf]) for record in found if session_id is not None]
-        batch.content += content
+            if session_id is None:
+                continue
+            for leaf in self._told.keys() & lines.keys():
+                found = await anyio.to_thread.run_sync(_found, leaf, self._told[leaf], new)
+                batch.content += [_for(content, leaf, session_id, lines[leaf]) for content in found]
         return batch
 
 
-def _stored(pipeline: Pipeline, session_id: str, message_id: str) -> list[Content]:
-    return list(pipeline.content.read_content(session_id, message_id))
+def _cursor(leaf: str, told: _Told) -> CursorChange:
+    key = msgspec.json.encode((leaf, told.path, told.offset)).decode()
+    return CursorChange(_KEPT_AS, key, msgspec.json.encode((told.root, told.ts)))
+
+
+def _found(leaf: str, told: Iterable[_Told], new: Mapping[_Told, Content]) -> list[Content]:
+    """The summaries of a line: those just read, and the others from where they stand; one that is gone is none."""
+    again = [new.get(one) or summary_in(_line_at(one), leaf, one.ts) for one in sorted(told)]
+    return [content for content in again if content is not None]
+
+
+def _line_at(told: _Told) -> bytes:
+    try:
+        fd = open_regular(told.path, root=told.root)
+    except (OSError, Refused, ValueError):
+        return b""
+    try:
+        return os.pread(fd, _LONGEST, told.offset).partition(b"\n")[0]
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
 
 
 def _reading(piece: Piece) -> Reading:
@@ -107,7 +143,7 @@ def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[t
     return found
 
 
-def _for(record: Content, session_id: str, offset: int) -> Content:
+def _for(content: Content, leaf: str, session_id: str, offset: int) -> Content:
     """The summary for a session that holds its line: numbered by where that stands, so that the furthest one counts."""
-    leaf = record.message_id.removeprefix(LEAF)
-    return msgspec.structs.replace(record, session_id=session_id, message_id=f"title:summary:{leaf}", n=offset)
+    name = f"{content.message_id}:{leaf}:{short_hash(str(content.text).encode())}"
+    return msgspec.structs.replace(content, session_id=session_id, message_id=name, n=offset)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from itertools import permutations
 from pathlib import Path
 
+import pytest
+
 from tests.capture.rig import Rig
 from tests.readers.transcript import Transcript, text
 
@@ -62,3 +64,57 @@ async def test_the_summary_of_the_line_furthest_down_counts(tmp_path: Path) -> N
         second=holder("second", ("newer", "x9"), ("older", "x3")),
     )
     assert found == [{"talk": "newest"}] * 6
+
+
+async def test_two_summaries_of_one_line_count_the_same_in_any_order(tmp_path: Path) -> None:
+    found = await summaries_in_any_order(
+        tmp_path,
+        talk=session("talk", "x", 1),
+        first=holder("first", ("one word", "x1")),
+        second=holder("second", ("other words", "x1")),
+    )
+    assert len({summaries["talk"] for summaries in found}) == 1
+
+
+def said_of(rig: Rig, words: str) -> list[Path]:
+    """The files of a home that a summary may be read in."""
+    return [path for path in rig.home.root.rglob("*") if path.is_file() and words.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("order", [("talk", "other"), ("other", "talk")])
+async def test_a_summary_goes_with_the_session_it_is_about(tmp_path: Path, order: tuple[str, str]) -> None:
+    """The log that it stands in is another session's, whose content is kept: nothing of it may be left there."""
+    projects = tmp_path / "projects"
+    (projects / "-p").mkdir(parents=True)
+    other = session("other", "y", 1)
+    other.lines.insert(0, holder("other", ("Secretwords", "x1")).lines[0])
+    logs = {"talk": session("talk", "x", 1), "other": other}
+    for name, log in logs.items():
+        (projects / "-p" / f"{name}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    rig = Rig(tmp_path / "home", projects)
+    await rig.open()
+    await rig.read(projects / "-p" / f"{order[0]}.jsonl")
+    await rig.restart()
+    assert said_of(rig, "Secretwords") == []
+    await rig.read(projects / "-p" / f"{order[1]}.jsonl")
+    assert [record.text for record in rig.pipeline.content.read_content("talk")][-1] == "Secretwords"
+    await rig.pipeline.forget(["talk"])
+    await rig.restart()
+    assert said_of(rig, "Secretwords") == []
+    assert list(rig.pipeline.content.read_content("other"))
+    await rig.close()
+
+
+async def test_a_summary_that_is_gone_by_the_time_its_session_comes_is_none(tmp_path: Path) -> None:
+    projects = tmp_path / "projects"
+    (projects / "-p").mkdir(parents=True)
+    told, talk = projects / "-p" / "told.jsonl", projects / "-p" / "talk.jsonl"
+    told.write_bytes(holder("told", ("early", "x1")).lines[0] + b"\n")
+    talk.write_bytes(b"".join(line + b"\n" for line in session("talk", "x", 1).lines))
+    rig = Rig(tmp_path / "home", projects)
+    await rig.open()
+    await rig.read(told)
+    told.write_bytes(b'{"type":"summary","summary":"another","leafUuid":"zz"}\n')
+    await rig.read(talk)
+    assert [record for record in rig.pipeline.content.read_content("talk") if record.kind == "summary"] == []
+    await rig.close()

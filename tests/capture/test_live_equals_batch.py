@@ -248,9 +248,7 @@ def comparable(outcome: dict[str, Any]) -> dict[str, Any]:
     """All of it; of a session's content the order between files does not matter, within a rail it does."""
     content = {session: by_rail(lines) for session, lines in outcome["content"].items()}
     # A summary from another file comes when it comes, so where it stands among the messages says nothing.
-    messages = [
-        row[:2] + row[3:] if row[3].startswith(("title:", "leaf:")) else row for row in outcome["index"]["messages"]
-    ]
+    messages = [row[:2] + row[3:] if row[3].startswith("title:") else row for row in outcome["index"]["messages"]]
     return {
         "ledger": outcome["ledger"],
         "content": content,

@@ -16,7 +16,6 @@ from burnd.queries.view import Missing, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import File, Session
-from burnd.records.content import LEAF
 from tests.conftest import Opened
 from tests.make import START_MS, at, text, tool_result, tool_use, turn
 from tests.search.library import PRICES
@@ -115,8 +114,7 @@ async def test_summaries_of_other_sessions_are_no_session(opened: Opened) -> Non
     """A file that only held titles for other files' lines is not listed, and not found by its beginning."""
     pipeline = await opened()
     await filled(pipeline)
-    leaf = text(LEAF + "uuid", "About something", session_id="leaf-only", role="system", kind="summary")
-    await pipeline.commit(Batch(content=[leaf]))
+    await pipeline.commit(Batch(entries=[Session(session_id="leaf-only", source="claude-code")]))
     assert "leaf-only" not in ids(await listed(pipeline))
     with pytest.raises(Missing):
         await known(pipeline, "leaf")
