@@ -27,13 +27,14 @@ _ref_decoder = msgspec.json.Decoder(BlobRef)
 class Placed(NamedTuple):
     """A content record that was stored: its label, where its line stands in its session's sidecar.
 
-    `heard` are its words for search, while they are at hand.
+    `heard` are its words for search, while they are at hand; `anew` is whether another line of its block stands before.
     """
 
     label: Label
     position: int
     length: int
     heard: Heard | None = None
+    anew: bool = False
 
 
 class Stored(NamedTuple):

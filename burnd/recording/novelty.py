@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from burnd.index.apply import fact_key
 from burnd.index.change import Known
 from burnd.index.store import IndexStore
+from burnd.ledger.content import Placed
 from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal
 from burnd.ledger.shelving import Shelved
@@ -19,6 +21,7 @@ from burnd.recording.known import Project, known_projects
 from burnd.recording.stores import Stores
 from burnd.records import Compaction, Event, Session, Turn
 from burnd.records.codec import Entry, Written, encode
+from burnd.records.content import Label
 
 BlockKey = tuple[str, str, str, int, int]
 
@@ -60,16 +63,31 @@ def _is_news(told: str | None, known: Project | None) -> bool:
     return told is not None and (known is None or told < known.folder)
 
 
-async def not_kept(stores: Stores, shelved: list[Shelved]) -> list[Shelved]:
-    """The content that does not stand in the sidecars already."""
+class NotKept(NamedTuple):
+    """Content that does not stand in the sidecars already, and those of its blocks that stand there otherwise."""
+
+    shelved: list[Shelved]
+    told_anew: set[BlockKey]
+
+    def noted(self, placed: list[Placed]) -> list[Placed]:
+        """What was placed, with a note where it takes the place of another line."""
+        if not self.told_anew:
+            return placed
+        return [item._replace(anew=True) if block_of(item.label) in self.told_anew else item for item in placed]
+
+
+async def not_kept(stores: Stores, shelved: list[Shelved]) -> NotKept:
     known = await _lines_kept(stores, shelved)
-    unknown = []
+    new = NotKept([], set())
     for item in shelved:
-        key = _block_of(item)
-        if known.get(key) != item.line:
+        key = block_of(item.label)
+        before = known.get(key)
+        if before != item.line:
             known[key] = item.line
-            unknown.append(item)
-    return unknown
+            new.shelved.append(item)
+            if before is not None:
+                new.told_anew.add(key)
+    return new
 
 
 async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, bytes]:
@@ -78,7 +96,7 @@ async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, 
         sorted({(item.label.session_id, item.label.message_id) for item in shelved})
     )
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
-    for key in {_block_of(item) for item in shelved} & places.keys():
+    for key in {block_of(item.label) for item in shelved} & places.keys():
         by_session[key[0]].append(key)
     kept: dict[BlockKey, bytes] = {}
     for session_id, keys in by_session.items():
@@ -87,8 +105,7 @@ async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, 
     return kept
 
 
-def _block_of(item: Shelved) -> BlockKey:
-    label = item.label
+def block_of(label: Label) -> BlockKey:
     return label.session_id, label.rail, label.message_id, label.n, label.b
 
 

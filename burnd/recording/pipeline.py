@@ -223,9 +223,9 @@ class Pipeline:
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved += await stores.in_thread(self.content.shelve, content)
-        shelved = await novelty.not_kept(stores, shelved)
+        new = await novelty.not_kept(stores, shelved)
         stores.is_behind = True
-        placed = await stores.in_thread(self.content.append_shelved, shelved, self.now())
+        placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
         said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.logged, change.closed = said.logged, said.closed

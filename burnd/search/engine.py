@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 import tantivy
@@ -135,15 +136,25 @@ class Engine:
                     yield entry
 
 
-@contextlib.contextmanager
-def in_our_words() -> Iterator[None]:
+class _InOurWords:
     """tantivy raises ValueError for what is wrong with its files, RuntimeError for a writer that is gone, and panics.
 
     A panic of Rust is no Exception in Python, so that nobody takes it for one of theirs: it is told by its name.
     """
-    try:
-        yield
-    except BaseException as error:
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, ValueError | RuntimeError | OSError) or type(error).__name__ == "PanicException":
             raise Unusable(f"{type(error).__name__}: {str(error)[:200]}") from error
-        raise
+
+
+_in_our_words: Final = _InOurWords()  # one for all: there is a document for every message
+
+
+def in_our_words() -> _InOurWords:
+    """Around whatever is asked of tantivy: its failures become Unusable."""
+    return _in_our_words

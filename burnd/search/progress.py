@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.binding import in_few_lengths
+from burnd.ledger.content import Placed
 from burnd.records.codec import hash_of
 from burnd.records.content import NO_RAIL
 from burnd.search.documents import Place
-from burnd.search.warm import Landed
 
 T = TypeVar("T")
+_Row = tuple[str, str, int, int, int, int]  # a record's rail and message, and its MessageRow
+# What is known to have been added to a session between two places: so it need not be looked for.
+Landed = Callable[[str, int, int], Sequence[Placed]]
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
 AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
@@ -64,10 +66,12 @@ class Standing(NamedTuple):
         return Progress(self.bytes, self.pruned, _title_hash(self.title, self.summary))
 
 
+_position = itemgetter(2)
+
+
 class MessageRow(NamedTuple):
     """Where one record of a message stands in the sidecar."""
 
-    place: Place
     n: int
     b: int
     position: int
@@ -79,7 +83,7 @@ class Message(NamedTuple):
 
     place: Place
     rows: Sequence[MessageRow]
-    grown: bool  # an index that covers what was before holds it already
+    grown: bool  # an index that covers what was before may hold it already
 
 
 class Plan(NamedTuple):
@@ -117,12 +121,9 @@ def plans(
     known: Mapping[str, Progress],
     most: int,
     needs_calls: Callable[[str], bool],
-    landed: Callable[[str, int], Sequence[Landed]] = lambda *_: (),
+    landed: Landed = lambda *_: (),
 ) -> tuple[list[Plan], int]:
-    """What is to be done for these sessions, about so many messages of it, and how many sessions that finishes.
-
-    `landed` is what is known to have been added to a session from a place on: so it need not be looked for.
-    """
+    """What is to be done for these sessions, about so many messages of it, and how many sessions that finishes."""
     made: list[Plan] = []
     left = most
     for finished, session_id in enumerate(session_ids):
@@ -142,43 +143,60 @@ def plans(
     return made, len(session_ids)
 
 
-def _plan(
-    db: sqlite3.Connection, standing: Standing, before: Progress, landed: Callable[[str, int], Sequence[Landed]]
-) -> Plan:
+def _plan(db: sqlite3.Connection, standing: Standing, before: Progress, landed: Landed) -> Plan:
     aim = standing.aim
     anew = before.pruned != aim.pruned or before.covered > aim.covered
     start = 0 if anew else before.covered
     stop = min(start + AT_ONCE_BYTES, aim.covered)
-    new = [item for item in landed(standing.session_id, start) if item.end <= stop] if start else []
-    rows: list[tuple[Any, ...]] = []
-    if new:
-        stop = new[-1].end
-        rows = _rows_of(db, standing.row, {item.message_id for item in new}, stop)
+    messages: list[Message] = []
+    if new := landed(standing.session_id, start, stop):
+        stop = new[-1].position + new[-1].length
+        messages = _landed_messages(db, standing, new)
     elif start < stop:
         rows = db.execute(_ALL_ROWS if start == 0 else _GROWN_ROWS, (standing.row, start, stop)).fetchall()
-    return Plan(standing, before, anew, _messages(standing, rows, start), Progress(stop, aim.pruned, aim.title))
+        # A block that was told anew has left its place, so that nobody can tell what was there before.
+        messages = [message._replace(grown=start > 0) for message in _messages(standing, rows, start)]
+    return Plan(standing, before, anew, messages, Progress(stop, aim.pruned, aim.title))
 
 
-def _rows_of(db: sqlite3.Connection, session: int, message_ids: set[str], stop: int) -> list[tuple[Any, ...]]:
+def _landed_messages(db: sqlite3.Connection, standing: Standing, new: Sequence[Placed]) -> list[Message]:
+    """The messages of what landed. Of a session that is taken in from its start nothing else can be there."""
+    start = new[0].position
+    said = [_row(item) for item in new if item.label.rail != NO_RAIL]
+    before = _rows_of(db, standing.row, {row[1] for row in said}, start) if start else []
+    messages = _messages(standing, [*before, *said], start)
+    told_anew = {(item.label.rail, item.label.message_id) for item in new if item.anew} if start else ()
+    return [message._replace(grown=True) if message.place[1:] in told_anew else message for message in messages]
+
+
+def _row(item: Placed) -> _Row:
+    label = item.label
+    return label.rail, label.message_id, label.n, label.b, item.position, item.length
+
+
+def _rows_of(db: sqlite3.Connection, session: int, message_ids: set[str], stop: int) -> list[_Row]:
     """The records of these messages up to a place; it takes as long however much the session has beside them."""
-    ids, found = list(message_ids), list[tuple[Any, ...]]()
+    ids, found = list(message_ids), list[_Row]()
     for some in in_few_lengths(ids):
         sql = _ROWS_OF.format(ids=",".join(["(?)"] * len(some)))
         found += db.execute(sql, (*some, session, stop)).fetchall()
     return found
 
 
-def _messages(standing: Standing, rows: Sequence[tuple[Any, ...]], start: int) -> list[Message]:
+def _messages(standing: Standing, rows: Sequence[_Row], start: int) -> list[Message]:
     """The messages that have one of these records from `start` on, with all of them."""
-    made = [MessageRow(Place(standing.session_id, rail, id_), n, b, at, size) for rail, id_, n, b, at, size in rows]
-    made.sort(key=attrgetter("place", "position"))
+    by_message: dict[tuple[str, str], list[MessageRow]] = {}
+    for rail, message_id, n, b, position, length in rows:
+        by_message.setdefault((rail, message_id), []).append(MessageRow(n, b, position, length))
     messages = []
-    for place, group in groupby(made, key=attrgetter("place")):
-        every = list(group)
+    for (rail, message_id), every in by_message.items():
+        every.sort(key=_position)
         if every[-1].position >= start:
-            newest = {(row.n, row.b): row for row in every}
-            in_order = sorted(newest.values(), key=lambda row: (row.n, row.b))
-            messages.append(Message(place, in_order, every[0].position < start))
+            newest = list({(row.n, row.b): row for row in every}.values())
+            newest.sort()
+            place = Place(standing.session_id, rail, message_id)
+            messages.append(Message(place, newest, every[0].position < start))
+    messages.sort(key=attrgetter("place"))
     return messages
 
 

@@ -157,20 +157,16 @@ def _read(
     session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
 ) -> Iterator[tuple[Message, list[Heard]]]:
     """Each message with the words of its records: those at hand, and the others from content."""
-    at_hand = {
-        row.position: warm.take(session_id, row.position) if warm is not None else None
-        for message in messages
-        for row in message.rows
-    }
+    at_hand = warm.words(session_id) if warm is not None else {}
     missing = [
-        Spot(row.position, row.length) for message in messages for row in message.rows if at_hand[row.position] is None
+        Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in at_hand
     ]
     pieces = [missing[begin : begin + _READ_AT_ONCE] for begin in range(0, len(missing), _READ_AT_ONCE)]
     records = chain.from_iterable(recall.records((session_id, piece) for piece in pieces))
     for message in messages:
         words = []
         for row in message.rows:
-            known = at_hand[row.position]
+            known = at_hand.get(row.position)
             if known is None and (record := next(records)) is not None:
                 known = heard(record)
             if known is not None:

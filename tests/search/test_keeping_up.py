@@ -173,8 +173,10 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
             lib.pipeline._listeners.pop()
             told = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, warm.landed))
             found = await lib.pipeline.index.ask(lambda db: _planned(db, session, before, lambda *_: ()))
-            assert told[0] == found[0]
+            assert [message[:2] for message in told[0].messages] == [message[:2] for message in found[0].messages]
+            assert told[0].after == found[0].after
             assert [message.grown for message in told[0].messages] == [True, False]
+            assert all(message.grown for message in found[0].messages)  # to be on the safe side
             plans[session] = told[1], found[1]
             await lib.calm()
 
@@ -184,6 +186,21 @@ async def test_a_new_message_costs_the_same_in_a_long_session(opened: Opened) ->
         await grow("long", 1500)
         assert plans["long"][0] < 2 * plans["short"][0] < plans["long"][1]
         assert lib.engine.searcher.num_docs == 1507
+
+
+@pytest.mark.parametrize("at_hand", [True, False])
+async def test_a_message_that_is_told_anew_is_found_by_its_new_words(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, at_hand: bool
+) -> None:
+    """The words it had before are gone with the line they stood in, in whatever pieces it is taken in."""
+    monkeypatch.setattr(progress, "AT_ONCE_BYTES", 1000)
+    if not at_hand:
+        monkeypatch.setattr(Warm, "keep", lambda *_: None)
+    async with library(opened) as lib:
+        await lib.add(text("m0", "apple"), *[text(f"m{i}", "plum") for i in range(1, 20)], text("m0", "cherry"))
+        await lib.add(text("m1", "pear"))
+        assert lib.engine.searcher.num_docs == 20
+        assert [len(await lib.found(word)) for word in ("apple", "cherry", "pear")] == [0, 1, 1]
 
 
 def _planned(db: sqlite3.Connection, session_id: str, known: Any, landed: Any) -> tuple[progress.Plan, int]:
