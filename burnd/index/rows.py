@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import get_args
 
@@ -13,6 +12,7 @@ from burnd.readers.holding import FORKED
 from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role
+from burnd.records.ids import short_id
 from burnd.records.times import to_iso, to_ms
 
 Value = str | int | float | bytes | None
@@ -61,14 +61,6 @@ TURN_COLUMNS = [
     "place",
     "subagent",
 ]
-
-
-_UUID = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-
-
-def short_id(text: str) -> str | bytes:
-    """A UUID as its 16 bytes, any other id as it is: the index reads either as text again."""
-    return bytes.fromhex(text.replace("-", "")) if len(text) == 36 and _UUID.fullmatch(text) else text
 
 
 def turn_names(turn: Turn) -> list[str | None]:

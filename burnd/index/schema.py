@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def _id_in(column: str) -> str:
-    """The text of an id that is stored as `rows.short_id` makes it."""
+    """The text of an id that is stored as `short_id` makes it."""
     digits = f"hex({column})"
     parts = "||'-'||".join(f"substr({digits}, {begin}, {length})" for begin, length in _UUID_PARTS)
     return f"CASE typeof({column}) WHEN 'blob' THEN lower({parts}) ELSE {column} END"

@@ -10,6 +10,7 @@ import msgspec
 
 from burnd.records import Content
 from burnd.records.codec import hash_of
+from burnd.records.ids import short_id, whole_id
 from burnd.search.wanted import Only
 from burnd.search.words import spelled_out
 
@@ -42,11 +43,12 @@ class Place(NamedTuple):
     message_id: str
 
     def written(self) -> bytes:
-        return msgspec.json.encode(self)
+        return _encode((short_id(self.session_id), self.rail, short_id(self.message_id)))
 
 
 def read_place(data: bytes) -> Place:
-    return _places.decode(data)
+    session_id, rail, message_id = _places.decode(data)
+    return Place(whole_id(session_id), rail, whole_id(message_id))
 
 
 @lru_cache(maxsize=1024)
@@ -55,7 +57,8 @@ def session_key(session_id: str) -> int:
     return hash_of(session_id.encode())
 
 
-_places = msgspec.json.Decoder(Place)
+_encode = msgspec.msgpack.Encoder().encode
+_places = msgspec.msgpack.Decoder(tuple[Any, str, Any])
 
 
 class Document(NamedTuple):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.index.build import aside
-from burnd.index.rows import SAID, short_id
+from burnd.index.rows import SAID
 from burnd.index.schema import STEPS
 from burnd.index.tags import tags_of
 from burnd.paths import Home
@@ -23,6 +23,7 @@ from burnd.queries import candidates, checking, quotes
 from burnd.queries.view import View
 from burnd.recording.batch import Batch
 from burnd.records import Compaction, Copy, Event, Overhead, Quota, Session, Turn, Usage
+from burnd.records.ids import short_id, whole_id
 from tests.conftest import Opened
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
@@ -456,6 +457,7 @@ def test_ids_read_as_they_were_written(said: str) -> None:
         (short_id(said),),
     )
     assert db.execute("SELECT message_id FROM messages").fetchall() == [(said,)]
+    assert whole_id(short_id(said)) == said
     db.close()
 
 
