@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,15 +13,15 @@ import anyio
 import anyio.to_thread
 
 from burnd.errors import IndexDamaged, Locked
+from burnd.index import carrying
 from burnd.index.apply import Applier
-from burnd.index.change import Change, CursorChange, FileChange, OpenTurn
+from burnd.index.change import Change
 from burnd.index.store import IndexStore, open_index
 from burnd.ledger import files
 from burnd.ledger.content import ContentStore, Placed
 from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
-from burnd.records import Turn
-from burnd.records.codec import Entry, Skipped, decode, digest
+from burnd.records.codec import Skipped, digest
 
 BATCH = 2000
 Progress = Callable[[int, int], None]
@@ -65,7 +65,11 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
     """Makes the index anew where none is open, in the place of whatever is there."""
-    await build_beside(path, journal, content, report)
+    carried = await anyio.to_thread.run_sync(carrying.salvaged, path)
+    try:
+        await build_beside(path, journal, content, report, carried=carried)
+    except IndexDamaged:  # by what was carried over
+        await build_beside(path, journal, content, report)
     swap_in(path)
     return await open_index(path)
 
@@ -93,34 +97,6 @@ async def build_beside(
         _remove_database(new)
         raise
     await store.close(clean=False)
-
-
-async def carried_over(index: IndexStore) -> Change:
-    """What no ledger tells: cursors, and turns that may still grow with their files; nothing of a damaged index."""
-    try:
-        cursors = [CursorChange(*row) for row in await index.rows("SELECT source, key, value FROM cursors")]
-        grows = [(decode(record), *place) for record, *place in await index.rows(_OPEN_TURNS)]
-        places = await index.rows(_OPEN_FILES)
-    except IndexDamaged:
-        return Change()
-    changes = [
-        FileChange(source, path, cursor, state, seen_ms=seen, root=root, open=bool(is_open))
-        for source, path, cursor, state, seen, root, is_open in places
-    ]
-    open_turns = [OpenTurn(turn, source, path) for turn, source, path in grows if isinstance(turn, Turn)]
-    return Change(cursors=cursors, files=changes, open=open_turns)
-
-
-def changed_open(turns: Sequence[OpenTurn], change: Callable[[Entry], Entry]) -> list[OpenTurn]:
-    """Turns that may still grow, changed as the ledger's are."""
-    pairs = ((item, change(item.turn)) for item in turns)
-    return [item._replace(turn=turn) for item, turn in pairs if isinstance(turn, Turn)]
-
-
-_OPEN_TURNS = "SELECT o.record, f.source, f.path FROM open_turns o JOIN files f ON f.id = o.file"
-_OPEN_FILES = """
-SELECT source, path, cursor, state, seen, root, open FROM files WHERE id IN (SELECT file FROM open_turns)
-"""
 
 
 def swap_in(path: Path) -> None:

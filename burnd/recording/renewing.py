@@ -11,7 +11,7 @@ import anyio
 import structlog
 
 from burnd.errors import IndexDamaged, NotNow
-from burnd.index import build
+from burnd.index import build, carrying
 from burnd.index.change import Change
 from burnd.index.rollup import refine
 from burnd.ledger import files
@@ -50,11 +50,15 @@ class Renewer:
 
     async def rebuild(self, report: build.Progress) -> None:
         """Makes the index anew, with the open turns of the one it replaces. May be cancelled until that is replaced."""
-        await self._rebuild(report, await build.carried_over(self._stores.index))
+        await self._rebuild(report, await carrying.carried_over(self._stores.index))
 
     async def rebuild_damaged(self) -> None:
-        """Makes the index anew from ledger and content alone."""
-        await self._rebuild(build.no_progress, Change())
+        """Makes the index anew from ledger and content, and what can be saved of it that neither has."""
+        saved = await self._stores.in_thread(carrying.salvaged, self._stores.home.index_db)
+        try:
+            await self._rebuild(build.no_progress, saved)
+        except IndexDamaged:  # by what was saved
+            await self._rebuild(build.no_progress, Change())
 
     async def rewrite(self, change: Callable[[Entry], Entry], report: build.Progress) -> int:
         """Replaces the ledger by one with every entry changed, and the index with it; returns how many were."""
@@ -73,8 +77,8 @@ class Renewer:
         stores = self._stores
         new = Journal(files.beside(stores.home.ledger), stores.now())
         try:
-            carried = await build.carried_over(stores.index)
-            carried.open = await stores.in_thread(build.changed_open, carried.open, change)
+            carried = await carrying.carried_over(stores.index)
+            carried.open = await stores.in_thread(carrying.changed_open, carried.open, change)
             await self._rebuild(report, carried, rewritten=new)
         finally:
             new.close()

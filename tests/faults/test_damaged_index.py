@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import random
+import signal
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -18,7 +19,7 @@ from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.server.wire import until
+from tests.server.wire import running, until
 
 PAGE = 4096
 MET_AT_START = ("files", "cursors", "tiers")
@@ -216,4 +217,54 @@ def test_text_that_is_no_text(home: Home) -> None:
         assert watched.daemon.terminate() == 0
         assert CANARY not in watched.daemon.log.read_text()
         assert "index.rebuilt" in watched.daemon.log.read_text()
+    tally.faults()
+
+
+@pytest.mark.parametrize("is_running", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, is_running: bool) -> None:
+    """F53, P1: only the index tells of it; damage elsewhere in the index, met by whoever, does not take it along."""
+    with started(home) as watched:
+        path = watched.append("open", whole(answers("open", 0, 3)))
+        watched.append("other", whole(answers("other", 0, 3)))
+        until(lambda: watched.outputs("open") == watched.outputs("other") == sum_of(0, 1, 2))
+        if is_running:
+            watched.daemon.process.send_signal(signal.SIGSTOP)
+        else:
+            watched.daemon.kill()
+        assert b"open-m2" not in home.ledger.read_bytes()
+        path.unlink()
+        if is_running:
+            _garble(home, "cursors")
+            watched.daemon.process.send_signal(signal.SIGCONT)
+            watched.append("other", whole(answers("other", 3, 3)))
+            until(lambda: watched.outputs("other") == sum_of(*range(6)), 60, watched.daemon.why)
+            watched.daemon.kill()
+    if not is_running:
+        _garble(home, "cursors")
+    with started(home) as watched:
+        watched.append("other", whole(answers("other", 6, 2)))
+        until(lambda: watched.outputs("other") >= sum_of(6, 7))
+        watched.flush()
+        assert watched.outputs("open") == sum_of(0, 1, 2)
+    assert home.ledger.read_bytes().count(b"open-m2") == 1
+    tally.faults()
+
+
+def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
+    """F53, F41: damaged, and its folder may not be written to: said in status, and made anew once it may."""
+    with started(home) as watched:
+        watched.append("s", whole(answers("s", 0, 3)))
+        assert watched.recorded("s") == sum_of(0, 1, 2)
+        assert watched.daemon.terminate() == 0
+    _garble(home, "cursors")
+    home.index.chmod(0o500)
+    with running(home, script="tests.faults.unprivileged", ready=False) as daemon:
+        watched = Watched(home, daemon)
+        until(lambda: daemon.state() == "starting", 60, daemon.why)
+        until(lambda: "waiting: cannot be" in str(watched.call("status")), 60, daemon.why)
+        home.index.chmod(0o700)
+        daemon.wait_until_ready()
+        watched.append("s", whole(answers("s", 3, 3)))
+        assert watched.recorded("s") == sum_of(*range(6))
+        assert daemon.terminate() == 0
     tally.faults()
