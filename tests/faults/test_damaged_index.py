@@ -148,6 +148,7 @@ def _survives(home: Home, statements: list[str], n: int) -> None:
         watched.append("open", whole(answers("open", 2 * n, 1)))
         watched.until_recorded("open", sum_of(*range(2 * n + 1)))
         until(lambda: _found(watched))
+        until(lambda: not watched.call("status")["search"]["pending"])  # what it found may not be said to be there yet
         assert watched.daemon.terminate() == 0
     with closing(sqlite3.connect(home.index_db)) as db:
         for statement in statements:
