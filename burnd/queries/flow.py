@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from burnd.attribution.rates import rate_of, spent_by
+from burnd.attribution.rates import Rate, Rates, Spent, spent_by
 from burnd.pricing import usd
 from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
-from burnd.queries.costing import Cost, Costing, total
+from burnd.queries.costing import Costing, total
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.wording import within
 from burnd.records import ToolCall, Turn
@@ -76,7 +76,7 @@ class _Lanes:
             for call in turn.tool_calls
         }
         turns = {(turn.model, turn.provider) for bill in lanes for turn in bill.rail.turns}
-        self._thresholds = costing.thresholds(turns)
+        self._rates = Rates(costing.thresholds(turns))
 
     def lane(self, bill: Bill) -> dict[str, Any]:
         turns = bill.rail.turns
@@ -95,7 +95,7 @@ class _Lanes:
         }
 
     def _step(self, turns: Sequence[Turn], begins: set[int], misses: dict[int, Any]) -> dict[str, Any]:
-        costs = [self._cost(turn) for turn in turns]
+        spent = [(self._rates.of(turn, turn.usage.context), spent_by(turn)) for turn in turns]
         missed = [misses[turn.turn_index] for turn in turns if turn.turn_index in misses]
         return {
             "turnIndex": turns[0].turn_index,
@@ -105,25 +105,22 @@ class _Lanes:
             "at": to_ms(turns[0].ts),
             "model": turns[0].model,
             "context": max(turn.usage.context for turn in turns),
-            **total(costs).answer(),
-            "parts": self._parts(turns),
+            **total([self._costing.of({rate: tokens}) for rate, tokens in spent]).answer(),
+            "parts": self._parts(spent),
             "asked": any(block.kind == "prompt" for turn in turns for block in turn.entered),
             "began": any(turn.turn_index in begins and turn.turn_index > 0 for turn in turns),
             "miss": missed[0] if missed else None,
             "calls": self._called([call for turn in turns for call in turn.tool_calls]),
         }
 
-    def _cost(self, turn: Turn) -> Cost:
-        return self._costing.of({rate_of(turn, self._thresholds): spent_by(turn)})
-
-    def _parts(self, turns: Iterable[Turn]) -> dict[str, float]:
+    def _parts(self, spent: Iterable[tuple[Rate, Spent]]) -> dict[str, float]:
         """Dollars by what they were paid as; nothing for what has no price."""
         paid = dict.fromkeys(("fresh", "write", "read", "output"), 0)
-        for turn in turns:
-            rates = self._costing.units(rate_of(turn, self._thresholds))
+        for rate, tokens in spent:
+            rates = self._costing.units(rate)
             if rates is None:
                 continue
-            fresh, output, reasoning, read, five, hour, searches = map(int.__mul__, spent_by(turn), rates)
+            fresh, output, reasoning, read, five, hour, searches = map(int.__mul__, tokens, rates)
             paid["fresh"] += fresh
             paid["write"] += five + hour
             paid["read"] += read
