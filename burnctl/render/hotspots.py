@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LEAST_NAME = 20  # names give way before numbers do
 _WHOLE_NAMES = ("prompt", "cache-miss")  # theirs are short
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
-_CUT = {"file": "start", "tool": "middle"}
+_CUT = {"file": "start", "prefix": "start", "tool": "middle"}
 _RESTS = (NOT_COUNTED, NOT_MISSED)  # of these it is not known what came in and what rode
 
 
@@ -90,7 +90,8 @@ def _label(row: dict[str, Any], by: str) -> str:
     if row["kind"] == "subagent" and label == UNKNOWN_AGENT:
         return "type not known"
     if row["kind"] == "prompt":
-        return f"{short_id(row['sessionId'])} turn {row['turnIndex']}, {day(row['at'])}"
+        agent = f" subagent {short_id(row['railId'])}" if row["railId"] != "main" else ""
+        return f"{short_id(row['sessionId'])}{agent} turn {row['turnIndex']}, {day(row['at'])}"
     if by in ("file", "prefix"):
         label = tilde(label)
     return f"({label})" if row["kind"] == OTHER else label
@@ -112,7 +113,7 @@ def _notes(answer: dict[str, Any]) -> list[str]:
 
 def flat_rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows with one value a column, for a spreadsheet; they add up to the total."""
-    where = ("sessionId", "turnIndex", "at") if answer["by"] == "prompt" else ()
+    where = ("sessionId", "railId", "turnIndex", "at") if answer["by"] == "prompt" else ()
     names = ("key", "kind", *where, "calls", "errors", "entered", "rideTokens")
     return [
         {

@@ -6,7 +6,7 @@ was asked for is there as `other`, and so is what has not been counted yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from operator import mul
 from pathlib import Path
@@ -23,7 +23,7 @@ from burnd.queries.cause_reading import CauseReader, Spent
 from burnd.queries.cause_sum import CauseSum, rates_of
 from burnd.queries.filters import Filters, choose
 from burnd.queries.kinds import Kinds
-from burnd.queries.prompts import Worked, about, worked
+from burnd.queries.prompts import Worked, places, worked
 from burnd.queries.prompts import heaviest as heaviest_prompts
 from burnd.queries.reading import Reader
 from burnd.queries.selection import Selection
@@ -97,16 +97,20 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
         "unlogged": unlogged(added),
-        "rows": [_answer(view, label, paid, added) for label, paid in rows],
+        "rows": _answers(view, rows, added),
         "moreRows": rolled.left_out,
         "pending": view.rows("SELECT count(*) FROM changed")[0][0],
     }
 
 
-def _answer(view: View, label: Label, paid: CauseSum, added: Added) -> dict[str, Any]:
+def _answers(view: View, rows: Sequence[tuple[Label, CauseSum]], added: Added) -> list[dict[str, Any]]:
+    where = places(view, [label.prompt for label, _ in rows if label.prompt is not None])
+    return [_answer(label, paid, added, where.get(label.prompt, {}) if label.prompt else {}) for label, paid in rows]
+
+
+def _answer(label: Label, paid: CauseSum, added: Added, where: dict[str, Any]) -> dict[str, Any]:
     whole = added.total.units
     share = paid.units / whole if whole and paid.is_priced else None
-    where = about(view, label.prompt) if label.prompt is not None else {}
     return {"key": label.key, "kind": label.kind, **where, **paid.answer(), "share": share}
 
 

@@ -218,10 +218,15 @@ def _rows(view: View, sql: str, terms: list[Clause], *bound: Any) -> list[Row]:
     return view.rows(sql.format(terms=where), [*bound, *(value for clause in terms for value in clause.bound)])
 
 
-def about(view: View, prompt: PromptKey) -> dict[str, Any]:
-    """Where a prompt is found: its session, and the first turn that worked on it."""
-    ((session_id, turn_index, ts),) = view.rows(_FIRST, prompt)
-    return {"sessionId": session_id, "turnIndex": turn_index, "at": to_iso(ts)}
+def places(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, dict[str, Any]]:
+    """Where prompts are found: session and rail, and the first turn that worked on each. A session is read once."""
+    wanted = frozenset(prompts)
+    rows = view.keyed(_FIRST, sorted({(session,) for session, _ in wanted}))
+    return {
+        (session, prompt): {"sessionId": session_id, "railId": rail, "turnIndex": turn_index, "at": to_iso(ts)}
+        for session, prompt, session_id, rail, turn_index, ts in rows
+        if (session, prompt) in wanted
+    }
 
 
 _OF_PROMPTS = f"""
@@ -235,6 +240,9 @@ WHERE {{terms}} AND x.prompt_id = '{NO_PROMPT}' GROUP BY 1
 """
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM prompt_sums x WHERE {terms} GROUP BY x.session, x.prompt_id)"
 _FIRST = """
-SELECT s.session_id, t.turn_index, t.ts FROM turns t JOIN sessions s ON s.id = t.session
-WHERE t.session = ? AND t.prompt_id = ? ORDER BY t.turn_index, t.ts, t.message_id LIMIT 1
+WITH w(session) AS ({keys}), f(id, n) AS (
+  SELECT t.id, row_number() OVER (PARTITION BY t.session, t.prompt ORDER BY t.ts, t.turn_index, t.message_id)
+  FROM w CROSS JOIN turns t ON t.session = w.session WHERE t.prompt IS NOT NULL)
+SELECT t.session, t.prompt_id, s.session_id, t.rail, t.turn_index, t.ts
+FROM f CROSS JOIN turns t ON t.id = f.id JOIN sessions s ON s.id = t.session WHERE f.n = 1
 """

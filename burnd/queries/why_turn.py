@@ -52,7 +52,7 @@ def why_turn(
 
 
 def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailEntries:
-    """The rail of this name, the session's own before those of its children. Raises Missing."""
+    """The rail of this name or beginning so, the session's own before those of its children. Raises Missing."""
     own = [rail for rail in rails if rail.session == known.row]
     if name is None:
         if not own:
@@ -61,6 +61,12 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
     for rail in (*own, *rails):
         if name in (rail.rail_id, rail.session_id):
             return rail
+    children = [rail for rail in rails if rail.session != known.row and rail.session_id.startswith(name)]
+    alike = [rail for rail in own if rail.rail_id.startswith(name)] + [one for one in children if one.rail_id == MAIN]
+    if len(alike) == 1:
+        return alike[0]
+    if alike:
+        raise Missing(f"several subagents of this session begin with {name[:80]!r}", "say more of its name")
     names = ", ".join(rail.rail_id for rail in own[:8])
     raise Missing(f"there is no subagent {name[:80]!r} in this session", f"its conversations are: {names}")
 

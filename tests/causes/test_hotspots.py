@@ -149,10 +149,28 @@ async def test_misses_of_agents_are_no_rows_of_their_own(opened: Opened) -> None
 
 
 async def test_a_prompt_says_where_it_is(opened: Opened) -> None:
-    """A prompt's text is content; its row says session and turn."""
-    pipeline = await counted(opened, *busy())
-    row = keyed(await ask_hotspots(pipeline, by="prompt"))["p2"]
-    assert (row["sessionId"], row["turnIndex"]) == ("s1", 2)
+    """A prompt's text is content; its row says session, rail and turn: the earliest, where a subagent worked on it."""
+    main, agent = Scene(), Scene(rail_id="a1")
+    main.turn(20_000, 100, entered=(prompt(),), made=(said(),), prompt_id="p1")
+    main.turn(20_300, 100, entered=(prompt(),), made=(said(),), prompt_id="p2")
+    for name in ("p2", "p3"):
+        agent.turn(9_000, 10, pause=300, made=(said(),), subagent=Subagent(agent_id="a1"), prompt_id=name)
+    pipeline = await counted(opened, *main.entries, *agent.entries)
+    rows = keyed(await ask_hotspots(pipeline, by="prompt"))
+    places = {key: (row["sessionId"], row["railId"], row["turnIndex"]) for key, row in rows.items()}
+    assert places == {"p1": ("s1", "main", 0), "p2": ("s1", "main", 1), "p3": ("s1", "a1", 1)}
+
+
+async def test_many_prompts_of_a_long_session_are_found_in_one_go(opened: Opened) -> None:
+    """A session is not read again for every prompt of it that is shown."""
+    scene = Scene()
+    for n in range(120):
+        scene.turn(10_000 + 100 * n, 20, entered=(prompt(),), made=(said(),), prompt_id=f"p{n}")
+    pipeline = await counted(opened, *scene.entries)
+    asked: list[str] = []
+    await pipeline.index.ask(lambda db: db.set_trace_callback(asked.append))
+    assert len((await ask_hotspots(pipeline, by="prompt", limit=500))["rows"]) == 120
+    assert 0 < len([sql for sql in asked if "turns t" in sql]) < 5
 
 
 async def test_what_has_no_price_has_none_beyond_the_limit_either(opened: Opened) -> None:

@@ -181,6 +181,19 @@ async def test_agents_are_what_their_calls_cost(opened: Opened) -> None:
     assert all("causes" not in agent for row in closed["causes"] for agent in row.get("agents", []))
 
 
+async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) -> None:
+    """As reports show it; a beginning that several share is said to be one."""
+    pipeline = await opened()
+    rails = [Scene(rail_id=name) for name in ("main", "aa11", "ab22")]
+    for rail in rails:
+        rail.turn(9_000, 10, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[entry for rail in rails for entry in rail.entries]))
+    answer = await ask_why(pipeline, "s1", turn=0, rail="aa")
+    assert {row["railId"] for row in answer["causes"]} == {"aa11"}
+    with pytest.raises(Missing, match="several subagents"):
+        await ask_why(pipeline, "s1", turn=0, rail="a")
+
+
 async def test_programs_are_told_every_cause_of_a_long_session(opened: Opened) -> None:
     """Whoever looks for one cause finds it by itself: unless asked, nothing is folded before there are a thousand."""
     pipeline = await opened()
