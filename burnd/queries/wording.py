@@ -34,6 +34,8 @@ def label(cause: Cause | Origin, project: str | None) -> str:
 
 
 def within(path: str, project: str | None) -> str:
-    """A file's place in its project; any other one stays as it is."""
+    """A file's place in its project, `.` being the project itself; any other one stays as it is."""
     folder = (project or "").rstrip("/") + "/"
-    return path[len(folder) :] if project and path.startswith(folder) and path != folder else path
+    if not project or not path or not (path + "/").startswith(folder):
+        return path
+    return path[len(folder) :] or "."
