@@ -27,6 +27,7 @@ _TELLING: Final = ("command", "cmd", "description", "pattern", "query", "url", "
 _ERROR: Final = re.compile(
     r"error|fail|fatal|exception|denied|not found|no such|cannot|refused|panic|✗|✕", re.IGNORECASE
 )
+_TAG: Final = re.compile(r"</?tool_use_error>")  # what Claude Code puts around its own errors
 _RECORDS: Final = f"""
 SELECT position, length FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2")} AND kind = ?3
 ORDER BY n, b LIMIT ?4
@@ -40,7 +41,7 @@ SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_i
 AND msg_idx >= ?3 - {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text' ORDER BY msg_idx DESC, n, b LIMIT 4
 """
 _RESULTS: Final = f"""
-SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx > ?3
+SELECT position, length FROM messages WHERE session = ?1 AND rail = ?2 AND msg_idx >= ?3
 AND msg_idx <= ?3 + {_LOOKED_THROUGH} AND kind = 'tool_result' ORDER BY msg_idx, n, b LIMIT {_LOOKED_THROUGH}
 """
 
@@ -126,7 +127,7 @@ def _plain(value: Any) -> str:
 
 def _first_line(text: str) -> str | None:
     """The first line that looks like an error, else the first that says anything beyond an exit code."""
-    lines = [line for line in text[:_READ_BYTES].splitlines() if line.strip()]
+    lines = [line for line in _TAG.sub("", text[:_READ_BYTES]).splitlines() if line.strip()]
     telling = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
     return _first_words(next(iter(telling or lines), ""))
 

@@ -284,12 +284,21 @@ async def test_severity_goes_by_dollars_and_projects_are_not_mixed_up(opened: Op
     assert (cheap["findings"], cheap["cheaperFindings"]) == ([], len(told["findings"]))
 
 
-async def test_the_error_is_quoted_where_it_is_kept(opened: Opened) -> None:
-    """The first line that looks like an error; without content the same finding without it."""
+@pytest.mark.parametrize("message", ["u2", "main-3"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Exit code 1\nall is well so far\nTypeError: x is not a function\n",
+        "<tool_use_error>TypeError: x is not a function</tool_use_error>",
+    ],
+)
+async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str, said: str) -> None:
+    """The first line that looks like an error, whether it stands in a later message, as Claude Code's, or in that of
+    the call, as opencode's; without content the same finding without it."""
     pipeline = await opened()
     scene = wasteful()
     kept = [text("u1", "go on", role="user"), tool_use("main-3", {"command": "npm test"}, n=1)]
-    result_of = tool_result("u2", "Exit code 1\nall is well so far\nTypeError: x is not a function\n", n=2)
+    result_of = tool_result(message, said, n=2)
     assert result_of.tool_result is not None
     failed = msgspec.structs.replace(result_of.tool_result, tool_use_id="b0")
     kept.append(msgspec.structs.replace(result_of, tool_result=failed))
