@@ -180,7 +180,7 @@ def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
         "calls": list(dict.fromkeys(call for evidence in told for call in evidence.calls))[:MOST_EVIDENCE],
         "files": [within(file, where.folder) for file in first.files],
         "tool": first.tool,
-        "target": within(first.target, where.folder) if first.target is not None else None,
+        "target": within(first.target, where.folder) if first.tool and first.target else first.target,
         "reason": first.reason,
         "count": sum(evidence.count for evidence in told),
         "entered": (max if sized is not told else sum)(evidence.entered for evidence in sized),
