@@ -92,7 +92,8 @@ def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
 
 def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes: int) -> msgspec.Raw:
     """The same value where it stays inline, as most do, else a reference."""
-    raw = raw if bytes(raw) else msgspec.Raw(b"null")
+    if not raw:
+        return msgspec.Raw(b"null")
     data = bytes(raw)
     if len(data) < inline_bytes and not looks_like_a_ref(data) and b"\n" not in data:
         return raw

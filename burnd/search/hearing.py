@@ -30,8 +30,14 @@ def heard(record: Content) -> Heard:
     use, result = record.tool_use, record.tool_result
     call = use.id if use is not None else result.tool_use_id if result is not None else None
     field = field_of(record)
-    words = _words("\n".join(strings(record)), SIGNS[field]) if field is not None else ()
+    words = _words(_text(record), SIGNS[field]) if field is not None else ()
     return Heard(to_ms(record.ts), record.role, words, call, use.name if use is not None else None)
+
+
+def _text(record: Content) -> str:
+    if isinstance(record.text, str) and record.tool_use is None and record.tool_result is None and record.file is None:
+        return record.text  # as most are
+    return "\n".join(strings(record))
 
 
 def _words(text: str, sign: str) -> tuple[str, ...]:
