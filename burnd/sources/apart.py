@@ -35,7 +35,7 @@ _PIECE_BYTES = 4 << 20  # a piece with all that is made of it: the next one need
 
 # The many small things of a piece are packed by msgspec, which knows their types; the few others are pickled.
 Packed = tuple[bytes, list[Holding], list[Shelved]]
-_pack = msgspec.msgpack.Encoder().encode
+_encoder = msgspec.msgpack.Encoder()
 _packed = msgspec.msgpack.Decoder(Packed)
 
 
@@ -130,7 +130,7 @@ def _started(setting: Any) -> subprocess.Popen[bytes]:
 
 
 def _told(told: bytes) -> Piece | None:
-    kind, data = told[:1], told[1:]
+    kind, data = told[:1], memoryview(told)[1:]
     if kind == b"p":
         return _unpacked(data)
     what = pickle.loads(data)  # noqa: S301 - made by our own child
@@ -143,19 +143,22 @@ def _told(told: bytes) -> Piece | None:
     return None
 
 
-def _unpacked(data: bytes) -> Piece:
+def _unpacked(data: memoryview) -> Piece:
     rest, holdings, content = _packed.decode(data)
     piece: Piece = pickle.loads(rest)  # noqa: S301 - made by our own child
     piece.reading.holdings = holdings
     return piece._replace(content=content)
 
 
-def _packed_up(piece: Piece) -> bytes:
+def _packed_up(piece: Piece) -> bytearray:
     holdings, piece.reading.holdings, piece.reading.content = piece.reading.holdings, [], []
-    return _pack((pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL), holdings, piece.content))
+    rest = pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL)
+    answer = bytearray(b"p")  # with its kind before it: some MB are not to be copied for that
+    _encoder.encode_into((rest, holdings, piece.content), answer, 1)
+    return answer
 
 
-def _send(pipe: IO[bytes] | None, data: bytes) -> None:
+def _send(pipe: IO[bytes] | None, data: bytes | bytearray) -> None:
     assert pipe is not None  # noqa: S101 - made with pipes
     pipe.write(len(data).to_bytes(_LENGTH, "big"))
     pipe.write(data)
@@ -174,12 +177,12 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes:
+def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes | bytearray:
     try:
         transcript = transcripts.open(wanted.path, wanted.root, wanted.saved)
         if transcript is None:
             return b"n" + pickle.dumps(None)
-        return b"p" + _packed_up(transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms))
+        return _packed_up(transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms))
     except Refused as refused:
         return b"r" + pickle.dumps((refused.path, refused.reason))
     except OSError as error:
