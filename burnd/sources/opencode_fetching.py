@@ -76,7 +76,8 @@ class RowFetcher:
             seq = queries.sequence_of(db, schema, session_id)
             if state is None and seen is not None and not seen.pending:
                 versions = queries.row_versions(db, schema, session_id, with_parts=True)
-                if digest_of(version.digest for version in versions) == seen.versions:
+                as_seen = (found.digest, digest_of(version.digest for version in versions))
+                if as_seen == (seen.row, seen.versions):
                     return Raw(session_id, found, seq, unchanged=True)
             else:
                 versions = queries.row_versions(db, schema, session_id, with_parts=deep and state is not None)

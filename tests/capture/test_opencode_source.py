@@ -434,6 +434,19 @@ async def test_titles_are_content_and_the_newest_counts(rig: OpenCodeRig, writer
     assert b"Renamed" not in rig.home.ledger.read_bytes()
 
 
+async def test_a_session_that_is_renamed_long_after_it_went_quiet_has_its_new_name(
+    rig: OpenCodeRig, writer: Writer
+) -> None:
+    """Nobody follows it any more, and none of its messages has changed: only its own row has."""
+    conversation(writer)
+    await rig.settle()
+    await rig.restart()
+    await rig.settle()
+    writer.retitle(S, "Years later")
+    await rig.settle()
+    assert [one.text for one in content(rig) if one.kind == "title"] == ["Years later"]
+
+
 async def test_a_lost_index_brings_everything_back(rig: OpenCodeRig, writer: Writer) -> None:
     """I3: rebuilt while the source runs, the index still shows what is open; reading it all again adds nothing."""
     conversation(writer)
