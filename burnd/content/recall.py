@@ -44,7 +44,11 @@ class Spot(NamedTuple):
     at_most: int | None = None
 
 
-_Draft = tuple[Content | None, BlobRef | None]  # a record as it stands in its sidecar, and the blob it refers to
+class _Drafts(NamedTuple):
+    """Records as they stand in their sidecar; None where one is not there any more. What is large is a reference."""
+
+    records: list[Content | None]
+    references: list[tuple[int, BlobRef]]  # of which of the records each is
 
 
 class Recall:
@@ -57,45 +61,54 @@ class Recall:
     @contextlib.contextmanager
     def opened(self, session_id: str) -> Iterator[Reading]:
         """A session's sidecar, open for as long as the block runs; without one, there is nothing to be read."""
-        try:
-            path = f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            yield Reading(None, self._blobs)
-            return
+        fd = self._open(session_id)
         try:
             yield Reading(fd, self._blobs)
         finally:
-            os.close(fd)
+            if fd is not None:
+                os.close(fd)
 
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
         """For each session the records at these places. What is large is looked up at once, unless it is very much."""
-        drafts: list[list[_Draft]] = []
+        drafts: list[_Drafts] = []
         needs: dict[str, int | None] = {}
         size = 0
         for session_id, spots in wanted:
             own = self._drafts(session_id, spots)
             drafts.append(own)
-            for spot, (_, ref) in zip(spots, own, strict=True):
-                if ref is not None:
-                    needs[ref.blob] = _more(needs.get(ref.blob, 0), spot.at_most)
-                    size += _cut(ref.bytes, spot.at_most)
+            for number, ref in own.references:
+                at_most = spots[number].at_most
+                needs[ref.blob] = _more(needs.get(ref.blob, 0), at_most)
+                size += _cut(ref.bytes, at_most)
             if size > _MOST_AT_ONCE:
                 yield from self._resolved(drafts, needs)
                 drafts, needs, size = [], {}, 0
         yield from self._resolved(drafts, needs)
 
-    def _drafts(self, session_id: str, spots: Sequence[Spot]) -> list[_Draft]:
-        with self.opened(session_id) as reading:
-            return reading.drafts(spots)
+    def _drafts(self, session_id: str, spots: Sequence[Spot]) -> _Drafts:
+        fd = self._open(session_id) if spots else None
+        if fd is None:
+            return _Drafts([None] * len(spots), [])
+        try:
+            lines = _lines(fd, spots)
+        finally:
+            os.close(fd)
+        return _drafts(lines)
 
-    def _resolved(self, drafts: list[list[_Draft]], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
+    def _open(self, session_id: str) -> int | None:
+        try:
+            path = f"{self._folder}/{file_stem(session_id)}{SUFFIX}"
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+
+    def _resolved(self, drafts: list[_Drafts], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
         found = self._blobs.get(needs) if needs else {}
-        for own in drafts:
-            yield [
-                record if record is None or ref is None else _filled(record, ref, found[ref.blob])
-                for record, ref in own
-            ]
+        for records, references in drafts:
+            for number, ref in references:
+                record = records[number]
+                records[number] = _filled(record, ref, found[ref.blob]) if record is not None else None
+            yield records
 
     def close(self) -> None:
         self._blobs.close()
@@ -111,48 +124,45 @@ class Reading:
 
     def __init__(self, fd: int | None, blobs: _Blobs) -> None:
         self._fd, self._blobs = fd, blobs
-        self._begin, self._held = 0, b""
-
-    def drafts(self, spots: Sequence[Spot]) -> list[_Draft]:
-        """The records at these places, what is large as references. They are read at once, unless that is very much."""
-        if self._fd is None or not spots:
-            return [(None, None)] * len(spots)
-        begin, end = min(spot.position for spot in spots), max(spot.position + spot.length for spot in spots)
-        if end - begin <= _MOST_HELD:
-            self._begin, self._held = begin, os.pread(self._fd, end - begin, begin)
-        lines = [self._line(self._fd, position, length) for position, length, _ in spots]
-        return [
-            _draft(record) if _REFERENCE in line else (record, None)
-            for record, line in zip(_decoded(lines), lines, strict=True)
-        ]
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
         """The record at a place; None where it is not there any more.
 
         With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
         """
-        record, ref = _draft(self.draft(position, length))
-        if record is None or ref is None:
-            return record
-        return _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
-
-    def draft(self, position: int, length: int) -> Content | None:
-        """The record as it stands there, what is large as a reference."""
-        return _record(self._line(self._fd, position, length)) if self._fd is not None else None
-
-    def _line(self, fd: int, position: int, length: int) -> bytes:
-        start = position - self._begin
-        if start >= 0 and start + length <= len(self._held):
-            return self._held[start : start + length]
-        return os.pread(fd, length, position)
+        record = _record(os.pread(self._fd, length, position)) if self._fd is not None else None
+        if record is None:
+            return None
+        try:
+            ref = reference_in(record)
+        except msgspec.MsgspecError:
+            return None
+        return record if ref is None else _filled(record, ref, self._blobs.get({ref.blob: at_most})[ref.blob])
 
 
-def _draft(record: Content | None) -> _Draft:
-    """The record with what it refers to; none where the reference is damaged."""
-    try:
-        return record, reference_in(record) if record is not None else None
-    except msgspec.MsgspecError:
-        return None, None
+def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
+    """The lines at these places. They are read at once, unless that is very much."""
+    begin = min([position for position, _, _ in spots])
+    size = max([position + length for position, length, _ in spots]) - begin
+    if size > _MOST_HELD:
+        return [os.pread(fd, length, position) for position, length, _ in spots]
+    held = os.pread(fd, size, begin)
+    return [held[position - begin : position - begin + length] for position, length, _ in spots]
+
+
+def _drafts(lines: Sequence[bytes]) -> _Drafts:
+    records = list(_decoded(lines))
+    references: list[tuple[int, BlobRef]] = []
+    for number, line in enumerate(lines):
+        record = records[number]
+        if _REFERENCE in line and record is not None:
+            try:
+                ref = reference_in(record)
+            except msgspec.MsgspecError:  # a damaged reference refers to nothing
+                records[number] = ref = None
+            if ref is not None:
+                references.append((number, ref))
+    return _Drafts(records, references)
 
 
 def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:

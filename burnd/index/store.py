@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -214,9 +215,13 @@ def many(db: sqlite3.Connection, sql: str, parameters: Sequence[Any]) -> None:
 
 def _bound(sql: str, keys: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:
     for some in in_few_lengths(keys):
-        marks = "(" + ",".join("?" * len(some[0])) + ")"
-        values = "VALUES " + ",".join([marks] * len(some))
-        yield sql.format(keys=values), tuple(chain.from_iterable(some))
+        yield _statement(sql, len(some[0]), len(some)), tuple(chain.from_iterable(some))
+
+
+@lru_cache(maxsize=512)  # a statement that is the same object is found at once among those that are prepared
+def _statement(sql: str, width: int, count: int) -> str:
+    marks = "(" + ",".join("?" * width) + ")"
+    return sql.format(keys="VALUES " + ",".join([marks] * count))
 
 
 async def open_index(path: Path) -> IndexStore:

@@ -87,17 +87,17 @@ class Candidates:
             matches += page
         titles = self._titles({match.session for match in matches})
         spread = self._spread()
-        worth = [Candidate(_worth(match.score, match.session, titles, spread), match) for match in matches]
+        worth = _weighed(matches, titles, spread)
         if others := self._to_look_into(titles, spread, worth):
             found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
-            worth += [Candidate(_worth(match.score, match.session, titles, spread), match) for match in found]
+            worth += _weighed(found, titles, spread)
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         for page in pages:
-            yield from (Candidate(_worth(match.score, match.session, titles, spread), match) for match in page)
+            yield from _weighed(page, titles, spread)
 
     @property
     def _is_by_session(self) -> bool:
@@ -168,12 +168,17 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
+def _weighed(matches: Iterable[Match], titles: Mapping[int, Match], spread: Spread) -> list[Candidate]:
+    return [Candidate(_worth(match.score, match.session, titles, spread), match) for match in matches]
+
+
 def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spread) -> float:
     """A message with what the rest of its session says, and what that is called."""
-    title = titles.get(session)
     together, share = spread.of(session)
-    worth = (score + max(together - score, 0.0) * _BESIDE) * (_LEAST + (1 - _LEAST) * share)
-    return worth + title.score if title is not None else worth
+    if together > score:
+        score += (together - score) * _BESIDE
+    score *= _LEAST + (1 - _LEAST) * share
+    return score + titles[session].score if session in titles else score
 
 
 _NUMBERS = f"""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Sequence
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from burnd.content.recall import Recall, Spot
-from burnd.queries.messages import Line, Span, lines_of
+from burnd.queries.messages import Span
 from burnd.queries.session_ids import short_ids
 from burnd.queries.sessions import Known
 from burnd.queries.view import View
@@ -21,7 +21,7 @@ from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, pass
 from burnd.search.wanted import Only
 
 _TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
-_NUMBER: Final = attrgetter("msg_idx")
+_OF_MESSAGE: Final = itemgetter(0, 1)
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 2 * SNIPPET_BYTES
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
@@ -43,10 +43,24 @@ class Hit(NamedTuple):
     msg_idx: int | None = None
 
 
-class _Message(NamedTuple):
-    """A message to be shown: its first record, and those of its records that are read for it."""
+class _Line(NamedTuple):
+    """Where one record of a message stands, and in which of several windows."""
 
-    line: Line
+    window: int
+    msg_idx: int
+    n: int
+    b: int
+    position: int
+    length: int
+    role: str
+    kind: str
+
+
+class _Message(NamedTuple):
+    """A message to be shown, by whom it is, and those of its records that are read for it."""
+
+    msg_idx: int
+    role: str
     spots: Sequence[Spot]
     is_match: bool
 
@@ -71,12 +85,7 @@ class Windows:
     def around(self, hits: Sequence[Hit]) -> list[dict[str, Any]]:
         spans = [self._span(hit) for hit in hits]
         self._short_ids = short_ids(self._view, {hit.known.session_id for hit in hits})
-        nearest = _nearest(hits, spans)
-        lines = lines_of(self._view, spans)
-        windows = [
-            list(_messages(hit, [line for line in own if nearest[hit.known.row, span.rail, line.msg_idx] == number]))
-            for number, (hit, span, own) in enumerate(zip(hits, spans, lines, strict=True))
-        ]
+        windows = self._windows(hits, spans)
         records = self._recall.records(
             (hit.known.session_id, [spot for message in window for spot in message.spots])
             for hit, window in zip(hits, windows, strict=True)
@@ -87,6 +96,18 @@ class Windows:
         ]
         self._name_results()
         return drawn
+
+    def _windows(self, hits: Sequence[Hit], spans: Sequence[Span]) -> list[list[_Message]]:
+        """For each hit the messages around it."""
+        lines = sorted(self._view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))
+        is_shared = len({(span.session, span.rail) for span in spans}) < len(spans)
+        nearest = _nearest(hits, spans) if is_shared else {}
+        windows: list[list[_Message]] = [[] for _ in hits]
+        for (number, msg_idx), group in groupby(map(_Line._make, lines), key=_OF_MESSAGE):
+            span = spans[number]
+            if not is_shared or nearest[span.session, span.rail, msg_idx] == number:
+                windows[number].append(_message(list(group), is_match=msg_idx == hits[number].msg_idx))
+        return windows
 
     def _span(self, hit: Hit) -> Span:
         """What to show around a hit; of a session whose title matched, how it begins."""
@@ -116,29 +137,25 @@ class Windows:
 
     def _items(self, span: Span, messages: Sequence[_Message], read: Sequence[Content | None]) -> list[dict[str, Any]]:
         """What is shown of messages, given the records of them all in a row."""
-        items = []
         names = Names()
-        names.learn(record for record in read if record is not None)
-        end = 0
+        names.learn(filter(None, read))
+        records = iter(read)
+        items = []
         for message in messages:
-            begin, end = end, end + len(message.spots)
-            records = [record for record in read[begin:end] if record is not None]
-            about, found = self._best(records) if message.is_match else _beginning(records)
-            item: dict[str, Any] = {
-                "role": about.role if about is not None else message.line.role,
-                "msgIdx": message.line.msg_idx,
-                "snippet": found.text if about is not None else GONE,
-                "truncated": found.truncated,
-            }
-            if about is not None and (name := names.of(about)):
-                item["toolName"] = name
+            own = [record for record in islice(records, len(message.spots)) if record is not None]
             if message.is_match:
-                item |= {"match": True, "highlights": found.highlights}
-                if about is not None and about.tool_result is not None and "toolName" not in item:
-                    place = (span.session, span.rail, message.line.msg_idx)
-                    self._unnamed.append(_Unnamed(place, about.tool_result.tool_use_id, item))
-            items.append(item)
+                items.append(self._matched(span, message, own, names))
+            else:
+                items.append(_item(message, *_beginning(own), names))
         return items
+
+    def _matched(self, span: Span, message: _Message, own: Sequence[Content], names: Names) -> dict[str, Any]:
+        about, found = self._best(own)
+        item = _item(message, about, found, names) | {"match": True, "highlights": found.highlights}
+        if about is not None and about.tool_result is not None and "toolName" not in item:
+            place = (span.session, span.rail, message.msg_idx)
+            self._unnamed.append(_Unnamed(place, about.tool_result.tool_use_id, item))
+        return item
 
     def _name_results(self) -> None:
         """Names the tools of results whose calls stand before their windows."""
@@ -177,16 +194,22 @@ def _nearest(hits: Sequence[Hit], spans: Sequence[Span]) -> dict[_Place, int]:
     return {place: number for place, (_, number) in nearest.items()}
 
 
-def _messages(hit: Hit, lines: Sequence[Line]) -> Iterator[_Message]:
-    """A window's messages, and what is to be read of each."""
-    for msg_idx, group in groupby(lines, key=_NUMBER):
-        own = list(group)
-        if msg_idx == hit.msg_idx:
-            yield _Message(own[0], [Spot(line.position, line.length) for line in own], is_match=True)
-        else:
-            telling = sorted(own, key=_by_telling)[:_LINES_SHOWN] if len(own) > 1 else own
-            spots = [Spot(line.position, line.length, _ENOUGH) for line in telling]
-            yield _Message(own[0], spots, is_match=False)
+def _message(own: Sequence[_Line], *, is_match: bool) -> _Message:
+    """What is read of a message: of one that matched all records, else how those begin that tell most of it."""
+    first = own[0]
+    telling = sorted(own, key=_by_telling)[:_LINES_SHOWN] if len(own) > 1 and not is_match else own
+    enough = None if is_match else _ENOUGH
+    return _Message(first.msg_idx, first.role, [Spot(line.position, line.length, enough) for line in telling], is_match)
+
+
+def _item(message: _Message, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:
+    """A message in a window, with what was found of it, and the record that this is about."""
+    if about is None:
+        return {"role": message.role, "msgIdx": message.msg_idx, "snippet": GONE, "truncated": False}
+    item = {"role": about.role, "msgIdx": message.msg_idx, "snippet": found.text, "truncated": found.truncated}
+    if name := names.of(about):
+        item["toolName"] = name
+    return item
 
 
 def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
@@ -199,20 +222,28 @@ def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
 
 def told(record: Content) -> str:
     """What a record says, as one text; the name of a tool stands beside it."""
+    text: str
     if record.kind in ("text", "thinking"):
         text = record.text if isinstance(record.text, str) else ""
     elif record.tool_use is not None:
         text = "\n".join(in_json(record.tool_use.input))
+    elif record.tool_result is not None and record.text is None and record.file is None:
+        text = "\n".join(in_json(record.tool_result.content))
     else:
         text = "\n".join(strings(record))
     return text if text.isascii() else clean(text)
 
 
-def _by_telling(one: Line | Content) -> int:
+def _by_telling(one: _Line | Content) -> int:
     """The records of a message that say most about it come first."""
     return _TELLING.get(one.kind, len(_TELLING))
 
 
+_LINES = """
+WITH wanted(window, session, rail, first, last) AS ({keys})
+SELECT w.window, m.msg_idx, m.n, m.b, m.position, m.length, m.role, m.kind FROM wanted w
+CROSS JOIN messages m ON m.session = w.session AND m.rail = w.rail AND m.msg_idx >= w.first AND m.msg_idx < w.last
+"""
 _CALLS = f"""
 WITH wanted(session, rail, msg_idx, call_id) AS ({{keys}})
 SELECT DISTINCT c.call_id, n.name FROM wanted w

@@ -35,14 +35,15 @@ _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 
 
 class _Page(NamedTuple):
-    """Some of what matches, best first: scores with addresses, and beside them the sessions."""
+    """Some of what matches, best first: scores, addresses and sessions beside each other."""
 
-    hits: list[tuple[float, Any]]
-    sessions: list[Any]
+    scores: Sequence[float]
+    addresses: Sequence[Any]
+    sessions: Sequence[Any]
     is_full: bool  # there may be more
 
 
-_NO_PAGE: Final = _Page([], [], is_full=False)
+_NO_PAGE: Final = _Page((), (), (), is_full=False)
 
 
 class Lookup:
@@ -85,7 +86,7 @@ class Lookup:
             yield self._matches(page, _allowed(page, only))
         if page is not None and page.is_full and _is_wide(only):
             for page in self._pages(self._query(wanted, only, MESSAGE_FIELDS, strictly=True)):
-                yield self._matches(page, range(len(page.hits)))
+                yield self._matches(page, range(len(page.scores)))
 
     def sessions(self, wanted: Wanted, only: Only) -> Iterator[list[Match]]:
         """The best message of each session that has one, best first, page by page."""
@@ -100,7 +101,7 @@ class Lookup:
             query = self._query(wanted, only, MESSAGE_FIELDS, strictly=True)
             if query is not None:
                 others = self._page(_all_of([query], but=self._of(seen)), _PAGES[0], 0)
-                yield self._matches(others, _first_of_each(others, range(len(others.hits)), seen))
+                yield self._matches(others, _first_of_each(others, range(len(others.scores)), seen))
 
     def best_of(self, wanted: Wanted, only: Only) -> list[Match]:
         """The best message of each of the sessions it is narrowed to, as far as it stands among their best."""
@@ -108,7 +109,7 @@ class Lookup:
         if query is None:
             return []
         page = self._page(query, min(len(only.sessions or ()) * _OF_EACH, _PAGES[1]), 0)
-        return self._matches(page, _first_of_each(page, range(len(page.hits)), set()))
+        return self._matches(page, _first_of_each(page, range(len(page.scores)), set()))
 
     def spread(self, wanted: Wanted, only: Only) -> Spread:
         """What the messages of each session say together: each word counts where it stands best.
@@ -248,19 +249,23 @@ class Lookup:
     def _page(self, query: Query, limit: int, offset: int) -> _Page:
         with in_our_words():
             hits = self._searcher.search(query, limit, count=False, offset=offset).hits
-            sessions = self._searcher.fast_field_values("session", [address for _, address in hits]) if hits else []
-        return _Page(hits, sessions, len(hits) == limit)
+            if not hits:
+                return _NO_PAGE
+            scores, addresses = map(list, zip(*hits, strict=True))
+            sessions = self._searcher.fast_field_values("session", addresses)
+        return _Page(scores, addresses, sessions, len(hits) == limit)
 
     def _matches(self, page: _Page, chosen: Iterable[int]) -> list[Match]:
         """These of a page: most of what is found is of a session that was found before, and never looked at."""
         numbers = list(chosen)
         if not numbers:
             return []
+        addresses = [page.addresses[number] for number in numbers]
         with in_our_words():
-            times = self._searcher.fast_field_values("ts", [page.hits[number][1] for number in numbers])
+            times = self._searcher.fast_field_values("ts", addresses)
         return [
-            Match(page.hits[number][0], page.sessions[number], int(ts or 0), page.hits[number][1])
-            for number, ts in zip(numbers, times, strict=True)
+            Match(page.scores[number], page.sessions[number], int(ts or 0), address)
+            for number, ts, address in zip(numbers, times, addresses, strict=True)
         ]
 
 
@@ -281,14 +286,13 @@ def _allowed(page: _Page, only: Only) -> Iterable[int]:
     """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
     allowed = only.sessions
     if allowed is None:
-        return range(len(page.hits))
+        return range(len(page.scores))
     return [number for number, session in enumerate(page.sessions) if session in allowed]
 
 
 def _best_of_each(page: _Page, only: Only) -> dict[int, float]:
     """For each session that is allowed the score of its best message."""
-    scores = [score for score, _ in page.hits]
-    best = dict(zip(reversed(page.sessions), reversed(scores), strict=True))
+    best = dict(zip(reversed(page.sessions), reversed(page.scores), strict=True))
     allowed = only.sessions
     return best if allowed is None else {session: best[session] for session in best if session in allowed}
 

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from math import fsum
 from typing import Final, NamedTuple
 
 from burnd.search.folding import folded, plain
@@ -52,8 +53,11 @@ class Spotter:
         as_indexed = plain(text)
         found = [as_indexed.spot(*place) for phrase in self._phrases for place in _first(phrase, as_indexed.text)]
         for word in self._words:
-            spots = [as_indexed.spot(*place) for place in _first_of_word(word, as_indexed.text)]
-            found += [spot for spot in spots if _stands_alone(text, *spot)]
+            if word in as_indexed.text:
+                spots = [as_indexed.spot(*place) for place in _first_of_word(word, as_indexed.text)]
+                found += [spot for spot in spots if _stands_alone(text, *spot)]
+        if len(found) < 2:
+            return found
         apart: list[Spot] = []
         for begin, end in sorted(found):
             if apart and begin < apart[-1][1]:
@@ -154,14 +158,17 @@ def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
         return len(text) - len(text.lstrip())
     starts = [begin for begin, _ in spots]
     words = [folded(text[begin:end]) for begin, end in spots]
-    often = Counter(words)
+    worths = {word: 1 + 1 / count for word, count in Counter(words).items()}
+    everything = fsum(worths.values())  # exact, so that the order of words does not matter
     reach = limit * 2 // 3
     best, most = 0, 0.0
     for i, start in enumerate(starts):
         until = bisect_left(starts, start + reach)
-        worth = sum(1 + 1 / often[word] for word in set(words[i:until]))
+        worth = fsum(map(worths.__getitem__, set(words[i:until])))
         if worth > most:
             best, most = i, worth
+        if most == everything:
+            break
     lead = max(starts[best] - limit // 5, 0)
     if lead == 0:
         return 0

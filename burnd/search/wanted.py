@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 
@@ -62,27 +60,40 @@ class Spread:
     """What is known of the words of sessions, in whichever of their messages each of the words stands."""
 
     def __init__(self, best: Sequence[Mapping[int, float]], words: Sequence[tuple[float, bool]]) -> None:
-        self._best = best  # for each word the sessions that have it, and what their best message for it is worth
         self._words = words  # how rare each is, and whether every message that has it was seen
+        self._together: dict[int, float] = {}
+        self._which: dict[int, int] = {}  # of the words a session has, a bit for each
+        for number, of_word in enumerate(best):  # the sessions that have it, and what their best message is worth
+            self._add(of_word, 1 << number)
+        self._shares = {which: self._share(which) for which in {0, *self._which.values()}}
 
-    def several(self) -> list[int]:
-        """The sessions that have more than one of the words."""
-        return [session for session, count in Counter(chain.from_iterable(self._best)).items() if count > 1]
+    def _add(self, best: Mapping[int, float], bit: int) -> None:
+        together, which = self._together, self._which
+        for session, score in best.items():
+            if session in which:
+                which[session] |= bit
+                together[session] += score
+            else:
+                which[session], together[session] = bit, score
 
-    def of(self, session: int) -> tuple[float, float]:
-        """What the session's messages are worth together, and how much of what is looked for it has: 1 is everything.
-
-        Rare words count most, and a word that it may have, since not all messages with it were seen, not at all.
-        """
-        together = found = missing = 0.0
-        for best, (rarity, is_sure) in zip(self._best, self._words, strict=True):
-            score = best.get(session)
-            if score is not None:
-                together += score
+    def _share(self, which: int) -> float:
+        """How much of what is looked for these words are. Rare ones count most, and a word that a session may have,
+        since not all messages with it were seen, not at all."""
+        found = missing = 0.0
+        for number, (rarity, is_sure) in enumerate(self._words):
+            if which >> number & 1:
                 found += rarity
             elif is_sure:
                 missing += rarity
-        return together, found / (found + missing) if missing else 1.0
+        return found / (found + missing) if missing else 1.0
+
+    def several(self) -> list[int]:
+        """The sessions that have more than one of the words."""
+        return [session for session, which in self._which.items() if which & (which - 1)]
+
+    def of(self, session: int) -> tuple[float, float]:
+        """What its messages are worth together, and how much of what is looked for it has: 1 is everything."""
+        return self._together.get(session, 0.0), self._shares[self._which.get(session, 0)]
 
 
 NO_SPREAD: Final = Spread((), ())

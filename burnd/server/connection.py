@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -18,6 +20,7 @@ from burnd.server.rpc import Fault, Request
 from burnd.server.service import Service, Visitors
 from burnd.server.stream import Gone, Stream, TooLarge, TooSlow
 
+_MOMENT_S: Final = 0.05  # so soon nobody leaves: looking out for it would cost as much as many a request
 log = structlog.get_logger()
 
 
@@ -62,9 +65,13 @@ class Connection:
 
     async def _answer(self, asked: Asked) -> None:
         """Runs the request for as long as its client is there."""
+        loop = asyncio.get_running_loop()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._give_up_when_gone, tasks.cancel_scope)
-            await self._run(asked)
+            later = loop.call_later(_MOMENT_S, tasks.start_soon, self._give_up_when_gone, tasks.cancel_scope)
+            try:
+                await self._run(asked)
+            finally:
+                later.cancel()
             tasks.cancel_scope.cancel()
         if isinstance(asked.failure, Gone | SyncFailed):
             raise asked.failure
