@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from burnd.ledger.shelving import Shelved
 from burnd.records import Content, Prune, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.session import ContentMode
@@ -47,6 +48,11 @@ class Keeping:
 
     def kept(self, records: Iterable[Content]) -> list[Content]:
         return [record for record in records if self.keeps(record.session_id, record.ts)]
+
+    def kept_shelved(self, shelved: Iterable[Shelved]) -> list[Shelved]:
+        if self.mode == "full" and not self._modes and not self._pruned:
+            return list(shelved)
+        return [item for item in shelved if self.keeps(item.label.session_id, item.label.ts_ms)]
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""

@@ -146,8 +146,8 @@ class Joiner:
             outcome.entries.append(taken_back(message.turn, message.turn.parent or ""))
             return
         turn = linked(message.turn, agents.get(holder(message.turn), []))
-        if turn.project_key is None and turn.project is not None:
-            turn = msgspec.structs.replace(turn, project_key=self._projects.key(turn.project))
+        if turn.project_key is None and turn.project is not None and (key := self._projects.key(turn.project)):
+            turn = msgspec.structs.replace(turn, project_key=key)
         if not message.touched and turn == message.turn:
             return
         outcome.entries += message.copies.values()

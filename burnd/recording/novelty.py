@@ -95,6 +95,8 @@ async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, 
     places = await stores.index.known_content(
         sorted({(item.label.session_id, item.label.message_id) for item in shelved})
     )
+    if not places:
+        return {}
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
     for key in {block_of(item.label) for item in shelved} & places.keys():
         by_session[key[0]].append(key)

@@ -214,7 +214,7 @@ class Pipeline:
         for entry in batch.entries:
             self.keeping.learn(entry)
         content = self.keeping.kept(batch.content)
-        shelved = [item for item in batch.shelved if self.keeping.keeps(item.label.session_id, item.label.ts_ms)]
+        shelved = self.keeping.kept_shelved(batch.shelved)
         if content or shelved or batch.files:
             self.room.check()
         joiner = Joiner(self.index, self.journal, self._projects)
