@@ -25,6 +25,7 @@ from burnd.paths import Home, socket_path, user_home
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retaining import Retaining
+from burnd.recording.tidying import Tidying
 from burnd.restarting import Minded
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
@@ -125,6 +126,7 @@ def _minded(service: Service) -> list[Minded]:
         Minded("search", service.search_indexer.run),
         Minded("counting causes", service.explainer.run),
         Minded("retention", retaining.run),
+        Minded("emptying write-ahead logs", Tidying(service.pipeline).run),
         *watches(service),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from burnd.index.reading import read_only
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.refusals import as_not_now, name_of
+from burnd.ledger.write_ahead import PATIENCE_MS, empty_log
 from burnd.pricing import PriceTable
 
 T = TypeVar("T")
@@ -51,11 +52,14 @@ class IndexStore:
 
         However many statements it takes, it is one trip to that thread, and it is brought to its end.
         """
+        return await self._in_writer(partial(_in_transaction, work=work))
+
+    async def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with anyio.CancelScope(shield=True):
                 # aiosqlite has no public word for "this function, in your thread"; its own methods all say it so.
                 run_there: Callable[..., Awaitable[T]] = self.writer._execute
-                done = await run_there(_in_transaction, self.writer._conn, work)
+                done = await run_there(work, self.writer._conn)
         except UNREADABLE as error:
             raise self.failed(error) from error
         return done
@@ -133,14 +137,14 @@ class IndexStore:
     async def scrub(self) -> None:
         """Brings everything into the file itself and cuts the log, so that nothing of deleted rows is left there."""
         for _ in range(_SCRUB_TRIES):
-            try:
-                ((busy, _, _),) = await self.writer.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
-            except sqlite3.Error as error:
-                raise self.failed(error) from error
-            if not busy:
+            if await self._in_writer(partial(empty_log, within_ms=PATIENCE_MS)):
                 return
             await anyio.sleep(0.05)
         raise Locked("somebody keeps reading it", str(self.path))
+
+    async def empty_log(self) -> bool:
+        """The same, unless somebody is reading just now."""
+        return await self._in_writer(empty_log)
 
     async def disown(self) -> None:
         """Says that this index is of no ledger any more: found beside one, it is made anew."""

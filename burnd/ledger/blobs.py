@@ -19,6 +19,7 @@ from burnd.errors import BlobsDamaged, StorageError, SyncFailed
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.refusals import as_not_now, name_of, no_space
+from burnd.ledger.write_ahead import empty_log
 from burnd.records.content import Loss
 
 PACK_BYTES = 512 << 10  # whoever reads a blob unpacks all before it: 0.6 ms at most
@@ -119,6 +120,11 @@ class BlobStore:
         self._unpacked.cache_clear()
         self._shrink()
         return freed
+
+    def empty_log(self) -> None:
+        """Brings everything into the file itself, if nobody is reading just now."""
+        with self._in_our_words():
+            empty_log(self._db)
 
     def close(self) -> None:
         self._db.close()

@@ -131,6 +131,11 @@ class ContentStore:
         holders = self._with_blobs(lambda store: store.holders())
         return self._release([holder for holder in holders if holder not in present])
 
+    def empty_log(self) -> None:
+        """What was written to the blobs is brought where it belongs."""
+        if self._blobs is not None:
+            self._with_blobs(lambda store: store.empty_log())
+
     def close(self) -> None:
         self.sidecars.close()
         if self._blobs is not None:

@@ -179,6 +179,12 @@ class Pipeline:
             self.pulse.beat()
             return done
 
+    async def empty_logs(self) -> None:
+        """Brings what still stands in write-ahead logs into their databases, as far as nobody reads it there."""
+        async with self._writing():
+            await self._stores.in_thread(self.content.empty_log)
+            await self.index.empty_log()
+
     async def close(self) -> None:
         """What is being written is brought to its end first: it could not be without the index."""
         with anyio.CancelScope(shield=True):

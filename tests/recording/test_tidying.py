@@ -1,0 +1,82 @@
+"""What a backlog leaves in write-ahead logs does not stay there."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import anyio
+import pytest
+
+from burnd.ledger.write_ahead import log_bytes
+from burnd.recording import tidying
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
+from burnd.recording.tidying import Tidying
+from tests.conftest import Opened
+from tests.make import text, turn
+
+
+def lengths(pipeline: Pipeline) -> tuple[int, int]:
+    return log_bytes(pipeline.home.index_db), log_bytes(pipeline.home.content / "blobs.db")
+
+
+async def backlog(pipeline: Pipeline, n: int) -> None:
+    said = [text(f"{n}-{m}", f"{n} {m} " * 400) for m in range(20)]
+    await pipeline.commit(Batch(entries=[turn(f"m{n}-{m}", turn_index=m) for m in range(200)], content=said))
+
+
+async def until_empty(pipeline: Pipeline) -> None:
+    with anyio.fail_after(30):
+        while any(lengths(pipeline)):  # noqa: ASYNC110 - nobody tells of it
+            await anyio.sleep(0.01)
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidying, "EVERY_S", 0.02)
+    monkeypatch.setattr(tidying, "LONG", 0)
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_logs_are_emptied_when_nothing_is_written(opened: Opened) -> None:
+    """Both of them, again and again, and nothing of what they held is lost."""
+    pipeline = await opened()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Tidying(pipeline).run)
+        for n in range(3):
+            await backlog(pipeline, n)
+            await until_empty(pipeline)
+        tasks.cancel_scope.cancel()
+    assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(600,)]
+    assert [record.text for record in pipeline.content.read_content("s1")][-1] == "2 19 " * 400
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_whoever_reads_is_not_in_the_way_of_recording(opened: Opened) -> None:
+    """A log that somebody reads stays for as long, and what is recorded meanwhile does not wait for it."""
+    pipeline = await opened()
+    await backlog(pipeline, 0)
+    with closing(sqlite3.connect(pipeline.home.index_db, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM turns").fetchall()
+        await backlog(pipeline, 1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Tidying(pipeline).run)
+            await anyio.sleep(0.2)
+            assert lengths(pipeline)[0]
+            with anyio.fail_after(4):  # a connection of SQLite's would wait for five seconds
+                await backlog(pipeline, 2)
+            reader.execute("COMMIT")
+            await until_empty(pipeline)
+            tasks.cancel_scope.cancel()
+
+
+async def test_short_logs_are_left_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few turns are not worth the syncs."""
+    monkeypatch.setattr(tidying, "EVERY_S", 0.01)
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn("m1")]))
+    with anyio.move_on_after(0.2):
+        await Tidying(pipeline).run()
+    assert lengths(pipeline)[0]
