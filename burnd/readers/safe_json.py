@@ -208,10 +208,18 @@ def _drop(loose: dict[str, Any], error: str) -> bool:
         for step in steps[:-1]:
             container = container[step]
         value = container[steps[-1]]
-        if isinstance(value, float) and value.is_integer():
-            container[steps[-1]] = int(value)
+        if (whole := _whole(value)) is not None:
+            container[steps[-1]] = whole
         else:
             del container[steps[-1]]
     except (LookupError, TypeError):
         return False
     return True
+
+
+def _whole(value: Any) -> int | None:
+    """The number that a value of another type stands for."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _BIG_DIGITS
+    return int(value) if is_digits else None

@@ -103,7 +103,7 @@ def test_the_total_of_cache_writes_is_trusted_and_the_rest_is_short_lived(
     assert _usage(**given) == Usage(cache_create_5m=five, cache_create_1h=hour)
 
 
-@pytest.mark.parametrize("absurd", [-5, 2**63, 10**30, None, "12", [1], 1.5])
+@pytest.mark.parametrize("absurd", [-5, 2**63, 10**30, None, "twelve", [1], 1.5])
 def test_a_count_no_model_can_have_billed_is_none(absurd: Any) -> None:
     assert _usage(input_tokens=absurd, cache_read_input_tokens=4) == Usage(cache_read=4)
 

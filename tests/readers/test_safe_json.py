@@ -110,6 +110,13 @@ def test_a_whole_float_is_a_count() -> None:
     assert _things.decode(b'{"count":12.0}') == Repaired(Thing(count=12), ("wrong-type",))
 
 
+def test_a_count_that_is_written_as_a_text_counts() -> None:
+    assert _things.decode(b'{"count":"12"}') == Repaired(Thing(count=12), ("wrong-type",))
+    for odd in ("", "-3", "1.5", "٢", "9" * 20):
+        assert _things.decode(json.dumps({"text": "x", "count": odd}).encode()) == Repaired(Thing("x"), ("wrong-type",))
+    assert _things.decode(b'{"text":"x","inner":"12"}') == Repaired(Thing("x"), ("wrong-type",))
+
+
 def test_a_huge_integer_where_a_count_should_be_is_dropped() -> None:
     line = b'{"text":"x","count":' + b"9" * 5000 + b"}"
     assert _things.decode(line) == Repaired(Thing("x"), ("wrong-type",))
