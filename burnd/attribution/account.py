@@ -8,7 +8,7 @@ first, tells it for all of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -109,12 +109,13 @@ class Account:
         paid, present, read = self._settled()
         entered, size = self._sizes(present)
         rides, reentries = self._riding(present, read)
-        rates, origins = list(self._rates), self._rail.origins
-        layout = Struct(f"<{_FIRST_RATE + len(rates) * CLASSES}Q")
+        owners = [owner for owner, fields in enumerate(paid) if fields]
+        spent = _by_rate([paid[owner] for owner in owners], list(self._rates))
+        origins = self._rail.origins
         return tuple(
             Cause(
                 origin.kind,
-                _by_rate(paid[owner], rates, layout),
+                spent_by_it,
                 origin.turn_index,
                 origin.message_id,
                 origin.call_id,
@@ -125,8 +126,8 @@ class Account:
                 rides[owner],
                 reentries[owner],
             )
-            for owner, origin in enumerate(origins)
-            if paid[owner]
+            for owner, spent_by_it in zip(owners, spent, strict=True)
+            for origin in (origins[owner],)
         )
 
     def _sizes(self, present: list[int]) -> tuple[list[int], list[int]]:
@@ -178,14 +179,18 @@ def _as_list(numbers: dict[int, int], length: int) -> list[int]:
     return column
 
 
-def _by_rate(fields: int, rates: list[Rate], layout: Struct) -> dict[Rate, Spent]:
-    numbers = layout.unpack(fields.to_bytes(layout.size, "little"))
+def _by_rate(paid: list[int], rates: list[Rate]) -> list[dict[Rate, Spent]]:
+    """What many fields say, all of them taken apart at once."""
+    size = (_FIRST_RATE + len(rates) * CLASSES) * _FIELD // 8
+    packed = b"".join([fields.to_bytes(size, "little") for fields in paid])
     if len(rates) == 1:  # as in most sessions
-        return {rates[0]: Spent._make(numbers[_FIRST_RATE:])}
-    found, at = {}, _FIRST_RATE
-    for rate in rates:
-        row = numbers[at : at + CLASSES]
-        if any(row):
-            found[rate] = Spent(*row)
-        at += CLASSES
-    return found
+        return [{rates[0]: spent} for spent in _column(packed, size, 0)]
+    rows = zip(*(_column(packed, size, n) for n in range(len(rates))), strict=True)
+    return [{rate: spent for rate, spent in zip(rates, row, strict=True) if any(spent)} for row in rows]
+
+
+def _column(packed: bytes, size: int, rate: int) -> Iterator[Spent]:
+    """What was spent at one rate."""
+    begin = (_FIRST_RATE + rate * CLASSES) * _FIELD // 8
+    layout = Struct(f"<{begin}x{CLASSES}Q{size - begin - CLASSES * _FIELD // 8}x")
+    return map(Spent._make, layout.iter_unpack(packed))
