@@ -18,7 +18,7 @@ from burnd.attribution.rail import Entry, in_order
 from burnd.index.store import keyed
 from burnd.ledger.lines import read_places
 from burnd.records import Compaction, Copy, ServerTools, Subagent, ToolCall, Turn, Usage
-from burnd.records.codec import decode_again
+from burnd.records.codec import decode_again, decode_many_again
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
@@ -94,6 +94,7 @@ def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, spa
 
 
 _WHOLE = Span(0, 1 << 62)
+_LOST = b"?\n"  # stands for a line that is not there
 
 
 def _turns(
@@ -103,11 +104,10 @@ def _turns(
     named = "" if rail is None else " AND t.rail = ?2"
     rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
-    lost: list[int] = []
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
-    for session, name, number, is_open, position, _ in rows:
-        line = records.get(number) if is_open else lines.get(position)
-        entry = decode_again(line) if line is not None else None
+    lost: list[int] = []
+    said = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
+    for (session, name, number, *_), entry in zip(rows, decode_many_again(said), strict=True):
         if isinstance(entry, Turn):
             yield (session, name), entry
         else:

