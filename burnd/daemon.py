@@ -16,7 +16,7 @@ from anyio.abc import TaskStatus
 
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
-from burnd.errors import HomeError, IndexDamaged, NotNow
+from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -176,14 +176,17 @@ async def _open_when_possible(service: Service) -> Pipeline:
 
     async def open_it() -> Pipeline:
         service.check_home()
-        return await open_pipeline(
-            service.home,
-            Keeping(settings.content_mode),
-            inline_bytes=settings.inline_bytes,
-            reserve=settings.reserve,
-            report=service.opening,
-            check_home=service.check_home,
-        )
+        try:
+            return await open_pipeline(
+                service.home,
+                Keeping(settings.content_mode),
+                inline_bytes=settings.inline_bytes,
+                reserve=settings.reserve,
+                report=service.opening,
+                check_home=service.check_home,
+            )
+        except NotAllowed as error:  # nobody works yet whom waiting would help, and somebody is there to be told
+            raise HomeError(error.what, error.thing, error.remedy) from error
 
     return await _when_possible(service, open_it)
 

@@ -8,6 +8,7 @@ BurndError                      what happened, to which thing, what to do
 ├── StorageError                the truth could not be written or read
 │   ├── NotNow                  it may well succeed later, and nothing is lost until then
 │   │   ├── NoSpace             the disk is full, over quota, read-only or below the reserve
+│   │   ├── NotAllowed          its rights were changed
 │   │   └── Locked              somebody else holds the file
 │   ├── BlobsDamaged            the file of large content cannot be read any more
 │   ├── FileReplaced            a file is no longer the one we wrote: reopen, recover, rebuild
@@ -62,6 +63,10 @@ class NotNow(StorageError):
 
 class NoSpace(NotNow):
     """Raised when there is no room to append."""
+
+
+class NotAllowed(NotNow):
+    """Raised when something of ours may not be written or read any more: somebody changed its rights, or its owner."""
 
 
 class Locked(NotNow):

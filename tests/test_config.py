@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from burnd.errors import ConfigError
 from burnd.paths import Home, find_home, socket_path
 from burnd.records.times import DAY_MS
+from burnd.server.prices import Prices
 from burnd.settings import config
 from burnd.settings.keys import KEYS
 
@@ -126,3 +128,13 @@ def test_a_long_path_moves_the_socket(tmp_path: Path) -> None:
         socket_path(long, {})
     assert socket_path(long, {"BURND_SOCKET": "/s"}) == Path("/s")
     assert socket_path(long, {"BURND_SOCKET": "s"}) == Path("s").absolute()
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(home: Home) -> None:
+    """F81: it would be read for ever; it is refused like any file that cannot be used."""
+    home.root.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(home.config)
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        config.load(home, {})
+    os.mkfifo(home.prices)
+    assert "cannot be read" in Prices(home.prices).problem

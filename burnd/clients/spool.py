@@ -100,7 +100,14 @@ class Spool:
         self._thread = anyio.CapacityLimiter(1)
 
     async def take_in(self) -> Taken:
-        """Takes in everything that is there now. Raises NotNow when there is no room; then all of it stays."""
+        """Takes in everything that is there now. Raises NotNow when that cannot be done; then all of it stays."""
+        try:
+            return await self._take_all_in()
+        except OSError as error:
+            what = os.strerror(error.errno or 0)
+            raise NotNow(what, str(self.folder), "mend the folder; nothing is lost meanwhile") from error
+
+    async def _take_all_in(self) -> Taken:
         async with self._one_at_a_time:
             self._pipeline.check_home()
             taken = Taken()
@@ -126,7 +133,7 @@ class Spool:
     async def try_to_take_in(self) -> bool:
         """A look that may fail for want of room or of a sound index, which `blocked` then says."""
         try:
-            taken = await self.take_in()
+            taken = await self._take_all_in()
         except (NotNow, IndexDamaged) as error:
             self.blocked = error.what
             log.warning("spool.waiting", reason=error.what)

@@ -10,7 +10,17 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from burnd.errors import FileReplaced, HomeBusy, HomeError, HomeReplaced, NoSpace, NotNow, StorageError, SyncFailed
+from burnd.errors import (
+    FileReplaced,
+    HomeBusy,
+    HomeError,
+    HomeReplaced,
+    NoSpace,
+    NotAllowed,
+    NotNow,
+    StorageError,
+    SyncFailed,
+)
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -50,6 +60,15 @@ def touch(path: Path) -> None:
         os.close(open_private(path, os.O_RDWR | os.O_CREAT))
     except OSError as error:
         raise as_storage_error(error, path) from error
+
+
+def read_plain(path: str | Path) -> bytes:
+    """A file that a person may have written. Raises OSError, also for what is none: a pipe would be waited for."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        return file.read()
 
 
 def sync_folder(path: Path) -> None:
@@ -305,6 +324,8 @@ def as_storage_error(error: OSError, path: Path) -> StorageError:
         return NoSpace(sentence, str(path), WRITABLE_AGAIN)
     if error.errno in _NO_ROOM:
         return NoSpace(sentence, str(path), "free some space; nothing is lost meanwhile")
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return NotAllowed(sentence, str(path), "give yourself the rights to it; nothing is lost meanwhile")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NotNow(sentence, str(path), "raise the limit of open files (ulimit -n); nothing is lost meanwhile")
     return StorageError(sentence, str(path))

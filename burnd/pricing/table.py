@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
+from burnd.ledger.files import read_plain
 from burnd.pricing.cost import Card, Price, Tokens, price_of, turn_cost, usd
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
 from burnd.pricing.pricefile import Listing, PriceFileError, UserLists, read_user_lists
@@ -229,8 +230,7 @@ def _places(name: Name, given: str | None) -> Iterator[str]:
 
 def _read_user_file(path: str) -> UserLists | None:
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read_plain(path)
     except FileNotFoundError:
         return None
     except OSError as error:

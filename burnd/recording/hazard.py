@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import structlog
 
+from burnd.errors import StorageError
 from burnd.ledger.files import open_private
 
+log = structlog.get_logger()
 T = TypeVar("T")
 Item = int | str
 Spot = tuple[str, Item]  # a log and an offset in it, a session and a message
@@ -48,8 +51,8 @@ class Hazard:
     """Watches over work, for two small writes a piece; only what somebody died over is taken item by item."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = open_private(path, os.O_RDWR | os.O_CREAT)
-        self.close = weakref.finalize(self, os.close, self._fd)
+        self._fd = _opened(path)
+        self.close = weakref.finalize(self, _closed, self._fd)
         self._suspect = self._left_behind()
         self.condemned: list[Spot] = [*self._suspect.condemned]
         if (sentenced := _sentenced(self._suspect)) is not None:
@@ -138,7 +141,7 @@ class Hazard:
 
     def _left_behind(self) -> Note:
         """What an earlier process had in hand when it died, that death counted."""
-        data = os.pread(self._fd, _LARGEST, 0)
+        data = os.pread(self._fd, _LARGEST, 0) if self._fd is not None else b""
         length = int.from_bytes(data[:_LENGTH], "big")
         try:
             note = msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=Note)
@@ -149,9 +152,25 @@ class Hazard:
 
     def _write(self, note: Note) -> None:
         self._note = note
+        if self._fd is None:
+            return
         data = msgspec.msgpack.encode(msgspec.structs.replace(note, condemned=self.condemned))
         with contextlib.suppress(OSError):  # a full disk: better no note than an input that is not taken in
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
+
+
+def _opened(path: Path) -> int | None:
+    """The file of the note; None where it cannot be one, which must not keep anybody from working."""
+    try:
+        return open_private(path, os.O_RDWR | os.O_CREAT)
+    except (OSError, StorageError) as error:
+        log.warning("hazard.unnoted", file=path.name, error=type(error).__name__)
+        return None
+
+
+def _closed(fd: int | None) -> None:
+    if fd is not None:
+        os.close(fd)
 
 
 def _sentenced(note: Note) -> Spot | None:

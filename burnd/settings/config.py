@@ -190,7 +190,7 @@ def _from_json(path: Path) -> dict[str, Any]:
 def text_of(path: Path) -> str:
     """A file of settings. Raises ConfigError."""
     try:
-        return path.read_text("utf-8")
+        return files.read_plain(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(str(path), "", f"cannot be read: {error}") from error
 

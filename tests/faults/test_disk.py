@@ -227,11 +227,43 @@ def test_a_home_that_is_a_link_or_far_away_is_warned_about(home: Home, monkeypat
     assert "network file system (nfs4)" in warning
 
 
-def _refusal(home: Home, *around: str) -> str:
+def _refusal(home: Home, *around: str, module: str = "burnd") -> str:
     """What a daemon says that does not start."""
-    command = [*around, sys.executable, "-m", "burnd", "run"]
+    command = [*around, sys.executable, "-m", module, "run"]
     done = subprocess.run(command, env=environment(home), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert str(home.root) in done.stderr
     tally.bad_inputs()
     return done.stderr
+
+
+@pytest.mark.parametrize("folder", ["content", pytest.param("", marks=pytest.mark.slow)])
+def test_rights_that_are_taken_away_are_waited_for(home: Home, tmp_path: Path, folder: str) -> None:
+    """F52, F41: under a daemon that records: said in status with what to do, and nothing is lost meanwhile."""
+    with running(home, script="tests.faults.unprivileged", BURND_SOCKET=str(tmp_path / "s")) as daemon:
+        watched = Watched(home, daemon)
+        watched.append("old", whole(answers("old", 0, 3)))
+        assert watched.recorded("old") == sum_of(0, 1, 2)
+        (home.root / folder).chmod(0)
+        watched.append("new", whole(answers("new", 0, 12, words=_LARGE)))
+        if folder:
+            until(lambda: "give yourself the rights" in str(watched.call("status")["degraded"]), 60, daemon.why)
+        else:
+            with daemon.wire() as wire:
+                assert wire.error("flush")["data"]["name"] == "not_now"
+        (home.root / folder).chmod(0o700)
+        watched.until_recorded("new", EVERYTHING, 90)
+        watched.flush()
+        assert len(watched.texts("new")) == 12
+        assert daemon.terminate() == 0
+    tally.faults()
+
+
+def test_a_ledger_of_somebody_else_is_refused_at_once(home: Home) -> None:
+    """F52: at its start, where somebody is there to be told: a daemon that was once run by root left it so."""
+    home.root.mkdir(parents=True, mode=0o700)
+    home.ledger.touch(mode=0o400)
+    home.ledger.chmod(0)
+    said = _refusal(home, module="tests.faults.unprivileged")
+    assert "Permission denied" in said
+    assert "give yourself the rights" in said

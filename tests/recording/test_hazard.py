@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -152,3 +153,12 @@ def test_one_item_alone_is_passed_over_in_words(tmp_path: Path) -> None:
     with hazard.over("other", 2):
         pass
     hazard.close()
+
+
+def test_what_is_no_file_is_done_without(tmp_path: Path) -> None:
+    """Whatever stands in the note's place, nobody is kept from working by it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "folder", "link", "missing/folder"):
+        assert read(tmp_path / name) == [0, 4, 8]
