@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 import zstandard
 
+from burnd.content.cut_json import closed
 from burnd.index.reading import read_only
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.blobs import PACK_OF_BLOB, Found, key_of, sha_of
@@ -33,7 +34,6 @@ SELECT pack.id, blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id
 WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _REFERENCE = b'{"blob"'
-_ESCAPE = 12  # the most bytes of a JSON string that make one character
 
 
 class Spot(NamedTuple):
@@ -328,16 +328,4 @@ def reference(raw: msgspec.Raw) -> BlobRef:
 def _json(ref: BlobRef, found: Found) -> msgspec.Raw:
     if found.lost is not None:
         return msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(ref, lost=found.lost)))
-    return msgspec.Raw(found.data if len(found.data) == ref.bytes else _closed(found.data))
-
-
-def _closed(beginning: bytes) -> msgspec.Raw:
-    """The beginning of a JSON text as JSON: a string is closed behind its last whole character, a list is a string."""
-    if not beginning.startswith(b'"'):
-        return msgspec.Raw(msgspec.json.encode(beginning.decode("utf-8", "ignore")))
-    for end in range(len(beginning), max(len(beginning) - _ESCAPE, 0), -1):
-        closed = beginning[:end] + b'"'
-        with contextlib.suppress(msgspec.MsgspecError, ValueError):
-            msgspec.json.decode(closed, type=str)
-            return msgspec.Raw(closed)
-    return msgspec.Raw(b"null")
+    return msgspec.Raw(found.data if len(found.data) == ref.bytes else closed(found.data))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from burnd.content.recall import Recall, Spot
 from burnd.queries.messages import Span
@@ -23,7 +26,7 @@ from burnd.search.wanted import Only
 _TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
 _OF_MESSAGE: Final = itemgetter(0, 1)
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
-_ENOUGH: Final = 2 * SNIPPET_BYTES
+_ENOUGH: Final = 6 * (SNIPPET_BYTES + 16)  # bytes of JSON may say one: so much that what is cut is seen to be
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
 _FAR: Final = 1 << 20  # from a message to a title
 _LOOKED_BACK: Final = 32  # messages, from a result to its call
@@ -63,6 +66,14 @@ class _Message(NamedTuple):
     role: str
     spots: Sequence[Spot]
     is_match: bool
+
+
+class _Block(msgspec.Struct, gc=False):
+    type: Literal["text"]
+    text: str
+
+
+_blocks = msgspec.json.Decoder(list[_Block])
 
 
 class _Unnamed(NamedTuple):
@@ -228,10 +239,18 @@ def told(record: Content) -> str:
     elif record.tool_use is not None:
         text = "\n".join(in_json(record.tool_use.input))
     elif record.tool_result is not None and record.text is None and record.file is None:
-        text = "\n".join(in_json(record.tool_result.content))
+        text = _answered(record.tool_result.content)
     else:
         text = "\n".join(strings(record))
     return text if text.isascii() else clean(text)
+
+
+def _answered(content: msgspec.Raw) -> str:
+    """What a call brought; of blocks of text, which many tools answer with, the texts alone."""
+    if bytes(memoryview(content)[:1]) == b"[":
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            return "\n".join([block.text for block in _blocks.decode(content)])
+    return "\n".join(in_json(content))
 
 
 def _by_telling(one: _Line | Content) -> int:

@@ -531,3 +531,27 @@ async def test_corrections_are_told(opened: Opened) -> None:
         answer = await lib.search("shceduler")
         assert answer["corrected"] == {"shceduler": ["scheduler"]}
         assert "corrected" not in await lib.search("scheduler")
+
+
+async def test_what_a_tool_answered_in_blocks_is_shown_as_its_text(opened: Opened) -> None:
+    """Whether it is short or so long that only its beginning is read, nothing of the JSON around it is shown."""
+    async with library(opened) as lib:
+        short = tool_result("r1", [{"type": "text", "text": "blockwise one"}, {"type": "text", "text": "two"}])
+        long = tool_result("r2", [{"type": "text", "text": "started " * 4000}], ts=at(2))
+        await lib.add(short, long, text("a1", "the needle", ts=at(3)))
+        (hit,) = (await lib.search("needle"))["hits"]
+        first, second, _ = hit["window"]
+        assert first["snippet"] == "blockwise one\ntwo"
+        assert second["snippet"].startswith("started started")
+        assert second["truncated"]
+        (matched,) = (await lib.search("blockwise", after=0))["hits"][0]["window"]
+        assert matched["snippet"] == "blockwise one\ntwo"
+
+
+async def test_what_is_cut_says_so_however_it_is_written(opened: Opened) -> None:
+    """A neighbour's text of escapes, six bytes each in JSON, fills its snippet like any other."""
+    async with library(opened) as lib:
+        await lib.add(tool_result("r1", "\u001b" * 9000), text("a1", "the needle", ts=at(3)))
+        (hit,) = (await lib.search("needle"))["hits"]
+        assert hit["window"][0]["truncated"]
+        assert len(hit["window"][0]["snippet"].encode()) > 1000

@@ -1,0 +1,56 @@
+"""The beginning of a JSON text, made into JSON of its own: what was left open is closed. Pure."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+_ESCAPE: Final = 12  # the most bytes of a JSON string that make one character
+_TOKEN: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[\[\]{},]', re.DOTALL)
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
+
+
+class _Cut(NamedTuple):
+    """How a text ends, and where its last comma is: what stands before that is whole."""
+
+    is_in_string: bool
+    open: bytes  # what would close it
+    comma: int
+    open_at_comma: bytes
+
+
+def closed(beginning: bytes) -> bytes:
+    """As much of a value as its beginning tells; a text of it where that cannot be told."""
+    for value in _closings(beginning):
+        with contextlib.suppress(msgspec.MsgspecError, ValueError, RecursionError):
+            msgspec.json.decode(value)
+            return value
+    return msgspec.json.encode(beginning.decode("utf-8", "ignore"))
+
+
+def _closings(beginning: bytes) -> Iterator[bytes]:
+    """What it may be. A string ends behind its last whole character; half a name or a number is left out."""
+    cut = _seen(beginning)
+    size = len(beginning)
+    for end in range(size, max(size - _ESCAPE, 0), -1) if cut.is_in_string else (size,):
+        yield beginning[:end] + (b'"' if cut.is_in_string else b"") + cut.open
+    if cut.comma * 2 > size:  # else it would say too little of what there is
+        yield beginning[: cut.comma] + cut.open_at_comma
+
+
+def _seen(beginning: bytes) -> _Cut:
+    is_in_string, closing, comma, closing_at_comma = False, b"", 0, b""
+    for token in _TOKEN.finditer(beginning):
+        what = token[0]
+        is_in_string = what[:1] == b'"' and not token[1]
+        if what in _CLOSING:
+            closing = _CLOSING[what] + closing
+        elif what in (b"]", b"}"):
+            closing = closing[1:]
+        elif what == b",":
+            comma, closing_at_comma = token.start(), closing
+    return _Cut(is_in_string, closing, comma, closing_at_comma)
