@@ -267,7 +267,9 @@ class _Rolled:
         return Label(self._by, key.target or missing)
 
     def _order(self, row: tuple[Label, CauseSum]) -> tuple[Any, ...]:
-        return -row[1].weight(self._rank), row[0].key, row[0].prompt or ()
+        """What weighs the same, as all that has no price does, by its tokens."""
+        label, paid = row
+        return -paid.weight(self._rank), -sum(paid.tokens), label.key, label.prompt or ()
 
 
 def _merged(several: Iterable[CauseSum]) -> CauseSum:

@@ -173,6 +173,19 @@ async def test_many_prompts_of_a_long_session_are_found_in_one_go(opened: Opened
     assert 0 < len([sql for sql in asked if "turns t" in sql]) < 5
 
 
+async def test_what_has_no_price_comes_by_its_tokens(opened: Opened) -> None:
+    """A session of a model that nobody has a price for is in order all the same."""
+    scene = Scene()
+    calls = (call("Ask", None, "c1"), call("Zap", None, "c2"))
+    made = (said("call", 20, "c1"), said("call", 20, "c2"))
+    scene.turn(9_000, 40, entered=(prompt(),), made=made, tool_calls=calls, model="nobody-knows-1")
+    came = (result(300, "c1"), result(3_000, "c2"))
+    scene.turn(12_340, 10, entered=came, made=(said(),), model="nobody-knows-1")
+    pipeline = await counted(opened, *scene.entries)
+    rows = (await ask_hotspots(pipeline, by="tool"))["rows"]
+    assert [row["key"] for row in rows if row["kind"] == "tool"] == ["Zap", "Ask"]
+
+
 async def test_what_has_no_price_has_none_beyond_the_limit_either(opened: Opened) -> None:
     """Two files, one read by a model without a price: left out, its row still has tokens and no cost."""
     priced, unpriced = Scene(), Scene(rail_id="b1")
