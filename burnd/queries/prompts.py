@@ -224,7 +224,7 @@ def places(view: View, prompts: Iterable[PromptKey]) -> dict[PromptKey, dict[str
     rows = view.keyed(_FIRST, sorted({(session,) for session, _ in wanted}))
     return {
         (session, prompt): {"sessionId": session_id, "railId": rail, "turnIndex": turn_index, "at": to_iso(ts)}
-        for session, prompt, session_id, rail, turn_index, ts in rows
+        for session, prompt, session_id, rail, turn_index, ts, _ in rows
         if (session, prompt) in wanted
     }
 
@@ -239,10 +239,10 @@ SELECT x.class, {", ".join(_SUMS.counted)} FROM prompt_sums x INDEXED BY prompt_
 WHERE {{terms}} AND x.prompt_id = '{NO_PROMPT}' GROUP BY 1
 """
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM prompt_sums x WHERE {terms} GROUP BY x.session, x.prompt_id)"
+# The other columns are those of the turn that is earliest; of several at one time, of the first on its rail.
 _FIRST = """
-WITH w(session) AS ({keys}), f(id, n) AS (
-  SELECT t.id, row_number() OVER (PARTITION BY t.session, t.prompt ORDER BY t.ts, t.turn_index, t.message_id)
-  FROM w CROSS JOIN turns t ON t.session = w.session WHERE t.prompt IS NOT NULL)
-SELECT t.session, t.prompt_id, s.session_id, t.rail, t.turn_index, t.ts
-FROM f CROSS JOIN turns t ON t.id = f.id JOIN sessions s ON s.id = t.session WHERE f.n = 1
+WITH w(session) AS ({keys})
+SELECT t.session, t.prompt_id, s.session_id, t.rail, t.turn_index, t.ts, min(t.ts * 1000000 + t.turn_index)
+FROM w CROSS JOIN turns t ON t.session = w.session CROSS JOIN sessions s ON s.id = t.session
+WHERE t.prompt IS NOT NULL GROUP BY t.session, t.prompt
 """
