@@ -195,7 +195,8 @@ class Applier:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
         said = [self._said_of_session(item.entry) for item, _ in entries]
         for sql, group in groupby(filter(None, said), key=itemgetter(0)):
-            many(db, sql, [row for _, row in group])
+            told = [row for _, row in group]
+            many(db, sql, _in_few(told) if sql is _TURN_TOUCHES else told)
 
     def _said_of_session(self, entry: Entry | Skipped) -> tuple[str, rows.Row] | None:
         if isinstance(entry, Session):
@@ -258,6 +259,20 @@ class Applier:
         narrow = [row for stamp in said for row in rows.narrow_tag_rows(*stamp)]
         many(db, "INSERT OR REPLACE INTO narrow_tags VALUES(?,?,?,?,?,?,?,?)", narrow)
         many(db, "INSERT OR REPLACE INTO quotas VALUES(?,?,?,?,?,?)", quotas)
+
+
+def _in_few(touches: Iterable[rows.Row]) -> list[rows.Row]:
+    """What many turns say of their sessions: of those that say the same, the first time and the last one count."""
+    times: dict[rows.Row, list[int]] = {}
+    for source, project, key, when, session, rail in touches:
+        told = times.setdefault((source, project, key, session, rail), [])
+        if isinstance(when, int):
+            told.append(when)
+    return [
+        (source, project, key, when, session, rail)
+        for (source, project, key, session, rail), told in times.items()
+        for when in ({min(told), max(told)} if told else {None})
+    ]
 
 
 def _when_held(said: Turn | Copy) -> int | None:

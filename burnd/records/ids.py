@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 # Plain ids keep their own name, so that a person finds a session's sidecar. A hashed name starts with a
 # character no plain one may have: two ids never share a file.
@@ -20,6 +21,7 @@ def file_stem(untrusted_id: str) -> str:
     return _HASHED + hashlib.sha256(untrusted_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+@lru_cache(maxsize=8192)  # a session's stands in all that is said in it, a message's in each of its blocks
 def short_id(text: str) -> str | bytes:
     """A UUID as its 16 bytes, any other id as it is."""
     return bytes.fromhex(text.replace("-", "")) if _UUID.fullmatch(text) else text
