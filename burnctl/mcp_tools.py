@@ -9,8 +9,9 @@ from typing import Annotated, Any, Final
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, create_model
 
 from burnctl import flags
 from burnctl.client import Client
@@ -38,10 +39,18 @@ Project = Annotated[str | None, Field(description="A folder, or a git remote suc
 
 def server() -> MCPServer[Any]:
     """The server with all its tools. It never starts the daemon."""
-    made: MCPServer[Any] = MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
-    for tool in (search_sessions, session_messages, session_cost, why, summary, hotspots, compare):
-        made.tool(annotations=_READS, structured_output=False)(tool)
-    return made
+    every = (search_sessions, session_messages, session_cost, why, summary, hotspots, compare)
+    tools = [_tool(function) for function in every]
+    return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
+
+
+def _tool(function: Callable[..., str]) -> Tool:
+    """A tool that refuses what it does not know: a filter that is passed over would be taken for one that holds."""
+    made = Tool.from_function(function, annotations=_READS, structured_output=False)
+    known = made.fn_metadata.arg_model
+    strict = create_model(known.__name__, __base__=known, __cls_kwargs__={"extra": "forbid"})
+    takes = made.fn_metadata.model_copy(update={"arg_model": strict})
+    return made.model_copy(update={"parameters": strict.model_json_schema(by_alias=True), "fn_metadata": takes})
 
 
 def search_sessions(
@@ -139,9 +148,14 @@ def hotspots(
     return _asked("hotspots", by=by, limit=MOST_ROWS, **chosen)
 
 
-def compare(since: Since = None, project: Project = None) -> str:
+def compare(
+    models: Annotated[list[str] | None, Field(description="Only these models.")] = None,
+    since: Since = None,
+    until: Until = None,
+    project: Project = None,
+) -> str:
     """Models side by side, by kind of work: cost, one-shot rate, cache, retries."""
-    return _asked("compare", since=since, project=_folder(project))
+    return _asked("compare", models=models, since=since, until=until, project=_folder(project))
 
 
 def _asked(method: str, own: Callable[[Client], dict[str, Any]] | None = None, /, **params: Any) -> str:

@@ -89,6 +89,7 @@ def test_every_tool_is_there_and_only_reads(alone: Alone) -> None:
         assert tool.annotations is not None
         assert tool.annotations.read_only_hint
         assert all("description" in about for about in tool.input_schema["properties"].values())
+        assert tool.input_schema["additionalProperties"] is False
 
 
 def test_the_page_is_true(alone: Alone) -> None:
@@ -122,10 +123,13 @@ async def test_the_past_can_be_asked_for(home: Home) -> None:
             assert sum(cause["costUsd"] for cause in spent["causes"]) == pytest.approx(cost["costUsd"])
             assert (await told(client, "why", session="past", turn=0))["sessionId"] == "past"
             assert "cells" in await told(client, "compare")
+            assert (await told(client, "compare", models=["claude-sonnet-4-5"]))["models"] == ["claude-sonnet-4-5"]
             for by in ("tool", "file"):
                 heavy = await told(client, "hotspots", by=by)
                 assert sum(row["costUsd"] or 0 for row in heavy["rows"]) == pytest.approx(cost["costUsd"])
             assert "no session" in await complaint(client, "session_messages", session="nobody")
+            # A filter that was passed over would be taken for one that holds.
+            assert "branch" in await complaint(client, "summary", branch="main")
 
 
 def test_it_never_starts_the_daemon(alone: Alone) -> None:
