@@ -27,6 +27,7 @@ _COST, _SHARE = 9, 7
 _MARGIN = _COST + _SHARE + 2
 _LEAST_ROOM = 24
 _HANGING = "  "
+_MOST = 0.5  # of a bill: small causes that make up more say little one by one
 
 
 def shown(answer: Mapping[str, Any], screen: Screen) -> str:
@@ -142,6 +143,10 @@ class _Drawing:
     def _notes(self) -> Iterator[str]:
         answer = self._answer
         open_turns, notes = answer["totals"].get("openTurns"), []
+        small = any(row["kind"] == "smaller" and (row["share"] or 0) > _MOST for row in answer["causes"])
+        if small and "turn" not in answer:
+            session = short_id(answer["sessionId"])
+            notes.append(f"Added up by tool, file or command: burnctl hotspots --session {session} --by tool")
         if open_turns:
             notes.append(f"{turns_are(open_turns)} still open and may yet use more.")
         yield ""

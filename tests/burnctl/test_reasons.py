@@ -43,6 +43,18 @@ def test_a_tree_opens_what_subagents_cost(desk: Desk) -> None:
             assert sum(below["costUsd"] for below in agent["causes"]) == pytest.approx(agent["costUsd"])
 
 
+def test_a_bill_of_many_small_causes_says_where_they_are_added_up(desk: Desk) -> None:
+    """Where those that are not told apart make up most of it, a command that adds them up is named; and it runs."""
+    named = set()
+    for session in desk.sessions.values():
+        hint = f"burnctl hotspots --session {session[:8]} --by tool"
+        causes = desk.json("why", session, "--limit", "1")["causes"]
+        small = sum(row["share"] for row in causes if row["kind"] == "smaller")
+        assert (hint in " ".join(desk.run("why", session, "--limit", "1").stdout.split())) == (small > 0.5)
+        named |= {session} if small > 0.5 else set()
+    assert "total" in desk.run("hotspots", "--session", named.pop()[:8], "--by", "tool").stdout
+
+
 def test_one_turn_and_its_cache_miss(desk: Desk) -> None:
     """The turn after the pause paid for everything again, and says so."""
     session = desk.sessions["Why does the checkout test flake?"]
