@@ -34,6 +34,9 @@ _SPREAD_LEAST: Final = 500  # messages, whatever share that is
 _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 
 
+Clause = tuple[Occur, Query]
+
+
 class _Page(NamedTuple):
     """Some of what matches, best first: scores, addresses and sessions beside each other."""
 
@@ -53,6 +56,7 @@ class Lookup:
         self._analyzer = engine.analyzer
         self._schema = engine.schema
         self._searcher = engine.searcher
+        self._made: dict[tuple[str, float, bool], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
         """Which words to look for. Unknown ones are corrected, where a known word is one slip away."""
@@ -190,12 +194,7 @@ class Lookup:
 
         Many sessions are costly to tell: unless `strictly`, what is found is narrowed to them afterwards.
         """
-        any_of = [
-            (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))
-            for term in wanted.terms
-            for field in fields
-            if field in term.counts
-        ]
+        any_of = [clause for term in wanted.terms for clause in self._clauses(term, fields)]
         if not any_of:
             return None
         # Kept flat, and alone where nothing narrows it: so tantivy passes over most of what cannot win.
@@ -204,6 +203,17 @@ class Lookup:
         if only.sessions is not None and (strictly or not _is_wide(only)):
             needed.append(_silent(self._of(only.sessions)))
         return _all_of([query, *needed]) if needed else query
+
+    def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
+        """A word in each of the fields in which it stands; a look asks for the same word several times."""
+        known = (term.word, term.weight, fields is TITLE_FIELDS)
+        if known not in self._made:
+            self._made[known] = [
+                (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))
+                for field in fields
+                if field in term.counts
+            ]
+        return self._made[known]
 
     def _of(self, sessions: AbstractSet[int]) -> Query:
         """Whatever was said in these sessions."""
