@@ -117,7 +117,7 @@ class ClaudeReader:
             return self._read_bare(raw, offset)
         memory = self._memory
         self._learn(line)
-        read = _READ.get(line.type)
+        read = _READ.get(line.type) or (read_assistant if _is_untyped_answer(line) else None)
         if read is None and line.uuid is None:  # of no conversation: nothing could follow it
             self._pass_over(line)
             return None
@@ -149,3 +149,8 @@ class ClaudeReader:
     def _learn_session(self, told: str | None) -> None:
         facts = self._memory.state.facts
         facts.session_id = facts.session_id or told or None
+
+
+def _is_untyped_answer(line: Line) -> bool:
+    """Whether a line that does not say what it is tells of a response: other tools write as little as that."""
+    return not line.type and line.message is not None and line.message.usage is not None

@@ -53,8 +53,11 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
 
 
 def _id_by_place(memory: Memory, spot: Spot) -> str:
-    """An id for a response that has none whatever: lines at the same offset of two files are not the same."""
-    return f"{memory.session_id}/{spot.rail.id}{spot.name}"
+    """An id for a response that has none whatever: lines at the same offset of two files are not the same.
+
+    Nor are they where two files have the same name, unless they are of the same time.
+    """
+    return f"{memory.session_id}/{spot.rail.id}{spot.name}@{spot.ts}"
 
 
 def _note_synthetic(memory: Memory, spot: Spot) -> None:

@@ -108,6 +108,19 @@ def test_a_count_no_model_can_have_billed_is_none(absurd: Any) -> None:
     assert _usage(input_tokens=absurd, cache_read_input_tokens=4) == Usage(cache_read=4)
 
 
+def test_a_line_with_nothing_but_a_time_a_model_and_its_usage_is_a_turn() -> None:
+    """As other tools write them. Two files of one name are two logs, a copy of one is the same."""
+
+    def bare(second: int) -> bytes:
+        message = {"model": "claude-opus-5-5", "usage": {"input_tokens": 7, "output_tokens": 2}}
+        return line(timestamp=Transcript.time(second), message=message)
+
+    place = Place("chat", "chat")
+    logs = [read([bare(1), bare(1)], place), read([bare(2)], place), read([bare(1)], place)]
+    turns = fold(holding for rows in logs for holding in rows.holdings.values())
+    assert [joined.turn.usage for joined in turns.values()] == [Usage(input=7, output=2)] * 3
+
+
 def test_a_turn_of_searches_alone_is_not_empty() -> None:
     """They are billed by the request: such a turn costs something, and is in every list of what did."""
     t = Transcript()
