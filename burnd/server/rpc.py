@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,7 +12,8 @@ from burnd import protocol
 from burnd.readers.safe_json import without_lone_surrogates
 
 _MOST_SHOWN = 300
-_NO_CHOICE = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")
+_NO_CHOICE = re.compile(r"^Invalid enum value .* - at `\$((?:\.\w+|\[[\d.]+\])*\.(\w+))`$", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)")
 NO_ID = msgspec.Raw(b"null")
 NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
@@ -123,15 +124,26 @@ def decoded(raw: msgspec.Raw, params: type[Any]) -> Any:
 
 
 def _choices(reason: str, params: type[Any]) -> str:
-    """What a parameter that takes only certain words may be."""
+    """What a parameter that takes only certain words may be, also within a list of things that are given."""
     named = _NO_CHOICE.search(reason)
-    about = msgspec.inspect.type_info(params)
-    if named is None or not isinstance(about, msgspec.inspect.StructType):
-        return ""
-    types = [field.type for field in about.fields if field.encode_name == named[1]]
-    each = [one for type_ in types for one in getattr(type_, "types", (type_,))]
-    words = [str(word) for one in each if isinstance(one, msgspec.inspect.LiteralType) for word in one.values]
-    return f"{named[1]} is one of: {', '.join(words)}" if words else ""
+    types = [msgspec.inspect.type_info(params)] if named is not None else []
+    for step in _STEP.findall(named[1]) if named is not None else ():
+        structs = [one for one in _alternatives(types) if isinstance(one, msgspec.inspect.StructType)]
+        types = [field.type for struct in structs for field in struct.fields if field.encode_name == step]
+    literals = [one for one in _alternatives(types) if isinstance(one, msgspec.inspect.LiteralType)]
+    words = [str(word) for one in literals for word in one.values]
+    return f"{named[2]} is one of: {', '.join(words)}" if named is not None and words else ""
+
+
+def _alternatives(types: Iterable[msgspec.inspect.Type]) -> Iterator[msgspec.inspect.Type]:
+    """What each may be: one of several, or the items of a list."""
+    for one in types:
+        if isinstance(one, msgspec.inspect.UnionType):
+            yield from _alternatives(one.types)
+        elif isinstance(one, msgspec.inspect.ListType):
+            yield from _alternatives([one.item_type])
+        else:
+            yield one
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:

@@ -113,6 +113,9 @@ def test_a_word_that_is_none_of_those_taken_is_told_which_are(live: Daemon) -> N
     with live.wire() as wire:
         error = wire.error("sessions.search", query="x", role="bot")
         assert error["data"]["hint"] == "role is one of: assistant, system, tool_result, user"
+        given = [{"id": "m", "role": role, "content": "x"} for role in ("user", "bot")]
+        error = wire.error("sessions.append", id="x", messages=given)
+        assert error["data"]["hint"].startswith("role is one of: assistant, ")
         assert "file" in wire.error("hotspots", by="bot")["data"]["hint"]
 
 
