@@ -135,13 +135,13 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
 
 
 # What is paid for with all it started, the cause itself where it is one, and the bills of what was started.
-_Row = tuple[Cost, Item | None, list[Bill]]
+_Row = tuple[Cost, Item | None, Sequence[Bill]]
 
 
 def _with_agents(item: Item, started: dict[str, list[Bill]]) -> _Row:
     """A cause with the rails that it started, which are taken out of these."""
     call_id = item.cause.call_id
-    agents = started.pop(call_id, []) if call_id is not None else []
+    agents = started.pop(call_id, ()) if call_id is not None else ()
     return (total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost), item, agents
 
 
@@ -168,7 +168,7 @@ class _Rows:
 
     def _of_rail(self, bill: Bill, others: Sequence[Bill], depth: int) -> list[dict[str, Any]]:
         """What a rail paid for: each call with what it started."""
-        rows: list[_Row] = [(item.cost, item, []) for item in bill.items]  # in order already
+        rows: list[_Row] = [(item.cost, item, ()) for item in bill.items]  # in order already
         if bill.below or others:
             started = bill.started()
             rows = [_with_agents(item, started) for item in bill.items]
@@ -179,7 +179,7 @@ class _Rows:
         shown = [self._row(bill, *row, depth) for row in rows[:kept]]
         return [*shown, *self._smaller(bill, [row[0] for row in rows[kept:]])]
 
-    def _row(self, bill: Bill, cost: Cost, item: Item | None, agents: list[Bill], depth: int) -> dict[str, Any]:
+    def _row(self, bill: Bill, cost: Cost, item: Item | None, agents: Sequence[Bill], depth: int) -> dict[str, Any]:
         row = self._of_agent(agents[0], cost) if item is None else self._of_cause(bill, item, cost)
         if agents:
             own = item.cost if item is not None else Cost()
