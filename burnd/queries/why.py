@@ -59,6 +59,8 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
     """The answer of the method `why`."""
     if not 0 < params.limit <= MOST_CAUSES:
         raise Refusal(f"limit is from 1 to {MOST_CAUSES}")
+    if params.turn is not None and (params.tree or params.since is not None or params.until is not None):
+        raise Refusal("one turn is explained by itself", "leave out tree, since and until")
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
     rails = explaining.rails(families.below(view, [known.row]), known.row)

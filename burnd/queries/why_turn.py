@@ -61,8 +61,9 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
     for rail in (*own, *rails):
         if name in (rail.rail_id, rail.session_id):
             return rail
-    children = [rail for rail in rails if rail.session != known.row and rail.session_id.startswith(name)]
-    alike = [rail for rail in own if rail.rail_id.startswith(name)] + [one for one in children if one.rail_id == MAIN]
+    children = [rail for rail in rails if rail.session != known.row and rail.rail_id == MAIN]
+    alike = [rail for rail in own if name and rail.rail_id.startswith(name)]
+    alike += [rail for rail in children if name and rail.session_id.startswith(name)]
     if len(alike) == 1:
         return alike[0]
     if alike:

@@ -192,6 +192,17 @@ async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) 
     assert {row["railId"] for row in answer["causes"]} == {"aa11"}
     with pytest.raises(Missing, match="several subagents"):
         await ask_why(pipeline, "s1", turn=0, rail="a")
+    with pytest.raises(Missing, match="no subagent ''"):
+        await ask_why(pipeline, "s1", turn=0, rail="")
+
+
+@pytest.mark.parametrize("beside", [{"tree": True}, {"since": "1h"}, {"until": "today"}])
+async def test_one_turn_is_explained_by_itself(opened: Opened, beside: dict[str, Any]) -> None:
+    """What would mean nothing with a turn is refused, not passed over."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*eight_thousand_tokens_that_ride_twenty_turns().entries]))
+    with pytest.raises(Refusal, match="by itself"):
+        await ask_why(pipeline, "s1", turn=2, **beside)
 
 
 async def test_programs_are_told_every_cause_of_a_long_session(opened: Opened) -> None:
