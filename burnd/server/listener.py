@@ -30,7 +30,7 @@ PAUSE_S = 1.0
 LARGE_AT_ONCE = 2
 _AT_ONCE = 16  # connections taken before others have their turn
 _NOWHERE = (-1, -1)  # unlike any file's identity, and unlike that of none
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_SOCKET = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK, errno.EOPNOTSUPP}
 
 
 class Listener:
@@ -126,10 +126,13 @@ class Listener:
             await anyio.lowlevel.checkpoint()
 
     async def _pause(self, error: OSError) -> None:
-        """Without a descriptor to spare the connection stays waiting: accepting again at once would only spin."""
-        if error.errno not in _NO_ROOM:
+        """Without a descriptor to spare the connection stays waiting: accepting again at once would only spin.
+
+        So it is with whatever else the kernel may say of one connection. A socket that is none any more is the end.
+        """
+        if error.errno is None or error.errno in _NO_SOCKET:
             raise error
-        log.warning("socket.no_descriptors", reason=os.strerror(error.errno))
+        log.warning("socket.not_accepted", reason=os.strerror(error.errno))
         await anyio.sleep(PAUSE_S)
 
     def _welcome(self, connection: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
