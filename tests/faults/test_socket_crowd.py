@@ -137,7 +137,7 @@ def test_without_descriptors_it_pauses_and_goes_on(home: Home) -> None:
         resource.prlimit(daemon.process.pid, resource.RLIMIT_NOFILE, (64, 64))
         with contextlib.ExitStack() as stack:
             wires = [stack.enter_context(daemon.wire()) for _ in range(80)]
-            until(lambda: "socket.no_descriptors" in daemon.why())
+            until(lambda: "socket.not_accepted" in daemon.why())
             before = _cpu(daemon)
             time.sleep(1.5)
             assert _cpu(daemon) - before < 0.5
