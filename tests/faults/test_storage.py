@@ -310,9 +310,10 @@ def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) ->
 
 @pytest.mark.slow
 def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
-    """F58: the index in use stays until the new one is whole."""
+    """F58: the index in use stays until the new one is whole, and answers the same after each of ten kills."""
     for n in range(10):
         with started(home) as watched:
+            assert _answers(watched) == known
             with watched.daemon.wire() as wire:
                 wire.request("rebuild", index=True)
                 threading.Event().wait(0.01 * n)

@@ -150,14 +150,14 @@ def test_a_last_line_without_its_newline_is_answered(live: Daemon) -> None:
 
 
 def test_many_requests_at_once_are_answered_in_order(live: Daemon) -> None:
-    """F69: 3,000 pipelined requests, read while they are sent, one answer each and in their order."""
-    requests = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"nothing"}\n' % n for n in range(3000))
+    """F69: 10,000 pipelined requests, read while they are sent, one answer each and in their order."""
+    requests = b"".join(b'{"jsonrpc":"2.0","id":%d,"method":"nothing"}\n' % n for n in range(10_000))
     with live.wire() as wire, live.wire() as other:
         sending = threading.Thread(target=wire.send, args=(requests,))
         sending.start()
-        answers = [wire.line() for _ in range(3000)]
+        answers = [wire.line() for _ in range(10_000)]
         sending.join()
-        assert [answer and answer["id"] for answer in answers] == list(range(3000))
+        assert [answer and answer["id"] for answer in answers] == list(range(10_000))
         assert other.call("status")["version"] == protocol.VERSION
 
 
