@@ -78,9 +78,9 @@ class Hazard:
         """Whether an earlier process died with something of this place in hand."""
         return place in self._suspect.places
 
-    def is_alone(self, place: str) -> bool:
-        """Whether it was with this place only, so that its items are taken one by one."""
-        return [*self._suspect.places] == [place]
+    def is_alone(self, place: str, deaths: int = 1) -> bool:
+        """Whether so many died with this place only, so that its items are taken one by one."""
+        return [*self._suspect.places] == [place] and self._suspect.deaths >= deaths
 
     def each(
         self, place: str, items: Sequence[T], name: Callable[[T], Item], passed_over: Callable[[T], None]

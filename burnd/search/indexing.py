@@ -347,7 +347,7 @@ class SearchIndexer:
         self.recall.close()
 
     async def _put_down(self, shelf: Shelf) -> None:
-        await self._in_thread(shelf.engine.rest)
+        await self._in_thread(shelf.put_down)
         self._lightness.written()
 
     async def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:

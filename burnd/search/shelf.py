@@ -18,6 +18,7 @@ from burnd.search.warm import Warm
 
 _SESSIONS_REMEMBERED: Final = 64
 _TITLE: Final = "title"
+_SURELY: Final = 2  # deaths in a row: a commit for each message takes long, and one may have been kill -9
 _NOTED: Final = 1000  # sessions that may have been in hand when the process died
 _READ_AT_ONCE: Final = 32  # records of which the large contents may be in memory together
 
@@ -88,6 +89,12 @@ class Shelf:
             self.doubtful.discard(session_id)
         self._note(session_id, plan.after)
 
+    def put_down(self) -> None:
+        """Nothing of it is in hand any more; what was not committed is taken in again."""
+        self.engine.rest()
+        self._in_hand.clear()
+        self._hazard.hold(())
+
     def commit(self) -> Current:
         """Makes what was taken in findable and durable.
 
@@ -104,7 +111,7 @@ class Shelf:
         self, session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
     ) -> Iterator[tuple[Message, list[Heard]]]:
         """The messages with their words; of a session that somebody died over alone, each by itself to the disk."""
-        if not self._hazard.is_alone(session_id) and not self._hazard.condemned:
+        if not self._hazard.is_alone(session_id, _SURELY) and not self._hazard.condemned:
             yield from _read(session_id, messages, recall, warm)
             return
         for message in messages:
@@ -117,7 +124,7 @@ class Shelf:
         """Around taking in one thing of a session: where somebody died over that session, to its end."""
         with self._hazard.over(session_id, item):
             yield
-            if self._hazard.is_alone(session_id):
+            if self._hazard.is_alone(session_id, _SURELY):
                 self.engine.commit()
 
     def _note(self, session_id: str, after: Progress) -> None:

@@ -81,6 +81,7 @@ class OpenCode:
         finally:
             for one in self._databases.values():
                 one.follower.db.rest()
+            self._hazard.hold(())  # an end that was wanted is no death
             self._hazard.close()
 
     async def flush(self, session_id: str | None = None) -> None:

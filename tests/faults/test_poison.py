@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from burnd.paths import Home
@@ -116,6 +117,23 @@ def test_a_poisonous_document(home: Home) -> None:
             assert len(watched.call("sessions.search", query="fine")["hits"]) == 2
             assert watched.call("sessions.search", query="poison")["hits"] == []
             assert "search passes over message main s2-m1 of s2," in json.dumps(watched.call("status")["degraded"])
+
+
+def test_an_end_that_is_wanted_is_no_death(home: Home) -> None:
+    """F78, F75: whatever is in hand when it is told to stop, the next life suspects nothing."""
+    _log(home, "s", *("words " * 200 for _ in range(30)))
+    with running(home) as daemon:
+        until(lambda: b"s-m5" in home.ledger.read_bytes())
+        assert daemon.terminate() == 0
+    for name in ("reading.claude-code", "reading.opencode", "searching", "counting"):
+        places, item, deaths, condemned = _note(home.index / name)
+        assert (places, item, deaths, condemned) == ([], None, 0, []), name
+
+
+def _note(path: Path) -> list[Any]:
+    data = path.read_bytes()
+    found: list[Any] = msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")])
+    return found
 
 
 @pytest.mark.slow
