@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import structlog
 
 from burnd.errors import StorageError
 from burnd.ledger.files import open_private
 
-log = structlog.get_logger()
 T = TypeVar("T")
 Item = int | str
 Spot = tuple[str, Item]  # a log and an offset in it, a session and a message
@@ -164,7 +162,9 @@ def _opened(path: Path) -> int | None:
     try:
         return open_private(path, os.O_RDWR | os.O_CREAT)
     except (OSError, StorageError) as error:
-        log.warning("hazard.unnoted", file=path.name, error=type(error).__name__)
+        import structlog  # noqa: PLC0415 - the process that reads along knows this module too, and has no log
+
+        structlog.get_logger().warning("hazard.unnoted", file=path.name, error=type(error).__name__)
         return None
 
 
