@@ -28,7 +28,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "retention": (Retaining, "_prune"),
     "following prices": (Pipeline, "adopt_prices"),
     "taking in readings of limits": (Quotas, "record"),
-    "the spool": (Spool, "take_in"),
+    "the spool": (Spool, "_take_all_in"),
     "a part nothing goes on without": (Health, "watch"),
 }
 KINDS = {"KeyError": KeyError, "ValueError": ValueError, "OSError": OSError, "SyncFailed": SyncFailed}
