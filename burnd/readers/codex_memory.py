@@ -164,7 +164,7 @@ class Memory:
 
 def _milliseconds(number: float) -> int:
     """A time as a number: of seconds, or of milliseconds where that many seconds are ages away."""
-    return int(number if number > _AGES_S else number * 1000)
+    return int(number if abs(number) > _AGES_S else number * 1000)
 
 
 def is_uuid(text: str | None) -> bool:

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from burnd.readers.codex import CodexReader
@@ -61,6 +61,7 @@ def test_random_bytes_never_raise(lines: list[bytes]) -> None:
 
 
 @given(st.integers(0, 2**32), st.lists(_any_json, min_size=6, max_size=6))
+@example(0, [None] * 5 + [-1.8e305])
 @settings(max_examples=examples(60))
 def test_odd_values_never_raise(seed: int, values: list[Any]) -> None:
     """Any value may stand where another was expected, at any depth of any line."""
