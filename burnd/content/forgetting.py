@@ -62,6 +62,10 @@ def _blob_bytes(home: Home, session_ids: Sequence[str]) -> int:
         db.execute("CREATE TEMP TABLE going(holder INTEGER PRIMARY KEY)")
         going = [(session_id,) for session_id in session_ids]
         keyed(db, "INSERT INTO going SELECT id FROM holder WHERE session_id IN ({keys})", going)
+        # One pass over all references, as when it is done: to look for each blob's by itself would be one pass a blob.
+        db.execute("CREATE TEMP TABLE gone(blob INTEGER PRIMARY KEY)")
+        db.execute("INSERT OR IGNORE INTO gone SELECT blob FROM ref WHERE holder IN going")
+        db.execute(f"DELETE FROM gone WHERE blob IN ({_NEEDED})")
         return sum(_freed_of(db, pack) for (pack,) in db.execute(_PACKS).fetchall())
 
 
@@ -75,13 +79,7 @@ def _freed_of(db: sqlite3.Connection, pack: int) -> int:
         return 0  # damaged: it stays as it is
 
 
-_NEEDED = "EXISTS (SELECT 1 FROM ref WHERE ref.blob = blob.id AND ref.holder NOT IN going)"
-_PACKS = f"""
-SELECT DISTINCT {PACK_OF_BLOB} FROM blob
-WHERE id IN (SELECT blob FROM ref WHERE holder IN going) AND NOT {_NEEDED}
-"""
+_NEEDED = "SELECT blob FROM ref WHERE holder NOT IN going AND blob IN gone"
+_PACKS = f"SELECT DISTINCT {PACK_OF_BLOB} FROM blob WHERE id IN gone"
 # Of a blob that nobody refers to, as a crash may leave it, this is not the time.
-_KEPT = f"""
-SELECT start, length FROM blob
-WHERE {IN_PACK} AND ({_NEEDED} OR id NOT IN (SELECT blob FROM ref WHERE holder IN going))
-"""
+_KEPT = f"SELECT start, length FROM blob WHERE {IN_PACK} AND id NOT IN gone"

@@ -12,6 +12,7 @@ import msgspec
 import zstandard
 
 from burnd.index.reading import read_only
+from burnd.index.store import many
 from burnd.ledger.blobs import IN_PACK
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
@@ -56,18 +57,19 @@ class Matching:
             yield None
             return
         with contextlib.closing(sqlite3.connect(read_only(self._home.blobs), uri=True)) as db:
+            db.execute("PRAGMA temp_store=MEMORY")
+            db.execute("CREATE TEMP TABLE matched(blob INTEGER PRIMARY KEY)")
             db.execute("BEGIN")  # packs are put together now and then: none may be missed
             yield db
 
     def _in_blobs(self, db: sqlite3.Connection) -> set[str]:
-        found: set[str] = set()
         for (pack,) in db.execute("SELECT id FROM pack ORDER BY id").fetchall():
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
             if row is not None:
-                for blob in self._in_pack(db, pack, row[0]):
-                    found.update(session_id for (session_id,) in db.execute(_HOLDERS, (blob,)))
+                found = [(blob,) for blob in self._in_pack(db, pack, row[0])]
+                many(db, "INSERT OR IGNORE INTO matched VALUES(?)", found)
                 self._advance(len(row[0]))
-        return found
+        return {session_id for (session_id,) in db.execute(_HOLDERS)}
 
     def _in_pack(self, db: sqlite3.Connection, pack: int, data: bytes) -> Iterator[int]:
         try:
@@ -115,7 +117,8 @@ class Matching:
         self._report(self._done, self._total)
 
 
-_HOLDERS = "SELECT h.session_id FROM ref r JOIN holder h ON h.id = r.holder WHERE r.blob = ?"
+# In one pass: references are not found by their blob.
+_HOLDERS = "SELECT session_id FROM holder WHERE id IN (SELECT holder FROM ref WHERE blob IN matched)"
 
 
 def _said_in(record: Content) -> Iterator[bytes]:

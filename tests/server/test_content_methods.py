@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from burnd.content.matching import Matching, Stopped
+from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.records import Session
+from burnd.server.methods import content
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 from tests.readers.transcript import Transcript, call
@@ -209,3 +213,15 @@ async def test_a_search_that_nobody_waits_for_ends(opened: Opened) -> None:
     matching.stop()
     with pytest.raises(Stopped):
         matching.run()
+
+
+async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would go is only for whoever asks; erasing tells what went, and begins at once."""
+    pipeline = SimpleNamespace(forget=AsyncMock(return_value=Pruned(1, 7)))
+    indexer = SimpleNamespace(problem="", calm=AsyncMock())
+    ask = AsyncMock(side_effect=[{"s1"}, []])
+    service: Any = SimpleNamespace(pipeline=pipeline, search_indexer=indexer, ask=ask, home=None)
+    monkeypatch.setattr(content, "would_free", lambda *_: pytest.fail("measured"))
+    caller: Any = None
+    answer = await content.forget(service, content.ForgetParams(session="s1"), caller)
+    assert (answer["bytes"], answer["clean"]) == (7, True)

@@ -132,10 +132,11 @@ async def forget(service: Service, params: ForgetParams, caller: Caller) -> Resu
     """Erases content at once, everywhere, or tells what would go; the search for a text tells how far it has come."""
     pipeline = service.pipeline
     session_ids = sorted(await _meant(service, params, caller))
-    size = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
     listed = await service.ask(lambda view: summaries(view, session_ids[:_LISTED]))
     clean = None
-    if not params.dry_run:
+    if params.dry_run:
+        size = await anyio.to_thread.run_sync(would_free, service.home, session_ids)
+    else:
         size = await pipeline.forget(session_ids)
         clean = await _has_left_search(service) if session_ids else True
     return {
