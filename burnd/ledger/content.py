@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,11 +11,13 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from burnd.errors import BlobsDamaged
+from burnd.errors import BlobsDamaged, NotNow
+from burnd.ledger import files
 from burnd.ledger.blobs import BlobStore, remove_aside, set_aside
 from burnd.ledger.lines import read_lines
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
 from burnd.ledger.sidecars import Sidecars
+from burnd.ledger.write_ahead import log_bytes
 from burnd.records.codec import Skipped, decode_content
 from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.search.hearing import Heard
@@ -91,15 +94,19 @@ class ContentStore:
             os.close(fd)
 
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
-        """What stands at these places of a session's sidecar, be it what was there before or not."""
-        try:
-            fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return [b"" for _ in places]
-        try:
-            return [os.pread(fd, length, position) for position, length in places]
-        finally:
-            os.close(fd)
+        """What stands at these places of a session's sidecar, be it what was there before or not; b"" for damage."""
+        places = list(places)
+        lines = [b""] * len(places)
+        path = self.sidecars.path(session_id)
+        with _stepping_over_damage(path):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                for number, (position, length) in enumerate(places):
+                    with _stepping_over_damage(path):
+                        lines[number] = os.pread(fd, length, position)
+            finally:
+                os.close(fd)
+        return lines
 
     def placed(self, session_id: str, start: int = 0) -> Iterator[Placed]:
         """What stands in a session's sidecar from a byte position on, by its labels."""
@@ -133,7 +140,7 @@ class ContentStore:
 
     def empty_log(self) -> None:
         """What was written to the blobs is brought where it belongs."""
-        if self._blobs is not None:
+        if log_bytes(self._blobs_path):  # of an earlier life, it may be
             self._with_blobs(lambda store: store.empty_log())
 
     def close(self) -> None:
@@ -212,6 +219,16 @@ class ContentStore:
         if self._blobs is None:
             self._blobs = BlobStore(self._blobs_path)
         return self._blobs
+
+
+@contextlib.contextmanager
+def _stepping_over_damage(path: Path) -> Iterator[None]:
+    """What cannot be read, as on a bad sector, is done without; what only cannot be read now is waited for."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(files.as_storage_error(error, path), NotNow):
+            raise
 
 
 def _newest_ms(items: list[Shelved], now_ms: int) -> int:

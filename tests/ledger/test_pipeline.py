@@ -141,3 +141,47 @@ async def test_closing_waits_for_what_is_being_written(opened: Opened, monkeypat
             await pipeline.commit(Batch(entries=[turn("m2")]))
     again = await opened()
     assert [logged.entry.message_id for logged in again.journal.read()] == ["m1"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EISDIR])
+async def test_what_cannot_be_read_is_told_anew(opened: Opened, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A bad sector of a sidecar: what stood there is written again when it is told again, and nothing ends."""
+    pipeline = await opened()
+    said = Batch(content=[text(f"m{n}", f"words {n}") for n in range(3)])
+    await pipeline.commit(said)
+    sidecar = pipeline.content.sidecars.path("s1")
+    length = sidecar.stat().st_size
+    pread, bad = os.pread, length // 3  # the second line's
+
+    def fails(fd: int, count: int, position: int) -> bytes:
+        if position == bad and os.path.samestat(os.fstat(fd), sidecar.stat()):
+            raise OSError(code, os.strerror(code))
+        return pread(fd, count, position)
+
+    monkeypatch.setattr(os, "pread", fails)
+    await pipeline.commit(said)
+    assert sidecar.stat().st_size == length + bad
+    await pipeline.commit(said)
+    assert sidecar.stat().st_size == length + bad
+    assert {record.text for record in pipeline.content.read_content("s1")} == {"words 0", "words 1", "words 2"}
+
+
+async def test_what_cannot_be_read_now_is_waited_for(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Want of descriptors is no damage: nothing is written twice for it."""
+    pipeline = await opened()
+    said = Batch(content=[text("m1", "words")])
+    await pipeline.commit(said)
+    sidecar = pipeline.content.sidecars.path("s1")
+    before, opens = sidecar.read_bytes(), os.open
+
+    def fails(path: Any, *arguments: Any, **more: Any) -> int:
+        if path == sidecar:
+            raise OSError(errno.EMFILE, "too many")
+        return opens(path, *arguments, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails)
+        with pytest.raises(NotNow):
+            await pipeline.commit(said)
+    await pipeline.commit(said)
+    assert sidecar.read_bytes() == before

@@ -80,3 +80,22 @@ async def test_short_logs_are_left_alone(opened: Opened, monkeypatch: pytest.Mon
     with anyio.move_on_after(0.2):
         await Tidying(pipeline).run()
     assert lengths(pipeline)[0]
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_a_log_that_a_crash_left_is_emptied(opened: Opened) -> None:
+    """Also when nothing large is ever written in this life."""
+    pipeline = await opened()
+    await backlog(pipeline, 0)
+    blobs = pipeline.home.content / "blobs.db"
+    left = {path: path.read_bytes() for path in (blobs, blobs.with_name("blobs.db-wal"))}
+    await opened.close()
+    for path, data in left.items():
+        path.write_bytes(data)
+    pipeline = await opened()
+    assert lengths(pipeline)[1]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Tidying(pipeline).run)
+        await until_empty(pipeline)
+        tasks.cancel_scope.cancel()
+    assert [record.text for record in pipeline.content.read_content("s1")][-1] == "0 19 " * 400
