@@ -131,17 +131,18 @@ async def _finish_prunes(store: IndexStore, content: ContentStore) -> None:
     pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
     if not pruned:
         return
-    present = await anyio.to_thread.run_sync(_sessions_present, content)
-    for session_id, up_to in pruned:
-        if session_id in present and await anyio.to_thread.run_sync(_is_all_old, content, session_id, up_to):
-            await anyio.to_thread.run_sync(content.drop, [session_id])
+    cut_short = await anyio.to_thread.run_sync(_cut_short, content, pruned)
+    await anyio.to_thread.run_sync(content.drop, cut_short)  # together: it goes through all references each time
     await anyio.to_thread.run_sync(content.sweep)
     with contextlib.suppress(Locked):
         await store.scrub()
 
 
-def _sessions_present(content: ContentStore) -> set[str | None]:
-    return {content.sidecars.session_of(sidecar.path) for sidecar in content.sidecars.list()}
+def _cut_short(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list[str]:
+    """The sessions that have a sidecar although all in it was pruned."""
+    present = {content.sidecars.session_of(sidecar.path) for sidecar in content.sidecars.list()}
+    there = ((session_id, up_to) for session_id, up_to in pruned if session_id in present)
+    return [session_id for session_id, up_to in there if _is_all_old(content, session_id, up_to)]
 
 
 def _is_all_old(content: ContentStore, session_id: str, up_to: int) -> bool:

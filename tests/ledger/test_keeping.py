@@ -7,11 +7,13 @@ import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import zstandard
 
 from burnd.errors import NoSpace
+from burnd.ledger.blobs import BlobStore
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.paths import Home
@@ -336,3 +338,21 @@ async def test_retention_frees_a_full_disk(opened: Opened) -> None:
     await pipeline.commit(chatter())
     pipeline.room.reserve = 1 << 60
     assert (await pipeline.prune_content(DAY_MS)).files == 1
+
+
+async def test_many_prunes_cut_short_are_finished_together(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time something goes, all references are gone through: not once for every session."""
+    sessions = [f"s{n}" for n in range(5)]
+    pipeline = await opened()
+    for session_id in sessions:
+        await pipeline.commit(chatter(session_id))
+    left = {path: path.read_bytes() for path in map(pipeline.content.sidecars.path, sessions)}
+    await pipeline.forget(sessions)
+    await opened.close()
+    for path, data in left.items():
+        path.write_bytes(data)
+    release = Mock(return_value=0)
+    monkeypatch.setattr(BlobStore, "release", release)
+    await opened()
+    assert [sorted(given) for ((given,), _) in release.call_args_list] == [sessions]
+    assert not any(path.exists() for path in left)
