@@ -22,6 +22,7 @@ from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.content import MAIN
 from burnd.records.times import to_ms
 
+_NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an agent's begins with 1
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
 
 
@@ -262,15 +263,21 @@ class Applier:
 
 
 def _in_few(touches: Iterable[rows.Row]) -> list[rows.Row]:
-    """What many turns say of their sessions: of those that say the same, the first time and the last one count."""
+    """What many turns say of their sessions: of those that say the same, the first time and the last one count.
+
+    Only since the session's folder was last told by a better rail, though: from then on, another's key may be missing.
+    """
     times: dict[rows.Row, list[int]] = {}
+    best: dict[object, str] = {}
     for source, project, key, when, session, rail in touches:
-        told = times.setdefault((source, project, key, session, rail), [])
+        if project is not None and str(rail) < best.get(session, _NO_RAIL):
+            best[session] = str(rail)
+        told = times.setdefault((source, project, key, session, rail, best.get(session)), [])
         if isinstance(when, int):
             told.append(when)
     return [
         (source, project, key, when, session, rail)
-        for (source, project, key, session, rail), told in times.items()
+        for (source, project, key, session, rail, _), told in times.items()
         for when in ({min(told), max(told)} if told else {None})
     ]
 

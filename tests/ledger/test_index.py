@@ -7,12 +7,15 @@ import random
 import re
 import shutil
 import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from burnd.index import apply
 from burnd.index.build import aside
 from burnd.index.rows import SAID
 from burnd.index.schema import STEPS
@@ -471,3 +474,35 @@ def test_a_message_is_looked_up_by_its_id(sql: str) -> None:
     plan = db.execute(f"EXPLAIN QUERY PLAN {sql}", (1,) * bound).fetchall()
     assert any("messages_by_message (session=? AND <expr>=?" in row[3] for row in plan), plan
     db.close()
+
+
+touches = st.lists(
+    st.tuples(
+        st.sampled_from([None, 1, 2]),
+        st.sampled_from([None, 11, 12]),
+        st.sampled_from([None, 21, 22]),
+        st.sampled_from([None, 5, 6, 7]),
+        st.sampled_from([1, 2]),
+        st.sampled_from(["0", "1a", "1b"]),
+    ),
+    max_size=12,
+)
+
+
+def _touched(batches: Iterable[list[Any]]) -> list[Any]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript(STEPS[0])
+        db.executemany("INSERT INTO sessions(id, session_id) VALUES(?, ?)", [(1, "s1"), (2, "s2")])
+        for batch in batches:
+            db.executemany(apply._TURN_TOUCHES, batch)
+        return db.execute("SELECT * FROM sessions").fetchall()
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(touches, touches)
+@example([(1, 12, None, 5, 1, "1a")], [(1, 11, 21, 5, 1, "1b"), (1, 11, None, 6, 1, "0"), (1, 11, 21, 7, 1, "1b")])
+def test_what_turns_say_of_their_session_may_come_in_any_batches(before: list[Any], then: list[Any]) -> None:
+    """I3: to leave out what was said already changes nothing, whichever folder and key is told first and by whom."""
+    singly = _touched([[row] for row in (*before, *then)])
+    assert _touched([apply._in_few(before), apply._in_few(then)]) == singly
+    assert _touched([apply._in_few([*before, *then])]) == singly
