@@ -55,9 +55,10 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
 def _id_by_place(memory: Memory, spot: Spot) -> str:
     """An id for a response that has none whatever: lines at the same offset of two files are not the same.
 
-    Nor are they where two files have the same name, unless they are of the same time.
+    Nor are they where two files have the same name, unless they are of the same time. The place comes last: messages
+    are looked up by how their ids end, and many times end alike.
     """
-    return f"{memory.session_id}/{spot.rail.id}{spot.name}@{spot.ts}"
+    return f"{memory.session_id}/{spot.rail.id}@{spot.ts}{spot.name}"
 
 
 def _note_synthetic(memory: Memory, spot: Spot) -> None:

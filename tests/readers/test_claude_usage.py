@@ -240,3 +240,13 @@ def test_what_others_repeat_is_never_counted() -> None:
     t.prompt("<task-notification><usage><subagent_tokens>9</subagent_tokens></usage></task-notification>")
     t.bare(type="cost-state", modelUsage={"m": {"inputTokens": 7}})
     assert [turn.usage for turn in read(t.lines).turns] == [Usage(input=3, output=10)]
+
+
+def test_ids_that_are_made_up_end_differently() -> None:
+    """Messages are looked up by the last characters of their ids, and times of whole seconds all end alike."""
+    lines = []
+    for n in range(50):
+        message = {"role": "assistant", "model": "m", "content": [text(f"{n}")], "usage": {"output_tokens": n}}
+        lines.append(line(type="assistant", timestamp=Transcript.time(n), message=message))
+    found = read(lines).turns
+    assert len({turn.message_id[-5:] for turn in found}) == len(found) == 50
