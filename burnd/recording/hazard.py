@@ -50,7 +50,7 @@ class Hazard:
 
     def __init__(self, path: Path) -> None:
         self._fd = _opened(path)
-        self.close = weakref.finalize(self, _closed, self._fd)
+        self._let_go = weakref.finalize(self, _closed, self._fd)
         self._suspect = self._left_behind()
         self.condemned: list[Spot] = [*self._suspect.condemned]
         if (sentenced := _sentenced(self._suspect)) is not None:
@@ -58,6 +58,11 @@ class Hazard:
             self._suspect = NOTHING
         self._note = NOTHING
         self._write(NOTHING)
+
+    def close(self) -> None:
+        """Nothing is noted any more: the descriptor's number may be another file's by now."""
+        self._fd = None
+        self._let_go()
 
     def told(self, item: str) -> str:
         """What is passed over, for status: nothing, or a sentence with the place of the first `item`."""

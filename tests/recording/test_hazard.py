@@ -162,3 +162,17 @@ def test_what_is_no_file_is_done_without(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/dev/null")
     for name in ("pipe", "folder", "link", "missing/folder"):
         assert read(tmp_path / name) == [0, 4, 8]
+
+
+def test_a_note_that_was_closed_writes_to_nobody_elses_file(tmp_path: Path) -> None:
+    """Its descriptor's number is given to whoever opens a file next."""
+    hazard = Hazard(tmp_path / "reading")
+    number = hazard._fd
+    assert number is not None
+    with open(tmp_path / "another", "wb") as other:
+        hazard.close()
+        os.dup2(other.fileno(), number)
+        hazard.hold(["/a"])
+        hazard.close()
+        os.close(number)
+    assert (tmp_path / "another").read_bytes() == b""
