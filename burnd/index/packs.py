@@ -8,6 +8,7 @@ together: that takes a seventh less room than row after row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 import zstandard
@@ -25,11 +26,17 @@ _encode = msgspec.msgpack.Encoder().encode
 class Rows:
     """Rows of one kind. Each has the same fields, and a name of its own."""
 
-    def __init__(self, names: Sequence[str], fields: Fields) -> None:
-        if any(len(field) != len(names) for field in fields):
-            raise msgspec.DecodeError("rows and fields do not go together")
-        self.fields = fields
+    def __init__(self, names: Sequence[str], fields: msgspec.Raw) -> None:
+        self._packed = fields
         self._places = {name: place for place, name in enumerate(names)}
+
+    @cached_property
+    def fields(self) -> Fields:
+        """Taken apart when the first row is asked for: mostly nobody wants to know more than the names."""
+        fields = _fields.decode(self._packed)
+        if any(len(field) != len(self._places) for field in fields):
+            raise msgspec.DecodeError("rows and fields do not go together")
+        return fields
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -53,7 +60,8 @@ class Rows:
         return [*kept, *newer], [[*[old[place] for place in kept.values()], *new] for old, new in both]
 
 
-_rows = msgspec.msgpack.Decoder(list[tuple[list[str], Fields]])
+_rows = msgspec.msgpack.Decoder(list[tuple[list[str], msgspec.Raw]])
+_fields = msgspec.msgpack.Decoder(Fields)
 
 
 def pack(kinds: Sequence[Mapping[str, msgspec.Struct]]) -> bytes:
@@ -64,7 +72,7 @@ def pack(kinds: Sequence[Mapping[str, msgspec.Struct]]) -> bytes:
 
 
 def unpack(data: bytes) -> list[Rows]:
-    """Raises DecodeError, or ZstdError, for what was not packed here."""
+    """Raises DecodeError, or ZstdError, for what was not packed here; so does a look at its rows."""
     return [Rows(names, fields) for names, fields in _rows.decode(decompressed(data))]
 
 

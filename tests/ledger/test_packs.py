@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from burnd.index import packs
 from burnd.index.reading import FileRows, pack_of
 from burnd.readers.claude_state import Prompt, Reading
+from burnd.readers.holding import Holding
 
 
 class Few(msgspec.Struct, array_like=True, frozen=True):
@@ -51,16 +53,29 @@ def test_of_merged_packs_the_newer_word_counts(older: Given, newer: Given) -> No
     assert said(merged) == tuple(old | new for old, new in zip(older, newer, strict=True))
 
 
-def test_what_was_never_given_away_costs_one_pack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many packs a file has, a look for something new opens only the newest, which may have grown."""
+def rows_of(*given: Reading) -> FileRows:
+    """A file whose readings gave these away, a pack each."""
     db = sqlite3.connect(":memory:")
     db.execute("CREATE TABLE files(id INTEGER PRIMARY KEY, source TEXT, path TEXT)")
     db.execute("CREATE TABLE reader_packs(id INTEGER PRIMARY KEY, file INTEGER, rows BLOB)")
     db.execute("INSERT INTO files VALUES(1, 's', 'p')")
-    for n in range(20):
-        prompts = {f"{n}-{m}": Prompt(f"{n}-{m}") for m in range(5)}
-        db.execute("INSERT INTO reader_packs(file, rows) VALUES(1, ?)", (pack_of(Reading(prompts=prompts)),))
-    rows = FileRows(db, "s", "p")
+    db.executemany("INSERT INTO reader_packs(file, rows) VALUES(1, ?)", [(pack_of(reading),) for reading in given])
+    return FileRows(db, "s", "p")
+
+
+def test_what_was_never_given_away_costs_names_alone() -> None:
+    """Of packs in which a message is not, no row is taken apart: a holding has some forty fields."""
+    held = [Holding(message_id=f"m{n}", session_id="s", rail_id="main", turn_index=n, ts="t") for n in range(500)]
+    rows = rows_of(*(Reading(holdings=held[first : first + 250]) for first in (0, 250)))
+    before = sys.getallocatedblocks()
+    assert rows.holding("new") is None
+    assert sys.getallocatedblocks() - before < 5 * len(held)
+    assert rows.holding("m3") == held[3]
+
+
+def test_what_was_never_given_away_costs_one_pack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many packs a file has, a look for something new opens only the newest, which may have grown."""
+    rows = rows_of(*(Reading(prompts={f"{n}-{m}": Prompt(f"{n}-{m}") for m in range(5)}) for n in range(20)))
     assert rows.prompt("new") is None
     opened: list[int] = []
     unpack = packs.unpack
