@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from burnd.index.path_key import path_key
 from burnd.sources.base import LeftAlone
 from burnd.sources.discover import MAX_DEPTH
-from burnd.sources.transcripts import path_key
 
 
 class _Reason(NamedTuple):

@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from burnd.index.path_key import path_key
 from burnd.readers.opencode_session import SOURCE
 from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
@@ -28,7 +29,6 @@ from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_session_state import DatabasePiece
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 from burnd.sources.surroundings import Harness, Surroundings
-from burnd.sources.transcripts import path_key
 
 T = TypeVar("T")
 log = structlog.get_logger()

@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from burnd.index.change import CursorChange
+from burnd.index.path_key import path_key
 from burnd.readers.opencode_session import SOURCE, Place
 from burnd.recording.batch import Told
 from burnd.recording.hazard import Hazard
@@ -27,7 +28,6 @@ from burnd.sources.opencode_queries import SessionFound
 from burnd.sources.opencode_schema import Schema, coming_tables, probe
 from burnd.sources.opencode_session_state import DatabasePiece, SessionState
 from burnd.sources.opencode_wanted import Wanted
-from burnd.sources.transcripts import path_key
 from burnd.sources.unused import FATAL
 
 BATCH_BYTES = 8 << 20

@@ -11,10 +11,11 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from burnd.index.path_key import path_key
 from burnd.index.reading import RowsLost
 from burnd.recording.pipeline import Pipeline
 from burnd.sources.apart import Apart, Gone, Unreadable, Wanted
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, path_key
+from burnd.sources.transcripts import Piece, Transcript, Transcripts
 
 T = TypeVar("T")
 log = structlog.get_logger()

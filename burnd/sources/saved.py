@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-import anyio
+import anyio.to_thread
 
 from burnd.index.change import FileChange
+from burnd.index.path_key import is_there, path_key
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
@@ -15,7 +16,7 @@ from burnd.sources.base import UnusedInAll, UnusedLine
 from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
-from burnd.sources.transcripts import OLD_MS, path_key
+from burnd.sources.transcripts import OLD_MS
 from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UNFINISHED
 
 FORGET_AFTER_MS = DAY_MS
@@ -57,12 +58,13 @@ class Saved:
                 self._keep(path, root, cursor, self._pipeline.now())
         before = self._pipeline.now() - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
-        await self._drop([path for (path,) in old if not await anyio.Path(path).exists()])
+        present = await anyio.to_thread.run_sync(_present, old)
+        await self._drop([path for (path,) in old if path not in present])
 
     async def forget(self) -> None:
         """Everything is to be read again from its start; files that are gone stay as known."""
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))
-        await self._drop([path for (path,) in rows if await anyio.Path(path).exists()])
+        await self._drop(sorted(await anyio.to_thread.run_sync(_present, rows)))
         self._begin()
 
     async def with_open_turns(self) -> list[tuple[str, str]]:
@@ -112,6 +114,10 @@ class Saved:
             self.tails.drop(path)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))
+
+
+def _present(rows: Iterable[Sequence[str]]) -> set[str]:
+    return {path for (path,) in rows if is_there(path)}
 
 
 def _ranked(path: str, cursor: Cursor) -> Iterator[tuple[int, int, tuple[str, int, int, str]]]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
+from burnd.index.path_key import path_key
 from burnd.sources.backfill import Backfill
 from burnd.sources.base import LeftAlone, State
 from burnd.sources.discover import Found, Scan, Scanner
@@ -20,7 +21,6 @@ from burnd.sources.queue import Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import below
 from burnd.sources.saved import Saved
-from burnd.sources.transcripts import path_key
 from burnd.sources.watch import Times, Watcher
 
 log = structlog.get_logger()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from operator import itemgetter
@@ -14,6 +13,7 @@ import zstandard
 
 from burnd.index.change import AgentRow, FileChange, ToldBy
 from burnd.index.packs import compressed, decompressed
+from burnd.index.path_key import path_key
 from burnd.index.reading import FileRows, RowSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
@@ -333,11 +333,6 @@ def _session_of(piece: Piece) -> set[SeenSession]:
     if not session_id or not (piece.content or piece.reading.holdings):
         return set()
     return {SeenSession(session_id, piece.change.source, piece.reading.project)}
-
-
-def path_key(path: str) -> str:
-    """A path as text the index can hold; bytes that are no UTF-8 are written out."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_json(data: bytes) -> bool:

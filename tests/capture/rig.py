@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
+from burnd.index.path_key import path_key
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -17,7 +18,7 @@ from burnd.records.codec import encode_content
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.codex import CodexTranscripts
 from burnd.sources.leaf_titles import LeafTitles
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of, path_key
+from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of
 from tests.dump import causes_dump, index_dump, ledger_dump
 from tests.make import START_MS
 
