@@ -55,7 +55,7 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
     """Applies what was written after the index last knew it. Raises IndexDamaged when they do not fit."""
     meta = await store.meta()
     start = int(meta.get("ledger_end", "0"))
-    if start > journal.end or (start and journal.anchor(start) != meta.get("ledger_anchor")):
+    if not journal.is_known_by(start, meta.get("ledger_anchor")):
         raise IndexDamaged("was made from another ledger", str(store.path))
     total = journal.end + (await anyio.to_thread.run_sync(_size, content) if start < journal.end else 0)
     await _apply_ledger(Applier(store), journal, start, lambda done, _: report(done, total))
@@ -65,7 +65,7 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
 
 async def rebuild(path: Path, journal: Journal, content: ContentStore, report: Progress = no_progress) -> IndexStore:
     """Makes the index anew where none is open, in the place of whatever is there."""
-    carried = await anyio.to_thread.run_sync(carrying.salvaged, path)
+    carried = await anyio.to_thread.run_sync(carrying.salvaged, path, journal)
     try:
         await build_beside(path, journal, content, report, carried=carried)
     except IndexDamaged:  # by what was carried over

@@ -70,6 +70,10 @@ class Journal:
         before = self._file.read_at(begin, position - begin)
         return hashlib.blake2b(before[before.rfind(b"\n", 0, -1) + 1 :], digest_size=16).hexdigest()
 
+    def is_known_by(self, position: int, anchor: str | None) -> bool:
+        """Whether this is the ledger of which somebody remembers that anchor."""
+        return position == 0 or (position <= self.end and self.anchor(position) == anchor)
+
     def rewrite(self, change: Callable[[Entry], Entry]) -> int:
         """Puts a ledger with every entry changed in this one's place, atomically; returns how many were."""
         changed = self.write_beside(change)

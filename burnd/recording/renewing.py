@@ -50,11 +50,13 @@ class Renewer:
 
     async def rebuild(self, report: build.Progress) -> None:
         """Makes the index anew, with the open turns of the one it replaces. May be cancelled until that is replaced."""
-        await self._rebuild(report, await carrying.carried_over(self._stores.index))
+        stores = self._stores
+        await self._rebuild(report, await carrying.carried_over(stores.index, stores.journal))
 
     async def rebuild_damaged(self) -> None:
         """Makes the index anew from ledger and content, and what can be saved of it that neither has."""
-        saved = await self._stores.in_thread(carrying.salvaged, self._stores.home.index_db)
+        stores = self._stores
+        saved = await stores.in_thread(carrying.salvaged, stores.home.index_db, stores.journal)
         try:
             await self._rebuild(build.no_progress, saved)
         except IndexDamaged:  # by what was saved
@@ -77,7 +79,7 @@ class Renewer:
         stores = self._stores
         new = Journal(files.beside(stores.home.ledger), stores.now())
         try:
-            carried = await carrying.carried_over(stores.index)
+            carried = await carrying.carried_over(stores.index, stores.journal)
             carried.open = await stores.in_thread(carrying.changed_open, carried.open, change)
             await self._rebuild(report, carried, rewritten=new)
         finally:

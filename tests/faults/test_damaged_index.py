@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import random
-import signal
+import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
 from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.readers.transcript import Transcript, text
 from tests.server.wire import running, until
 
 PAGE = 4096
@@ -221,33 +223,56 @@ def test_text_that_is_no_text(home: Home) -> None:
     tally.faults()
 
 
-@pytest.mark.parametrize("is_running", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, is_running: bool) -> None:
-    """F53, P1: only the index tells of it; damage elsewhere in the index, met by whoever, does not take it along."""
+@pytest.mark.parametrize("end", ["killed", "stopped", pytest.param("none", marks=pytest.mark.slow)])
+def test_an_open_turn_whose_log_is_gone_outlives_the_index(home: Home, end: str) -> None:
+    """F53, P1: only the index tells of it; damage elsewhere in the index does not take it along.
+
+    Whoever meets that: the check after a crash, a reader after a clean stop, or the writer.
+    """
     with started(home) as watched:
         path = watched.append("open", whole(answers("open", 0, 3)))
         watched.append("other", whole(answers("other", 0, 3)))
         until(lambda: watched.outputs("open") == watched.outputs("other") == sum_of(0, 1, 2))
-        if is_running:
-            watched.daemon.process.send_signal(signal.SIGSTOP)
-        else:
-            watched.daemon.kill()
+        ends: dict[str, Callable[[], object]] = {"killed": watched.daemon.kill, "stopped": watched.daemon.terminate}
+        ends.get(end, watched.stop)()
         assert b"open-m2" not in home.ledger.read_bytes()
         path.unlink()
-        if is_running:
-            _garble(home, "cursors")
-            watched.daemon.process.send_signal(signal.SIGCONT)
+        _garble(home, "cursors")
+        if end == "none":
+            watched.go_on()
             watched.append("other", whole(answers("other", 3, 3)))
             until(lambda: watched.outputs("other") == sum_of(*range(6)), 60, watched.daemon.why)
             watched.daemon.kill()
-    if not is_running:
-        _garble(home, "cursors")
     with started(home) as watched:
         watched.append("other", whole(answers("other", 6, 2)))
         until(lambda: watched.outputs("other") >= sum_of(6, 7))
         watched.flush()
         assert watched.outputs("open") == sum_of(0, 1, 2)
     assert home.ledger.read_bytes().count(b"open-m2") == 1
+    tally.faults()
+
+
+def test_an_older_index_takes_nothing_back_that_the_ledger_has_settled(home: Home) -> None:
+    """F53, P1: a power loss leaves the index as it was, and damaged; what a turn was then is not what it came to be."""
+    older = home.root.parent / "older"
+    grown = Transcript(session="open", prefix="grown-u")
+    grown.says("open-m2", text("more of it"), output=1 << 9, ts="2026-11-16T10:02:01.000Z")
+    with started(home) as watched:
+        path = watched.append("open", whole(answers("open", 0, 3)))
+        watched.until_recorded("open", sum_of(0, 1, 2))
+        watched.stop()
+        shutil.copytree(home.index, older)
+        watched.go_on()
+        watched.append("open", whole(grown.lines))
+        until(lambda: watched.recorded("open") == sum_of(0, 1, 9))
+        watched.daemon.kill()
+    path.unlink()
+    shutil.rmtree(home.index)
+    older.rename(home.index)
+    _garble(home, "cursors")
+    with started(home) as watched:
+        assert watched.recorded("open") == sum_of(0, 1, 9)
+    assert home.ledger.read_bytes().count(b'"messageId":"open-m2"') == 1
     tally.faults()
 
 

@@ -5,6 +5,7 @@ The n-th answer of a session has 2**n output tokens: a sum says which were recor
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ class Watched:
         with path.open("ab") as file:
             file.write(data)
         return path
+
+    def stop(self) -> None:
+        """Lets the daemon stand still."""
+        self.daemon.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.daemon.process.send_signal(signal.SIGCONT)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         with self.daemon.wire(120) as wire:
