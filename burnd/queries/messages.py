@@ -27,7 +27,7 @@ _FARTHEST: Final = 1 << 40  # beyond every session's last message
 _MOST_BLOCKS: Final = 400  # of one message
 _WHY_NOT = {
     "pruned": "content not retained: it was pruned",
-    "no": "content not retained: this session's content was never kept",
+    "no": "content not retained: nothing of this session was kept, or its file in content/ is gone",
 }
 
 

@@ -100,7 +100,7 @@ def test_a_torn_tail_is_put_aside(home: Home, known: dict[str, Any], tail: bytes
 
 
 def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(home: Home, known: dict[str, Any]) -> None:
-    """F45: without a sidecar the usage is all there; of the words it is said that they are gone.
+    """F45: without a sidecar the usage is all there; of the words it is said that they are not there.
 
     F46: a damaged line of the ledger is stepped over, counted, its place listed, and never rewritten.
     """
@@ -110,6 +110,9 @@ def test_lost_content_is_said_and_a_damaged_line_hurts_only_itself(home: Home, k
     with started(home) as watched:
         assert _answers(watched) == known
         assert watched.texts("a") == []
+        said = watched.call("sessions.messages", id="a")
+        assert (said["retained"], len(said["messages"])) == (False, 12)
+        assert "its file in content/ is gone" in said["why"]
         assert len(watched.texts("b")) == 12
         watched.daemon.terminate()
     tally.faults()

@@ -45,12 +45,12 @@ async def test_nothing_is_said_where_all_is_kept(opened: Opened) -> None:
 
 
 async def test_a_session_of_which_nothing_is_kept_says_so(opened: Opened) -> None:
-    """Pruned, or never kept: asked for by name, it is not merely empty."""
+    """Pruned, or nothing kept: asked for by name, it is not merely empty."""
     async with library(opened) as lib:
         await lib.add(text("m", "apple"), entries=[turn("m"), turn("n", session_id="bare")])
         await lib.pipeline.forget(["s1"])
         assert "it was pruned" in (await asked(lib, "apple", session="s1"))["note"]
-        assert "never kept" in (await asked(lib, "apple", session="bare"))["note"]
+        assert "nothing of this session was kept" in (await asked(lib, "apple", session="bare"))["note"]
 
 
 def test_what_was_appended_outlives_a_kill(home: Home) -> None:

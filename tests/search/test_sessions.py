@@ -280,7 +280,7 @@ async def test_rails_are_read_one_by_one(opened: Opened) -> None:
 
 
 async def test_turns_outlive_their_content(opened: Opened) -> None:
-    """Pruned or never kept: the page says which, and still lists the turns with their cost."""
+    """Pruned or not kept: the page says which, and still lists the turns with their cost."""
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1")], content=[text("m1", "words")]))
     await pipeline.forget(["s1"])
@@ -291,7 +291,7 @@ async def test_turns_outlive_their_content(opened: Opened) -> None:
     pipeline = await opened("off")
     await pipeline.commit(Batch(entries=[turn("m9", session_id="s9")], content=[text("m9", "words", session_id="s9")]))
     answer = await read(pipeline, "s9")
-    assert "never kept" in answer["why"]
+    assert "nothing of this session was kept" in answer["why"]
     assert answer["total"] == 1
 
 
