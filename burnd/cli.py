@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import resource
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -64,6 +66,7 @@ def _run(options: argparse.Namespace) -> int:
 
     _fill_standard_streams()
     os.umask(0o077)  # not every library asks for private files
+    _leave_no_core()
     home = paths.find_home()
     prepare_home(home.root)
     # Before all that takes long to import: of many that are started at once, all but one are gone in a moment.
@@ -138,6 +141,13 @@ def _fill_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+def _leave_no_core() -> None:
+    """What was said must not lie in a core, wherever we die. A service manager may forbid to set limits: it has then
+    set this one itself."""
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> None:

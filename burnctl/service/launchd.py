@@ -37,6 +37,8 @@ def property_list(settings: Settings, log: str, note: str = MARK) -> str:
         "LowPriorityIO": True,
         "Nice": 10,
         "Umask": 0o077,
+        "SoftResourceLimits": {"Core": 0},
+        "HardResourceLimits": {"Core": 0},
         "StandardErrorPath": f"{log}.stderr",
     }
     head, doctype, rest = plistlib.dumps(agent, sort_keys=False).partition(_DOCTYPE_ENDS)

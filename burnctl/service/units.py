@@ -37,6 +37,8 @@ RestartPreventExitStatus=5
 WatchdogSec=60
 TimeoutStopSec=15
 UMask=0077
+# What the watchdog ends must leave no core: what was said would be in it.
+LimitCORE=0
 
 # It must never be in the way of the work it records.
 Nice=10

@@ -334,6 +334,8 @@ def test_launchd_agent(machine: Machine) -> None:
         "LowPriorityIO": True,
         "Nice": 10,
         "Umask": 63,
+        "SoftResourceLimits": {"Core": 0},
+        "HardResourceLimits": {"Core": 0},
         "StandardErrorPath": f"{log}.stderr",
     }
     done = machine.service("uninstall", "--manager", "launchd")

@@ -19,6 +19,7 @@ from tests.readers import opencode_data as opencode
 from tests.readers import rollout
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import contents, projects, write
+from tests.server.wire import Wire
 
 CANARY = "zanzibarcanary"
 SINGERS = {"bird", "ses_bird", rollout.thread(7)}
@@ -34,7 +35,8 @@ def sing_everywhere(home: Home) -> None:
 
 
 def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
-    """A session with the canary in its prompt, thinking, answer, call, results, attachment, title and a broken line."""
+    """A session with the canary in its prompt, thinking, answer, call, results (a saved one too), attachment, title
+    and a broken line."""
     log = Transcript(session=session, prefix=f"{session}-u")
     log.prompt(f"please {CANARY} this")
     log.says(f"{session}-m0", {"type": "thinking", "thinking": f"hm {LONG}", "signature": CANARY})
@@ -48,6 +50,15 @@ def sing_in_claude(home: Home, session: str, root: Path | None = None) -> None:
     log.says(f"{session}-m2", _call(f"{session}-c2", "mcp__notes__add", text=CANARY), _call("c3", "Skill", skill="x"))
     log.prompt([text(f"see {CANARY}"), {"type": "document", "source": {"type": "text", "data": LONG}}])
     log.says(f"{session}-m3", text(LONG))
+    saved = (root or projects(home)) / "-home-dev-app" / session / "tool-results" / "c4.txt"
+    log.says(f"{session}-m3", _call(f"{session}-c4", "Bash", command="cat a"), stop="tool_use")
+    log.result(
+        f"{session}-c4",
+        f"<persisted-output>saved to: {saved}\nPreview: {CANARY}</persisted-output>",
+        toolUseResult={"stdout": CANARY, "persistedOutputPath": str(saved)},
+    )
+    saved.parent.mkdir(parents=True, exist_ok=True)
+    saved.write_text(LONG)
     log.bare(type="ai-title", sessionId=session, aiTitle=f"On the {CANARY}")
     log.bare(type="summary", summary=f"about {CANARY}", leafUuid=f"{session}-u3")
     log.bare(type=f"{CANARY}-future", sessionId=session, payload=CANARY)
@@ -89,9 +100,24 @@ def sing_in_opencode(home: Home) -> None:
         writer.step("ba2", "ses_bird", "bu1", error=failed, finish=None)
 
 
+def sing_over_the_socket(wire: Wire) -> str:
+    """In a session that a program keeps itself, whose id is returned."""
+    session = str(wire.call("sessions.new", agent="me", sender="test", source="anthropic-api")["sessionId"])
+    call = _call("pc1", "Bash", command=f"echo {CANARY}")
+    result = {"type": "tool_result", "tool_use_id": "pc1", "content": LONG}
+    usage = {"input_tokens": 9, "output_tokens": 2}
+    messages = [
+        {"id": "p1", "role": "user", "content": f"please {CANARY}"},
+        {"id": "p2", "role": "assistant", "model": "claude-opus-4-5", "content": [text(LONG), call], "usage": usage},
+        {"id": "p3", "role": "user", "content": [result]},
+    ]
+    assert wire.call("sessions.append", id=session, messages=messages)["appended"] == 3
+    return session
+
+
 def files_with_canary(home: Home) -> set[str]:
     """The files below the home that hold it anywhere, compressed or not, by their names; and indexes that know it."""
-    held = {str(path.relative_to(home.root)) for path, data in contents(home.root) if _sings(path, data)}
+    held = {str(path.relative_to(home.root)) for path, data in contents(home.root) if sings(path, data)}
     return held | {str(folder.relative_to(home.root)) for folder in _search_folders(home) if _knows(folder)}
 
 
@@ -105,7 +131,8 @@ def _knows(folder: Path) -> bool:
     return any(words.doc_freq(WORDS, sign + CANARY) for sign in SIGNS.values())
 
 
-def _sings(path: Path, data: bytes) -> bool:
+def sings(path: Path, data: bytes) -> bool:
+    """Whether a file holds it."""
     needles = (CANARY.encode(), CANARY.encode("utf-16-le"))
     return any(needle in part for part in (data, *_unpacked(data), *_packs(path)) for needle in needles)
 

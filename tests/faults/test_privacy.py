@@ -3,24 +3,55 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
+import signal
 import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zstandard
 
 from burnd.paths import Home
-from tests.faults.canaries import CANARY, SINGERS, files_with_canary, sing_everywhere, sources_below
-from tests.server.wire import Daemon, Wire, running, until
+from tests.faults import tally
+from tests.faults.canaries import (
+    CANARY,
+    SINGERS,
+    files_with_canary,
+    sing_everywhere,
+    sing_over_the_socket,
+    sings,
+    sources_below,
+)
+from tests.server.test_spool import leave
+from tests.server.wire import Daemon, Wire, environment, running, until
 
 _MAY_HOLD_TEXT = ("content/", "index/")
 
 
-def _record_everything(daemon: Daemon) -> None:
+@pytest.fixture
+def scratch(home: Home) -> Iterator[dict[str, Any]]:
+    """Where temporary files go; nothing may be left there."""
+    folder = home.root.parent / "scratch"
+    folder.mkdir()
+    yield {"TMPDIR": str(folder), "SQLITE_TMPDIR": str(folder)}
+    assert list(folder.iterdir()) == []
+
+
+def _record_everything(daemon: Daemon) -> set[str]:
+    """The sessions of every harness and one that came over the socket, by their ids."""
     with daemon.wire(60) as wire:
+        singers = {*SINGERS, sing_over_the_socket(wire)}
         wire.call("flush")
         if wire.call("status")["content"]["mode"] == "full":
-            until(lambda: _found(wire) == SINGERS)
+            until(lambda: _found(wire) == singers)
+    return singers
 
 
 def _found(wire: Wire) -> set[str]:
@@ -49,25 +80,36 @@ def _provoke_errors(daemon: Daemon) -> None:
         raw.recv(1 << 16)
 
 
-def test_text_is_kept_in_content_and_index_alone(home: Home) -> None:
-    """I6, F83: not in the ledger, the logs at debug, the spool or any other file, whatever errors it meets."""
+def test_text_is_kept_in_content_and_index_alone(home: Home, scratch: dict[str, Any]) -> None:
+    """I6, F83: not in the ledger, the logs at debug, the spool or any other file, whatever errors it meets.
+
+    What a client left in the spool and nobody can use is put aside as it is, and is not told of in its words.
+    """
     sing_everywhere(home)
-    with running(home, log_level="debug") as daemon:
-        _record_everything(daemon)
+    useless = leave(home.spool, {"v": 1, "kind": CANARY, CANARY: CANARY})
+    with running(home, log_level="debug", **scratch) as daemon:
+        singers = _record_everything(daemon)
         _provoke_errors(daemon)
+        until(lambda: not useless.exists())
+        with daemon.wire() as wire:
+            told = wire.call("status")
+            told.pop("sources")  # which name the kinds of lines that they do not know
+            assert CANARY not in json.dumps(told)
         daemon.terminate()
         assert CANARY not in daemon.log.read_text()
     held = files_with_canary(home)
-    assert any(name.startswith("content/") for name in held)
+    # The detector sees every store: else it would say of each that nothing is left in it.
+    assert {"content/blobs.db", *(f"content/{session}.jsonl" for session in singers)} <= held
+    assert any(name.startswith("index/burn.db") for name in held)
     assert any(name.startswith("index/search/") for name in held)
-    assert [name for name in held if not name.startswith(_MAY_HOLD_TEXT)] == []
+    assert {name for name in held if not name.startswith(_MAY_HOLD_TEXT)} == {f"spool/bad/{useless.name}"}
 
 
 @pytest.mark.parametrize("mode", ["hash-only", "off"])
-def test_without_content_there_is_no_text_anywhere(home: Home, mode: str) -> None:
+def test_without_content_there_is_no_text_anywhere(home: Home, scratch: dict[str, Any], mode: str) -> None:
     """I6: in these modes not one file of the home holds it, nor the log, while usage is recorded as ever."""
     sing_everywhere(home)
-    with running(home, log_level="debug", RELAYBURN_CONTENT_STORE=mode) as daemon:
+    with running(home, log_level="debug", RELAYBURN_CONTENT_STORE=mode, **scratch) as daemon:
         _record_everything(daemon)
         _provoke_errors(daemon)
         assert files_with_canary(home) == set()
@@ -79,18 +121,18 @@ def test_without_content_there_is_no_text_anywhere(home: Home, mode: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["prune", "match", pytest.param("forget", marks=pytest.mark.slow)])
-def test_what_is_erased_is_gone_from_the_whole_home(home: Home, how: str) -> None:
+def test_what_is_erased_is_gone_from_the_whole_home(home: Home, scratch: dict[str, Any], how: str) -> None:
     """After pruning or forgetting, it is gone: free pages of SQLite, write-ahead logs and search segments included."""
     sing_everywhere(home)
-    with running(home, RELAYBURN_CONTENT_TTL_DAYS="forever") as daemon:
-        _record_everything(daemon)
+    with running(home, RELAYBURN_CONTENT_TTL_DAYS="forever", **scratch) as daemon:
+        singers = _record_everything(daemon)
         before = _segments(home)
         assert before
         with daemon.wire(60) as wire:
             if how == "prune":
                 wire.call("content.prune", olderThanDays=0)
             elif how == "forget":
-                for session in SINGERS:
+                for session in singers:
                     wire.call("content.forget", session=session)
             else:
                 wire.call("content.forget", match=CANARY)
@@ -111,3 +153,59 @@ def test_what_is_erased_is_gone_from_the_whole_home(home: Home, how: str) -> Non
 def _segments(home: Home) -> set[Path]:
     """The files of the search index that hold documents."""
     return set((home.root / "index" / "search").rglob("*.store"))
+
+
+def test_the_detector_sees_a_free_page(tmp_path: Path) -> None:
+    """A control: what a database has deleted and not overwritten is found, compressed as it is."""
+    path = tmp_path / "any.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA secure_delete=OFF")
+        db.execute("CREATE TABLE pack (data BLOB)")
+        db.execute("INSERT INTO pack VALUES (?)", (_packed(),))
+        db.commit()
+        db.execute("DELETE FROM pack")
+        db.commit()
+    assert CANARY.encode() not in path.read_bytes()
+    assert sings(path, path.read_bytes())
+
+
+def _packed() -> bytes:
+    """The canary so that its bytes do not stand in what it is packed to: its second half repeats what was before."""
+    half = len(CANARY) // 2
+    return zstandard.ZstdCompressor().compress(f"{CANARY[half:]} {CANARY[:half]}-{CANARY}".encode() * 2)
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or resource.getrlimit(resource.RLIMIT_CORE)[1] == 0,
+    reason="needs Linux, and a process that may leave a core",
+)
+def test_no_core_is_left(home: Home, tmp_path: Path) -> None:
+    """However it dies, what it had in memory is not written down, although the limit it was started with allows it."""
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    sing_everywhere(home)
+    with subprocess.Popen(
+        [sys.executable, "-m", "burnd", "run"],
+        env=environment(home),
+        cwd=tmp_path,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (most, most)),  # noqa: PLW1509 - no threads here
+    ) as started:
+        try:
+            until((home.root / "burnd.sock").exists)
+            with Wire(home.root / "burnd.sock") as wire:
+                until(lambda: wire.call("status")["daemon"]["state"] == "ready")
+                wire.call("flush")
+            assert _core_limit(started.pid) == ("0", "0")
+            started.send_signal(signal.SIGABRT)
+            assert started.wait(30) == -signal.SIGABRT
+        finally:
+            started.kill()
+    assert list(tmp_path.iterdir()) == []
+    tally.faults()
+
+
+def _core_limit(pid: int) -> tuple[str, ...]:
+    """What the kernel holds for it, soft and hard."""
+    limits = Path(f"/proc/{pid}/limits").read_text()
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max core file size")]
+    return tuple(line.split()[4:6])
