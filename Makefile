@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
+TALLY := $(VENV)/.tally
 # More than there are cores: many tests wait for something, and others can run meanwhile.
 JOBS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 2 )))
 
@@ -32,9 +33,10 @@ test-slow: $(READY)  ## all tests at length: kill loops, large inputs, many more
 	BURND_THOROUGH=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow'
 
 test-faults: $(READY)  ## everything that can go wrong, at length; ends in a table
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults \
-		tests/ledger/test_every_fault.py
-	BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests
+	@rm -f $(TALLY)
+	BURND_TALLY=$(TALLY) $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m 'slow or not slow' tests/faults \
+		tests/ledger/test_every_fault.py; first=$$?; \
+	BURND_TALLY=$(TALLY) BURND_QUIET=1 $(BIN)/python -m pytest -n 0 -m timed tests && exit $$first
 
 check: $(READY)  ## lint and types
 	$(BIN)/ruff check .

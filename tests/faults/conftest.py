@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,9 +43,18 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reports = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
-    losses = sum("tests/faults/" in report.nodeid for report in reports)
-    if tally.counted or tally.notes:
+    """The table; where BURND_TALLY names a file, of all runs that were told of it so far."""
+    tally.losses(sum(len(terminalreporter.getreports(kind)) for kind in ("failed", "error")))
+    tally.not_tried.update(_reason(report) for report in terminalreporter.getreports("skipped"))
+    if file := os.environ.get("BURND_TALLY"):
+        tally.add_to(Path(file))
+    if tally.counted.total() or tally.not_tried or tally.notes:
         terminalreporter.section("faults")
-        for line in tally.table(losses):
+        for line in tally.table():
             terminalreporter.write_line(line)
+
+
+def _reason(report: Any) -> str:
+    """Why a test was skipped; its report is a tuple of where and why."""
+    said = report.longrepr
+    return str(said[2] if isinstance(said, tuple) else said).removeprefix("Skipped: ")

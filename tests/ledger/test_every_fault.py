@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import tally
 from tests.ledger.every_fault import ESCAPED
 
 SHIM = Path(__file__).parent.parent / "shim" / "faults.c"
@@ -50,6 +51,7 @@ def assert_all_same(found: list[dict[str, object]]) -> None:
     assert found
     assert [line for line in found if not line.get("same")] == []
     assert all(line["code"] != ESCAPED for line in found)
+    tally.faults(len(found))
 
 
 @pytest.mark.parametrize(("kind", "first"), [(DIES, 1), (FAILS, 4)])
