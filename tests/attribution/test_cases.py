@@ -11,7 +11,7 @@ from burnd.attribution.causes import explain
 from burnd.attribution.rail import Entry, in_order
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.records import Compaction, Copy, Turn
-from tests.readers.collect import client_versions, fold, read_file, transcripts
+from tests.readers.collect import cases, client_versions, fold, read_file, transcripts
 
 
 def rails_of(client: Path) -> list[list[Entry]]:
@@ -29,8 +29,7 @@ def rails_of(client: Path) -> list[list[Entry]]:
     return [in_order(turns[key], copies[key], compactions[key]) for key in turns]
 
 
-@pytest.mark.skipif(not client_versions(), reason="BURND_CASES names no folder with logs of real clients")
-@pytest.mark.parametrize("client", client_versions(), ids=lambda path: path.name)
+@pytest.mark.parametrize("client", cases(client_versions()), ids=lambda path: path.name)
 def test_real_logs_are_explained(client: Path) -> None:
     """Every rail of every sample: the causes add up to the bill, and every kind of cause is among them."""
     kinds = set()

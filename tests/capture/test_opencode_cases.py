@@ -17,7 +17,7 @@ import pytest
 
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
-from tests.readers.collect import case_root
+from tests.readers.collect import case_root, cases
 from tests.readers.opencode_data import Statement, Writer
 
 TABLES = ("session", "message", "part")
@@ -56,7 +56,7 @@ FROM billed GROUP BY model ORDER BY model
 """
 
 
-@pytest.mark.parametrize("sample", samples(), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("sample", cases(samples()), ids=lambda path: path.parent.name)
 async def test_the_totals_of_real_databases(tmp_path: Path, sample: Path) -> None:
     """What the ledger adds up to, by model, is what a query of the tables adds up to."""
     shutil.copyfile(sample, copied(tmp_path) / "opencode.db")
@@ -125,7 +125,7 @@ def prepared(folder: Path, trace: Trace) -> Writer:
 
 
 @pytest.mark.parametrize("lives", [1, pytest.param(5, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases(traces()), ids=lambda path: path.stem)
 async def test_a_recording_looked_at_in_any_phase_ends_the_same(tmp_path: Path, path: Path, lives: int) -> None:
     """I2: rows as a real program changed them, looked at at random times, with restarts in between."""
     trace = Trace(path)

@@ -17,6 +17,7 @@ from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.test_kill_nine import wait_until_ready
 from tests.capture.test_opencode_cases import Trace, prepared, traces
 from tests.capture.test_opencode_live_equals_batch import told
+from tests.readers.collect import cases
 from tests.readers.opencode_data import SCHEMAS, Statement, Writer
 from tests.server.wire import until
 
@@ -102,7 +103,7 @@ async def test_kill_nine_many_times(tmp_path: Path, schema: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", traces(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", cases(traces()), ids=lambda path: path.stem)
 async def test_kill_nine_while_a_recording_is_played(tmp_path: Path, path: Path) -> None:
     """I1, I2: rows as a real program changed them, with the daemon killed twice on the way."""
     trace = Trace(path)

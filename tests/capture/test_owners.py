@@ -16,7 +16,7 @@ from burnd.recording.sharing import held_by
 from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
-from tests.readers.collect import client_versions, lines_of
+from tests.readers.collect import cases, client_versions, lines_of
 from tests.readers.collect import line as line_of
 from tests.readers.transcript import Transcript, call
 
@@ -274,7 +274,7 @@ def fork_samples() -> list[Path]:
     return [path for version in client_versions() for path in version.glob("*/projects/-home-dev-fork")]
 
 
-@pytest.mark.parametrize("sample", fork_samples(), ids=lambda path: path.parts[-4])
+@pytest.mark.parametrize("sample", cases(fork_samples()), ids=lambda path: path.parts[-4])
 async def test_a_real_fork_is_known_without_the_lines_that_tell_when_it_began(tmp_path: Path, sample: Path) -> None:
     """As it would be at a terminal, and by an older client: the original of these samples went on after its fork."""
     folder = tmp_path / "projects" / "-p"

@@ -29,7 +29,7 @@ from tests.make import examples, text, tool_result, tool_use
 from tests.queries import worlds
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_corpora import generate, generator
-from tests.readers.collect import client_versions
+from tests.readers.collect import cases, client_versions
 
 USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
@@ -300,8 +300,7 @@ async def test_the_order_of_arrival_does_not_matter(tmp_path: Path) -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
-@pytest.mark.skipif(not client_versions(), reason="BURND_CASES names no folder with logs of real clients")
-@pytest.mark.parametrize("client", client_versions(), ids=lambda path: path.name)
+@pytest.mark.parametrize("client", cases(client_versions()), ids=lambda path: path.name)
 async def test_real_logs(client: Path, tmp_path: Path) -> None:
     """Every session of every real log: what it went to is what it cost."""
     for home, projects in enumerate(sorted(client.glob("*/projects"))):

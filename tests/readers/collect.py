@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from burnd.readers.claude_code import ClaudeReader
 from burnd.readers.claude_place import Place, place_of, with_meta
 from burnd.readers.claude_state import (
@@ -157,6 +159,12 @@ def case_root() -> Path | None:
 def client_versions() -> list[Path]:
     root = case_root()
     return sorted(path.parent for path in root.glob("claude/*/expected.json")) if root is not None else []
+
+
+def cases(found: list[Path]) -> list[Any]:
+    """What a test is tried with; where BURND_CASES brings nothing for it, that is its reason to be skipped."""
+    reason = "BURND_CASES names no folder with such files of real clients"
+    return [*found] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
 
 
 def transcripts(root: Path) -> list[Path]:

@@ -14,7 +14,17 @@ import pytest
 
 from burnd.readers.join import Joined
 from burnd.records import Usage
-from tests.readers.collect import case_root, client_versions, fold, lines_of, place_for, read, read_file, transcripts
+from tests.readers.collect import (
+    case_root,
+    cases,
+    client_versions,
+    fold,
+    lines_of,
+    place_for,
+    read,
+    read_file,
+    transcripts,
+)
 
 _SHUFFLES = 12
 
@@ -43,7 +53,7 @@ def _shuffled(items: list[Any], seed: int) -> list[Any]:
     return random.Random(seed).sample(items, len(items))
 
 
-@pytest.mark.parametrize("version", client_versions(), ids=lambda path: path.name)
+@pytest.mark.parametrize("version", cases(client_versions()), ids=lambda path: path.name)
 def test_every_logged_request_is_one_turn_with_the_usage_served(version: Path) -> None:
     """Input and cache are exact always, output wherever the log holds it; what it cannot know is marked."""
     expected = json.loads((version / "expected.json").read_text())
@@ -59,7 +69,7 @@ def test_every_logged_request_is_one_turn_with_the_usage_served(version: Path) -
             assert turn.quality == "partial"
 
 
-@pytest.mark.parametrize("version", client_versions(), ids=lambda path: path.name)
+@pytest.mark.parametrize("version", cases(client_versions()), ids=lambda path: path.name)
 def test_only_a_file_that_holds_the_message_may_own_it(version: Path) -> None:
     rows = {row["message_id"]: row for row in json.loads((version / "expected.json").read_text())}
     for name, joined in _all_ways(version)[0].items():
@@ -69,7 +79,7 @@ def test_only_a_file_that_holds_the_message_may_own_it(version: Path) -> None:
         assert all(any(holder in file for file in files) for holder in holders)
 
 
-@pytest.mark.parametrize("version", client_versions(), ids=lambda path: path.name)
+@pytest.mark.parametrize("version", cases(client_versions()), ids=lambda path: path.name)
 def test_real_logs_hold_nothing_unknown(version: Path) -> None:
     for path in transcripts(version):
         counts = read_file(path).counts
