@@ -1,7 +1,8 @@
 """A daemon in which parts fail over and over as nobody foresaw, with words that must not get out.
 
 `FAILING` names the parts and `FAILING_BY` the kind of failure; every try leaves a byte in the file `tries`. With
-`FAILING_THREAD` a thread fails that nobody joins.
+`FAILING_ONCE` a part works until the file `armed` is there, and fails once. With `FAILING_THREAD` a thread fails that
+nobody joins.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 
 from burnd.causes.explainer import Explainer
 from burnd.clients.spool import Spool
-from burnd.errors import SyncFailed
+from burnd.errors import StorageError, SyncFailed
 from burnd.health import Health
+from burnd.index.apply import Applier
+from burnd.ledger.journal import Journal
 from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retaining import Retaining
 from burnd.search.indexing import SearchIndexer
+from burnd.server.listener import Listener
 from tests.faults.canaries import CANARY
 
 PARTS: dict[str, tuple[Any, str]] = {
@@ -30,8 +34,11 @@ PARTS: dict[str, tuple[Any, str]] = {
     "taking in readings of limits": (Quotas, "record"),
     "the spool": (Spool, "_take_all_in"),
     "a part nothing goes on without": (Health, "watch"),
+    "the server": (Listener, "_until_lost"),
+    "the ledger": (Journal, "append"),
+    "the index writer": (Applier, "apply"),
 }
-KINDS = {"KeyError": KeyError, "ValueError": ValueError, "OSError": OSError, "SyncFailed": SyncFailed}
+KINDS = {kind.__name__: kind for kind in (KeyError, ValueError, OSError, SyncFailed, StorageError)}
 
 
 def fails(*_: Any, **__: Any) -> Any:
@@ -40,13 +47,26 @@ def fails(*_: Any, **__: Any) -> Any:
     raise KINDS[os.environ["FAILING_BY"]](f"{CANARY} was said")
 
 
+def fails_once(work: Any) -> Any:
+    """The work, which fails the first time that `armed` is there."""
+    armed = Path(os.environ["HOME"]) / "armed"
+
+    def tried(*given: Any, **named: Any) -> Any:
+        if not armed.exists():
+            return work(*given, **named)
+        armed.unlink()
+        return fails()
+
+    return tried
+
+
 async def fails_in_a_thread(_: Health) -> None:
     threading.Thread(target=fails).start()
 
 
 for part in filter(None, os.environ.get("FAILING", "").split(",")):
     where, method = PARTS[part]
-    setattr(where, method, fails)
+    setattr(where, method, fails_once(getattr(where, method)) if os.environ.get("FAILING_ONCE") else fails)
 if os.environ.get("FAILING_THREAD"):
     in_thread: Any = fails_in_a_thread
     Health.watch = in_thread  # type: ignore[method-assign]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from burnd.paths import Home
@@ -14,7 +16,7 @@ from tests.server.wire import Daemon, running, until
 
 SCRIPT = "tests.faults.failing_parts"
 NEEDED = "a part nothing goes on without"
-BESIDE = [part for part in PARTS if part != NEEDED]
+BESIDE = [part for part in PARTS if part not in (NEEDED, "the server", "the ledger", "the index writer")]
 TOLD = {"search", "counting causes", "retention", "following prices"}
 
 
@@ -44,6 +46,54 @@ def _told(watched: Watched) -> set[str]:
 
 def _tries(home: Home) -> int:
     return (home.root.parent / "tries").stat().st_size
+
+
+@pytest.mark.slow
+def test_an_index_writer_that_fails_as_nobody_foresaw(home: Home) -> None:
+    """F77, P2: the source that met it is started again, the index catches up with the ledger; nothing is twice."""
+    with running(home, script=SCRIPT, FAILING="the index writer", FAILING_BY="KeyError", FAILING_ONCE="1") as daemon:
+        watched = Watched(home, daemon)
+        _arm(home)
+        watched.append("a", whole(answers("a", 0, 12)))
+        watched.until_recorded("a", sum_of(*range(12)))
+        until(lambda: sum(source["restarts"] for source in watched.call("status")["sources"]) == 1, 60, daemon.why)
+        watched.flush()
+        assert daemon.terminate() == 0
+        assert CANARY not in daemon.log.read_text()
+    assert len(_said(home)) == len(set(_said(home))) == 12
+    tally.faults()
+
+
+@pytest.mark.slow
+def test_a_ledger_that_cannot_be_written_ends_the_daemon(home: Home) -> None:
+    """F77, P4: with code 1, before any cursor has moved: the next start reads it all again."""
+    with running(home, script=SCRIPT, FAILING="the ledger", FAILING_BY="StorageError", FAILING_ONCE="1") as daemon:
+        _arm(home)
+        Watched(home, daemon).append("a", whole(answers("a", 0, 12)))
+        assert daemon.process.wait(60) == 1, daemon.why()
+    with running(home) as daemon:
+        assert Watched(home, daemon).recorded("a") == sum_of(*range(12))
+        assert daemon.terminate() == 0
+    assert len(_said(home)) == len(set(_said(home))) == 12
+    tally.faults()
+
+
+@pytest.mark.slow
+def test_a_server_that_fails_ends_the_daemon(home: Home) -> None:
+    """F77, F83: nobody could ask it any more; with code 1, and without the words of the failure."""
+    said = _said_by_one_that_ends(home, "the server", "KeyError")
+    assert CANARY not in said
+    assert "burnd: stopped on KeyError at failing_parts.py:" in said
+
+
+def _arm(home: Home) -> None:
+    (home.root.parent / "armed").touch()
+
+
+def _said(home: Home) -> list[tuple[str, int]]:
+    """The turns of the ledger, by message and revision."""
+    turns = [json.loads(line)["record"] for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
+    return [(turn["messageId"], turn["rev"]) for turn in turns]
 
 
 def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:
