@@ -228,7 +228,7 @@ def _damage(index: Path, how: str) -> None:
 
 
 def test_an_index_damaged_while_it_is_used(home: Home) -> None:
-    """F53: noticed by a question or by the next line, built anew meanwhile, and then right."""
+    """F53, P5: noticed by a question or by the next line, built anew meanwhile; what is answered is right."""
     with started(home) as watched:
         for n in range(40):
             watched.append(f"s{n}", whole(answers(f"s{n}", 0, 12)))
@@ -243,14 +243,19 @@ def test_an_index_damaged_while_it_is_used(home: Home) -> None:
             with path.open("r+b") as file:
                 file.truncate(0)
 
+        said: list[int] = []
+
         def is_right() -> bool:
             with watched.daemon.wire() as wire:
                 answer = wire.ask("summary")
-            totals = answer.get("result", {"totals": None})["totals"]
-            return totals is not None and bool(totals["usage"]["output"] == 40 * EVERYTHING)
+            if "error" in answer:
+                return False
+            said.append(answer["result"]["totals"]["usage"]["output"])
+            return said[-1] == 40 * EVERYTHING and "index.rebuilt" in watched.daemon.log.read_text()
 
         watched.append("late", whole(answers("late", 0, 1)).replace(b'"output_tokens": 1', b'"output_tokens": 0'))
         until(is_right, 90, watched.daemon.why)
+        assert set(said) == {40 * EVERYTHING}
     tally.faults()
 
 
