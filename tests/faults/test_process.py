@@ -63,12 +63,13 @@ def test_of_twenty_started_at_once_one_lives(home: Home) -> None:
             one.stderr.close()
 
 
-async def test_starting_and_stopping_leaks_nothing(home: Home) -> None:
-    """F80: after 25 lives in one process, descriptors and threads are what they were after the first few."""
+@pytest.mark.parametrize("lives", [25, pytest.param(50, marks=pytest.mark.slow)])
+async def test_starting_and_stopping_leaks_nothing(home: Home, lives: int) -> None:
+    """F80: after so many lives in one process, descriptors and threads are what they were after the first few."""
     write(home, conversation("s1", "one"), "s1")
     settings = config.load(home, {})
     before: tuple[int, int] = (0, 0)
-    for number in range(25):
+    for number in range(lives):
         environ = environment(home)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run, home, settings, environ)
