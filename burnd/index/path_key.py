@@ -10,7 +10,7 @@ _WRITTEN_OUT = re.compile(rb"\\x([89a-f][0-9a-f])")
 
 def path_key(path: str) -> str:
     """A path as text the index can hold; bytes that are no UTF-8 are written out."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
+    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def is_there(key: str) -> bool:

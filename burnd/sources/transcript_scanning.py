@@ -122,10 +122,11 @@ class Finder:
         await self._forget_marred()
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
-        self._note_others(transcripts, scan)
+        unread = [found for found in transcripts if self._saved.is_unread(found)]
+        self._note_others(unread, scan)
         self._files = self._scanner.count(naming.transcripts) - len(self._others)
         self._read_since.clear()
-        unread = [f for f in transcripts if f.path not in self._others and self._saved.is_unread(f)]
+        unread = [found for found in unread if found.path not in self._others]
         for path in await self._told_more(scan.changed):
             self._queue.add(path)
         self.has_scanned = True
@@ -139,11 +140,11 @@ class Finder:
                 self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
 
-    def _note_others(self, changed: Sequence[Found], scan: Scan) -> None:
+    def _note_others(self, unread: Sequence[Found], scan: Scan) -> None:
         """Remembers what is not read, so that it can be told."""
         place_of = self._pieces.known.place_of
         self._others.difference_update(scan.gone)
-        self._others.update(one.path for one in changed if place_of(path_key(below(one.path, one.root))) is None)
+        self._others.update(one.path for one in unread if place_of(path_key(below(one.path, one.root))) is None)
         self.left_alone = list(left_alone(scan.refused, scan.places))
 
     async def _forget_marred(self) -> None:
