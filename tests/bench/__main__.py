@@ -84,9 +84,13 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     findings.lines = asking.line_to_report(home_of(folder, middle), trees[middle][0], sizes.lines)
     say("one more turn")
     flats = folder / "homes" / "flat"
-    findings.flat = [(f"a session of {n:,} turns", flat.long_session(flats, n)) for n in (10, sizes.long_session)]
-    findings.flat += [(f"{n:,} files", flat.many_files(flats, n)) for n in (100, sizes.many_files)]
-    findings.flat += [(f"a history of {n:,} turns", flat.long_history(flats, n)) for n in (0, sizes.history)]
+    for what, *cases, numbers in (
+        ("a session of {:,} turns", flat.Case(), flat.Case(turns=sizes.long_session), (10, sizes.long_session)),
+        ("{:,} files", flat.Case(files=100), flat.Case(files=sizes.many_files), (100, sizes.many_files)),
+        ("a history of {:,} turns", flat.Case(), flat.Case(history=sizes.history), (0, sizes.history)),
+    ):
+        took = flat.compared(flats, *cases)
+        findings.flat += zip(map(what.format, numbers), took, strict=True)
     say("resting")
     findings.catch_up = (sizes.known_files, resting.catch_up(folder / "homes" / "known", sizes.known_files, sizes.runs))
     findings.idle = (sizes.idle_files, resting.idle(folder / "homes" / "idle", sizes.idle_files, sizes.idle_s))

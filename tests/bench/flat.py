@@ -6,9 +6,10 @@ import random
 import shutil
 import statistics
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 
@@ -27,27 +28,36 @@ SESSION = "55555555-0000-4000-8000-000000000005"
 LATER_MS = 1 << 50  # files are long quiet by then, so that nothing in them stays open
 
 
-def long_session(root: Path, turns: int) -> float:
-    """One more turn of a session that has so many, in seconds of all of this process's threads."""
-    return anyio.run(_measured, root, 1, turns, 0)
+class Case(NamedTuple):
+    """What there is before one more turn."""
+
+    turns: int = 10  # of its session
+    files: int = 1
+    history: int = 0  # turns in the index
 
 
-def many_files(root: Path, files: int) -> float:
-    """One more turn when so many files are known."""
-    return anyio.run(_measured, root, files, 10, 0)
+def compared(root: Path, small: Case, large: Case) -> tuple[float, float]:
+    """One more turn in each of two cases, in seconds of all of this process's threads.
+
+    They take turns, since a machine is now faster and now slower.
+    """
+    return anyio.run(_compared, root, small, large)
 
 
-def long_history(root: Path, turns: int) -> float:
-    """One more turn when the index holds so many."""
-    return anyio.run(_measured, root, 1, 10, turns)
-
-
-async def _measured(root: Path, files: int, turns: int, history: int) -> float:
+async def _compared(root: Path, small: Case, large: Case) -> tuple[float, float]:
     shutil.rmtree(root, ignore_errors=True)
-    async with _opened(root, history) as pipeline:
+    async with _prepared(root / "small", small) as one, _prepared(root / "large", large) as other:
+        times = [(await one(), await other()) for _ in range(MORE)]
+    return statistics.median(time for time, _ in times), statistics.median(time for _, time in times)
+
+
+@asynccontextmanager
+async def _prepared(root: Path, case: Case) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """What records one more turn, and says how long that took."""
+    async with _opened(root, case.history) as pipeline:
         transcripts = ClaudeTranscripts(pipeline.home.index_db)
         projects = root / "logs" / "projects"
-        others = list(small_logs(root / "logs", files - 1)) if files > 1 else []
+        others = list(small_logs(root / "logs", case.files - 1)) if case.files > 1 else []
         for begin in range(0, len(others), 500):
             some = [_open(transcripts, path, projects) for path in others[begin : begin + 500]]
             await _take(pipeline, transcripts, some, LATER_MS)
@@ -55,16 +65,17 @@ async def _measured(root: Path, files: int, turns: int, history: int) -> float:
         path = projects / "-home-dev-work-x" / f"{log.session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         transcript = _open(transcripts, path, projects)
-        _append(path, log, turns)
+        _append(path, log, case.turns)
         await _take(pipeline, transcripts, [transcript])
-        times = []
-        for _ in range(MORE):
+
+        async def one_more() -> float:
             _append(path, log, 1)
             begun = time.process_time()
             await _take(pipeline, transcripts, [transcript])
-            times.append(time.process_time() - begun)
+            return time.process_time() - begun
+
+        yield one_more
         transcripts.close()
-    return statistics.median(times)
 
 
 @asynccontextmanager

@@ -205,7 +205,7 @@ _QUICK = """
 _FLAT = """## One more turn
 
 What one more turn costs, from its line to its rows, does not depend on how long its session is, how many files there
-are or how much was recorded before. Processor time of all threads, medians of 60.
+are or how much was recorded before. Processor time of all threads, medians of 60; the two cases of a pair take turns.
 
 """
 
