@@ -132,8 +132,9 @@ def _counted(
 ) -> Segment:
     places = {key: dims for key, (_, *dims) in dims_of(db, session, name, n).items()}
     newest = max((entry.ts for entry in entries if not isinstance(entry, Compaction)), default="")
+    care = with_care()  # asks the index, whose damage is no fault of the rail's
     try:
-        with with_care():
+        with care:
             rail = before.rail()
             sums = add_up(rail, entries, places, give_way)
             state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None

@@ -145,10 +145,10 @@ class Explainer:
 
     def _with_care(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
         """Notes what is being counted, by a name that outlives the index."""
-        if self._hazard is None:
+        named = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchone()
+        if self._hazard is None or named is None:
             return nullcontext()
-        ((session_id,),) = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchall()
-        return self._hazard.over(session_id, f"{rail} {n}".strip())
+        return self._hazard.over(named[0], f"{rail} {n}".strip())
 
     def _give_way(self) -> None:
         """Called in the thread that counts, which would else take its turns of the interpreter with all others.

@@ -6,9 +6,10 @@ The note is a few bytes that are written without a sync: they outlive the proces
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,7 @@ DEATHS = 3  # each over part of what the one before was over, the last over a si
 # Over something of a place, whichever way it is taken: only then the place itself, since kill -9 may come at any time.
 DEATHS_OVER_ALL = 10
 WHOLE = ""  # in place of an item
+_GROUPS = 30  # kill -9 in a backlog leaves very many suspects: they are first taken in so many groups
 _CONDEMNED_KEPT = 100
 _LENGTH, _LARGEST = 4, 1 << 20
 
@@ -56,6 +58,8 @@ class Hazard:
         if (sentenced := _sentenced(self._suspect)) is not None:
             self.condemned = [*self.condemned, sentenced][-_CONDEMNED_KEPT:]
             self._suspect = NOTHING
+        self._together = math.ceil(len(self._suspect.places) / _GROUPS) if self._suspect.deaths == 1 else 1
+        self._suspects = set(self._suspect.places)  # as long as nobody has worked on all of them
         self._note = NOTHING
         self._write(NOTHING)
 
@@ -79,11 +83,20 @@ class Hazard:
 
     def is_suspect(self, place: str) -> bool:
         """Whether an earlier process died with something of this place in hand."""
-        return place in self._suspect.places
+        return place in self._suspects
 
     def is_alone(self, place: str, deaths: int = 1) -> bool:
         """Whether so many died with this place only, so that its items are taken one by one."""
-        return [*self._suspect.places] == [place] and self._suspect.deaths >= deaths
+        return self._suspects == {place} and self._suspect.deaths >= deaths
+
+    def concerns(self, place: str, deaths: int = 1) -> bool:
+        """Whether its items are told apart: so many died with this place only, or one of them must not be touched."""
+        return self.is_alone(place, deaths) or any(known == place for known, _ in self.condemned)
+
+    def allows(self, places: Collection[str]) -> bool:
+        """Whether all these may be in hand together: suspects only with a few suspects, so that it narrows down."""
+        suspects = len(self._suspects.intersection(places))
+        return not suspects or suspects == len(places) <= self._together
 
     def each(
         self, place: str, items: Sequence[T], name: Callable[[T], Item], passed_over: Callable[[T], None]
@@ -119,14 +132,24 @@ class Hazard:
 
     def clear(self, place: str) -> None:
         """All that was there of a place was worked on, and nobody died."""
-        if self.is_suspect(place):
-            left = [other for other in self._suspect.places if other != place]
-            self._suspect = msgspec.structs.replace(self._suspect, places=left) if left else NOTHING
+        self._suspects.discard(place)
 
     def hold(self, places: Sequence[str]) -> None:
         """These are in hand until others are, or none: for work that goes on in the background."""
-        is_part = bool(places) and all(place in self._suspect.places for place in places)
-        self._write(Note(list(places), None, self._suspect.deaths if is_part else 0))
+        is_part = bool(places) and self._suspects.issuperset(places)
+        note = Note(list(places), None, self._suspect.deaths if is_part else 0)
+        if note != self._note:
+            self._write(note)
+
+    @contextlib.contextmanager
+    def put_aside(self) -> Iterator[None]:
+        """Nothing is in hand for a while, and then what was."""
+        around = self._note
+        self._write(NOTHING)
+        try:
+            yield
+        finally:
+            self._write(around)
 
     def _allowed(
         self, place: str, items: Sequence[T], name: Callable[[T], Item], passed_over: Callable[[T], None]

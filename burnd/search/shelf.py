@@ -37,7 +37,7 @@ class Shelf:
     ) -> None:
         self.engine = engine
         self._hazard = hazard
-        self._in_hand: dict[str, None] = {}  # sessions that tantivy's own threads may be at work on
+        self._in_hand: dict[str, bool] = {}  # what tantivy's own threads may be at work on: is it a whole session?
         self.progress = dict(progress)  # with what is not committed yet
         self.stained = stained  # words that were pruned may still be in its files
         self.due: list[str] = []  # sessions to look at
@@ -56,25 +56,39 @@ class Shelf:
         return session_id not in self._names
 
     def take_all(self, plans: Sequence[Plan], recall: Recall, warm: Warm | None) -> None:
-        for plan in plans:
-            is_suspect = self._hazard.is_suspect(plan.standing.session_id)
-            if is_suspect:
-                self.engine.commit()  # from here on nobody else can be what it dies over
-                self._in_hand.clear()
-            self._in_hand[plan.standing.session_id] = None
-            self._hazard.hold([*self._in_hand][-_NOTED:])
-            self._take(plan, recall, warm)
-            if is_suspect:
-                self.engine.commit()
-                if plan.after == plan.standing.aim:
-                    self._hazard.clear(plan.standing.session_id)
+        plans = [plan for plan in plans if not self._passes_over(plan)]
+        suspects = [plan for plan in plans if self._hazard.is_suspect(plan.standing.session_id)]
+        others = [plan for plan in plans if not self._hazard.is_suspect(plan.standing.session_id)]
+        for some in filter(None, (*([plan] for plan in suspects), others)):
+            self._pick_up([plan.standing.session_id for plan in some])
+            for plan in some:
+                self._take(plan, recall, warm)
+                self._in_hand[plan.standing.session_id] = plan.after == plan.standing.aim
+
+    def _passes_over(self, plan: Plan) -> bool:
+        """Whether a session must not be touched. Pruned words of it go when the index is made anew without it."""
+        session_id = plan.standing.session_id
+        if not self._hazard.forbids(session_id):
+            return False
+        self.stained = self.stained or _prunes(plan)
+        self.doubtful.discard(session_id)
+        self._note(session_id, plan.standing.aim)
+        return True
+
+    def _pick_up(self, session_ids: Sequence[str]) -> None:
+        """Notes what comes in hand, after a commit where it must not be there together with what is."""
+        new = dict.fromkeys(session_ids, False)
+        if self._in_hand and not self._hazard.allows(new | self._in_hand):
+            self._commit()
+        self._in_hand |= new
+        self._hazard.hold([*self._in_hand][-_NOTED:])
 
     def _take(self, plan: Plan, recall: Recall, warm: Warm | None) -> None:
         """Does what a plan says. What cannot be read any more was pruned meanwhile, and a next plan will say so."""
         session_id = plan.standing.session_id
         if plan.anew:
             self.engine.remove_session(session_id)
-            self.stained = self.stained or plan.before.covered > 0 or plan.before.title != 0
+            self.stained = self.stained or _prunes(plan)
         is_renamed = plan.anew or plan.before.title != plan.after.title
         if is_renamed and not self._hazard.forbids(session_id, _TITLE):
             with self._care(session_id, _TITLE):
@@ -100,24 +114,32 @@ class Shelf:
 
         While some sessions are in doubt, an older commit is told of: a crash must not make them certain.
         """
-        number = self.engine.commit()
-        self._in_hand.clear()
-        self._hazard.hold(())
+        number = self._commit()
         if not self.doubtful:
             self._certain = number
         return Current(folder=self.name, commit=self._certain, stained=self.stained)
+
+    def _commit(self) -> int:
+        number = self.engine.commit()
+        for session_id, is_whole in self._in_hand.items():
+            if is_whole:
+                self._hazard.clear(session_id)  # it is on the disk, and nobody died
+        self._in_hand.clear()
+        self._hazard.hold(())
+        return number
 
     def _read(
         self, session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
     ) -> Iterator[tuple[Message, list[Heard]]]:
         """The messages with their words; of a session that somebody died over alone, each by itself to the disk."""
-        if not self._hazard.is_alone(session_id, _SURELY) and not self._hazard.condemned:
-            yield from _read(session_id, messages, recall, warm)
+        at_hand = warm.words(session_id) if warm is not None else {}
+        if not self._hazard.concerns(session_id, _SURELY):
+            yield from _read(session_id, messages, recall, at_hand)
             return
         for message in messages:
             if not self._hazard.forbids(session_id, _name(message)):
                 with self._care(session_id, _name(message)):
-                    yield from _read(session_id, [message], recall, warm)
+                    yield from _read(session_id, [message], recall, at_hand)
 
     @contextlib.contextmanager
     def _care(self, session_id: str, item: str) -> Iterator[None]:
@@ -160,11 +182,15 @@ def _name(message: Message) -> str:
     return f"{message.place.rail} {message.place.message_id}".strip()
 
 
+def _prunes(plan: Plan) -> bool:
+    """Whether words that an index holds are to go."""
+    return plan.anew and (plan.before.covered > 0 or plan.before.title != 0)
+
+
 def _read(
-    session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
+    session_id: str, messages: Sequence[Message], recall: Recall, at_hand: Mapping[int, Heard]
 ) -> Iterator[tuple[Message, list[Heard]]]:
     """Each message with the words of its records: those at hand, and the others from content."""
-    at_hand = warm.words(session_id) if warm is not None else {}
     missing = [
         Spot(row.position, row.length) for message in messages for row in message.rows if row.position not in at_hand
     ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 import anyio
 import structlog
 
@@ -21,13 +24,14 @@ class Committer:
         self.blocked = ""
         self._pipeline, self._source = pipeline, source
 
-    async def commit(self, batch: Batch) -> None:
-        """Returns when the batch is durable and visible."""
+    async def commit(self, batch: Batch, waits: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """Returns when the batch is durable and visible; `waits` is around the time in which nothing is done."""
         delay = FIRST_RETRY_S
         while (problem := await self._try_to_commit(batch)) is not None:
             self.blocked = f"blocked: {problem}"
             log.warning("source.blocked", source=self._source, reason=problem.what)
-            await anyio.sleep(delay)
+            with waits():
+                await anyio.sleep(delay)
             delay = min(delay * 2, LAST_RETRY_S)
         self.blocked = ""
 

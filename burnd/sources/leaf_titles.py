@@ -29,10 +29,10 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.sources.safe_open import Refused, open_regular
-from burnd.sources.transcripts import Piece, batch_of
+from burnd.sources.tail import MAX_LINE
+from burnd.sources.transcripts import Piece, batch_of, path_key
 
 _KEPT_AS = f"{SOURCE}/leaf-titles"
-_LONGEST = 1 << 16
 
 
 class _Told(NamedTuple):
@@ -54,9 +54,9 @@ class LeafTitles:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
         try:
             for key, value in rows:
-                leaf, path, offset = msgspec.json.decode(key, type=tuple[str, str, int])
-                root, ts = msgspec.json.decode(value, type=tuple[str, str])
-                self._told[leaf].add(_Told(root, path, offset, ts))
+                leaf, _, offset = msgspec.json.decode(key, type=tuple[str, str, int])
+                root, path, ts = msgspec.msgpack.decode(value, type=tuple[bytes, bytes, str])
+                self._told[leaf].add(_Told(os.fsdecode(root), os.fsdecode(path), offset, ts))
         except (msgspec.MsgspecError, ValueError) as error:
             raise index.failed(error) from error
 
@@ -67,7 +67,7 @@ class LeafTitles:
         new: dict[_Told, Content] = {}
         for piece in pieces:
             for leaf, offset, content in _reading(piece).titles:
-                told = _Told(piece.change.root, piece.change.path, offset, content.ts)
+                told = _Told(piece.root, piece.path, offset, content.ts)
                 new[told] = content
                 self._told[leaf].add(told)
                 batch.cursors.append(_cursor(leaf, told))
@@ -83,8 +83,10 @@ class LeafTitles:
 
 
 def _cursor(leaf: str, told: _Told) -> CursorChange:
-    key = msgspec.json.encode((leaf, told.path, told.offset)).decode()
-    return CursorChange(_KEPT_AS, key, msgspec.json.encode((told.root, told.ts)))
+    """With the path as bytes beside its key: one that is no UTF-8 could not be opened by that."""
+    key = msgspec.json.encode((leaf, path_key(told.path), told.offset)).decode()
+    where = os.fsencode(told.root), os.fsencode(told.path)
+    return CursorChange(_KEPT_AS, key, msgspec.msgpack.encode((*where, told.ts)))
 
 
 def _found(leaf: str, told: Iterable[_Told], new: Mapping[_Told, Content]) -> list[Content]:
@@ -99,11 +101,11 @@ def _line_at(told: _Told) -> bytes:
     except (OSError, Refused, ValueError):
         return b""
     try:
-        return os.pread(fd, _LONGEST, told.offset).partition(b"\n")[0]
+        with os.fdopen(fd, "rb") as file:
+            file.seek(told.offset)
+            return file.readline(MAX_LINE).removesuffix(b"\n")
     except OSError:
         return b""
-    finally:
-        os.close(fd)
 
 
 def _reading(piece: Piece) -> Reading:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -127,6 +128,13 @@ class DatabaseFollower:
 
     def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> DatabasePiece:
         """Takes in some of the sessions that wait, for as long as a moment lasts."""
+        try:
+            return self._read(now, wall_ms, keys, most_bytes)
+        except BaseException:
+            self._hazard.hold(())  # what could not be read is in nobody's hand
+            raise
+
+    def _read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int) -> DatabasePiece:
         self.wanting = set()
         piece = DatabasePiece()
         for raw in self._read_raw(keys, most_bytes):
@@ -152,6 +160,10 @@ class DatabaseFollower:
         seen = {name: one for name, one in piece.seen.items() if one != self._finder.seen.get(name)}
         changes = [seen_change(self._cursor_source, name, one) for name, one in seen.items()]
         return changes + ([marker_change(self._cursor_source, piece.marker)] if piece.marker is not None else [])
+
+    def put_aside(self) -> AbstractContextManager[None]:
+        """While a piece waits to be recorded nobody dies over it."""
+        return self._hazard.put_aside()
 
     def committed(self, piece: DatabasePiece) -> None:
         """A piece is durable."""

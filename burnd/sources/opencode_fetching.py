@@ -106,7 +106,7 @@ class RowFetcher:
 
     def _open_with_care(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
         """A row that killed the process again and again is as one that cannot be understood."""
-        if not self._hazard.is_alone(raw.session_id) and not self._hazard.condemned:
+        if not self._hazard.concerns(raw.session_id):
             return self._open(raw, row)
         try:
             with self._hazard.over(raw.session_id, row.id):

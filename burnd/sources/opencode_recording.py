@@ -42,7 +42,7 @@ class Recorder:
                 files=self._file(follower, piece),
             )
             try:
-                await self._committer.commit(batch)
+                await self._committer.commit(batch, follower.put_aside)
             except BaseException:
                 follower.failed(piece)
                 raise

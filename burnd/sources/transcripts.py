@@ -35,6 +35,7 @@ class Piece(NamedTuple):
     """What one turn at a file brought: the reading, where the file stands now, and whether there is more."""
 
     path: str
+    root: str
     reading: Reading
     change: FileChange
     content: list[Shelved]
@@ -279,7 +280,7 @@ class Transcripts:
             root=path_key(transcript.root),
             open=is_open,
         )
-        return Piece(transcript.path, reading, change, content)
+        return Piece(transcript.path, transcript.root, reading, change, content)
 
     def _shelve(
         self, transcript: Transcript, content: Sequence[Content], cursor: Cursor

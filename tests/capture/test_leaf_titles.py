@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import permutations
 from pathlib import Path
 
@@ -74,6 +75,43 @@ async def test_two_summaries_of_one_line_count_the_same_in_any_order(tmp_path: P
         second=holder("second", ("other words", "x1")),
     )
     assert len({summaries["talk"] for summaries in found}) == 1
+
+
+async def test_a_summary_may_be_long(tmp_path: Path) -> None:
+    """Of which lines up to 64 MB are read, whichever log comes first."""
+    projects = tmp_path / "projects"
+    told, talk = projects / "-p" / "told.jsonl", projects / "-p" / "talk.jsonl"
+    told.parent.mkdir(parents=True)
+    told.write_bytes(holder("told", ("word " * 20_000, "x1")).lines[0] + b"\n")
+    talk.write_bytes(b"".join(line + b"\n" for line in session("talk", "x", 1).lines))
+    kept = []
+    for n, order in enumerate(permutations((told, talk))):
+        rig = Rig(tmp_path / f"home{n}", projects)
+        await rig.open()
+        await rig.read(*order)
+        kept.append([record for record in rig.pipeline.content.read_content("talk") if record.kind == "summary"])
+        await rig.close()
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_summary_may_stand_in_a_log_whose_path_is_no_utf8(tmp_path: Path, *, restarts: bool) -> None:
+    """Also below a root that is none."""
+    projects = tmp_path / os.fsdecode(b"r\xff")
+    folder = projects / os.fsdecode(b"-p\xe9")
+    folder.mkdir(parents=True)
+    (folder / "told.jsonl").write_bytes(holder("told", ("early", "x1")).lines[0] + b"\n")
+    (folder / "talk.jsonl").write_bytes(b"".join(line + b"\n" for line in session("talk", "x", 1).lines))
+    rig = Rig(tmp_path / "home", projects)
+    await rig.open()
+    await rig.read(folder / "told.jsonl")
+    if restarts:
+        await rig.restart()
+    await rig.read(folder / "talk.jsonl")
+    rows = await rig.pipeline.index.rows("SELECT harness_summary FROM sessions WHERE session_id = 'talk'")
+    assert list(rows) == [("early",)]
+    await rig.close()
 
 
 def said_of(rig: Rig, words: str) -> list[Path]:

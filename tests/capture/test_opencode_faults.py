@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from burnd.errors import NoSpace
 from burnd.readers import opencode_rows
 from burnd.readers.opencode_rows import MessageRow, Opened
 from burnd.readers.safe_json import Rejected
+from burnd.recording.hazard import Hazard, Note
 from burnd.sources.opencode_db import Database, Disturbed
+from burnd.sources.opencode_fetching import RowFetcher
 from burnd.sources.opencode_finding import Finder
 from burnd.sources.opencode_schedule import Pace
 from tests.capture.opencode_rig import OpenCodeRig
@@ -514,3 +518,64 @@ async def test_a_session_that_breaks_the_reader_is_passed_over(
     await rig.attend(301.0)
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)
+
+
+def in_hand(rig: OpenCodeRig) -> list[str]:
+    """What the note says that would be suspected if the process died now."""
+    data = (rig.home.index / "reading.opencode").read_bytes()
+    return list(msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")], type=Note).places)
+
+
+async def test_what_cannot_be_read_is_in_nobodys_hand(
+    rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F78: a database that is locked for hours is no reason to suspect a session when the machine is switched off."""
+    conversation(writer)
+    rig, noted = await rigs(), []
+
+    def locked(*_: Any, **__: Any) -> None:
+        noted.append(in_hand(rig))
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(RowFetcher, "fetch", locked)
+    await rig.attend()
+    await rig.attend()
+    assert noted[0] == [S]
+    assert in_hand(rig) == []
+
+
+async def test_what_waits_for_room_is_in_nobodys_hand(
+    rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F78, F41: the disk may be full for hours; what is recorded when there is room is in hand again."""
+    conversation(writer)
+    rig, noted = await rigs(), []
+    commit = rig.pipeline.commit
+
+    async def full(batch: Any) -> int:
+        noted.append(in_hand(rig))
+        if len(noted) == 1:
+            raise NoSpace("the disk is full", "somewhere")
+        return int(await commit(batch))
+
+    async def sleep(_: float) -> None:
+        noted.append(in_hand(rig))
+
+    monkeypatch.setattr(rig.pipeline, "commit", full)
+    monkeypatch.setattr("burnd.sources.committing.anyio.sleep", sleep)
+    await rig.settle()
+    assert noted[:3] == [[S], [], [S]]
+    assert in_hand(rig) == []
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
+
+
+async def test_a_row_that_is_passed_over_costs_other_sessions_nothing(
+    rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F78: rows are opened one by one only in the session that one is passed over in."""
+    conversation(writer)
+    rig = await rigs()
+    rig.source._hazard.condemned.append(("ses_other", "msg"))
+    monkeypatch.setattr(Hazard, "over", lambda *_: pytest.fail("taken one by one"))
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}

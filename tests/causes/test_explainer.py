@@ -12,7 +12,7 @@ import pytest
 from burnd.causes import planning, writing
 from burnd.causes.counting import LENGTH
 from burnd.causes.explainer import FEW, STALLED_S, Explainer
-from burnd.errors import NoSpace
+from burnd.errors import IndexDamaged, NoSpace
 from burnd.index.change import Change
 from burnd.protocol import NOT_COUNTED
 from burnd.recording.batch import Batch
@@ -49,6 +49,20 @@ async def test_what_landed_is_counted_at_once(opened: Opened) -> None:
             while not is_counted(await ask_hotspots(pipeline)):  # noqa: ASYNC110 - nobody asks, so nobody is told
                 await anyio.sleep(0.02)
         tasks.cancel_scope.cancel()
+
+
+async def test_damage_is_not_taken_for_a_rail_that_cannot_be_explained(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F53: met while it is looked up what is being counted: the index is made anew, and all of it is explained."""
+    explainer = Explainer(await with_turns(opened, 3))
+
+    def damaged(*_: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(explainer, "_with_care", damaged)
+    with pytest.raises(IndexDamaged):
+        await explainer.catch_up()
 
 
 async def test_it_holds_back_while_others_are_at_work(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

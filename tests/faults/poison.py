@@ -1,7 +1,7 @@
 """A daemon that is killed by one thing it reads, as a fault in a library or want of memory might make it.
 
 POISON says what does it: a line of a log, a row of opencode's, words that are made ready for search, a document that
-tantivy's own threads choke on later, a turn whose causes are counted.
+tantivy's own threads choke on later, a session that search takes up, a turn whose causes are counted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from burnd.attribution.rail import Rail
 from burnd.ledger import shelving
 from burnd.readers.claude_code import ClaudeReader
 from burnd.search.engine import Engine
+from burnd.search.shelf import Shelf
 from burnd.sources import opencode_fetching
 
 MARK = "poison"
@@ -70,6 +71,17 @@ def poison_document() -> None:
 
     engine: Any = Engine
     engine.add, engine.commit = remember, deadly
+
+
+def poison_session() -> None:
+    names_of = Shelf._names_of
+
+    def deadly(self: Shelf, plan: Any) -> Any:
+        _die_if(plan.standing.session_id == MARK)
+        return names_of(self, plan)
+
+    shelf: Any = Shelf
+    shelf._names_of = deadly
 
 
 def poison_turn() -> None:

@@ -1,4 +1,4 @@
-"""F78: what the daemon dies over again and again is passed over at the fourth start, and only that."""
+"""F78: what the daemon dies over again and again is passed over at last, mostly at the fourth start, and only that."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.server.wire import Daemon, running, until
 SCRIPT = "tests.faults.poison"
 
 
-def _die_three_times(home: Home, poison: str) -> None:
-    for _ in range(3):
+def _die(home: Home, poison: str, times: int = 3) -> None:
+    for _ in range(times):
         daemon = Daemon(home, script=SCRIPT, POISON=poison)
         try:
             assert daemon.process.wait(60) == -signal.SIGKILL, daemon.why()
@@ -57,7 +57,7 @@ def _source(watched: Watched, name: str) -> dict[str, Any]:
 def test_a_poisonous_line(home: Home) -> None:
     """F78: of a log; all that is around it is read, and status says where it stands, in every later life too."""
     path = _log(home, "s1", "before", "poison", "after")
-    _die_three_times(home, "line")
+    _die(home, "line")
     for skipped in (1, 0):
         with _a_life(home, "line") as watched:
             assert watched.recorded("s1") == sum_of(0, 2)
@@ -74,7 +74,7 @@ def test_a_poisonous_line(home: Home) -> None:
 def test_poisonous_words(home: Home) -> None:
     """F78: said in a log whose line can be read: the turn counts, and only these words are not kept."""
     path = _log(home, "s1", "before", "poison", "after")
-    _die_three_times(home, "words")
+    _die(home, "words")
     for _ in range(2):
         with _a_life(home, "words") as watched:
             assert watched.recorded("s1") == sum_of(0, 1, 2)
@@ -95,7 +95,7 @@ def test_a_poisonous_row(home: Home) -> None:
                 words = "poison" if (session, n) == ("ses_b", 1) else "fine"
                 usage = opencode.tokens(input=5, output=1 << n)
                 writer.step(f"{session}-{n}", session, f"u-{session}", opencode.text(words), tokens=usage)
-        _die_three_times(home, "row")
+        _die(home, "row")
         for _ in range(2):
             with _a_life(home, "row") as watched:
                 assert watched.recorded("ses_a") == sum_of(0, 1, 2)
@@ -108,7 +108,7 @@ def test_a_poisonous_document(home: Home) -> None:
     """F78: search dies over it in the background; all else is found, and status names the message."""
     for session in ("s1", "s2", "s3"):
         _log(home, session, "before", "poison" if session == "s2" else "fine", "after")
-    _die_three_times(home, "document")
+    _die(home, "document")
     for _ in range(2):
         with _a_life(home, "document") as watched:
             assert watched.recorded("s2") == sum_of(0, 1, 2)
@@ -117,6 +117,20 @@ def test_a_poisonous_document(home: Home) -> None:
             assert len(watched.call("sessions.search", query="fine")["hits"]) == 2
             assert watched.call("sessions.search", query="poison")["hits"] == []
             assert "search passes over message main s2-m1 of s2," in json.dumps(watched.call("status")["degraded"])
+
+
+@pytest.mark.slow
+def test_a_poisonous_session(home: Home) -> None:
+    """F78: search dies over it, but over no message of it: after ten deaths the session is passed over."""
+    for session in ("s1", "poison", "s3"):
+        _log(home, session, "before", "after")
+    _die(home, "session", times=10)
+    for _ in range(2):
+        with _a_life(home, "session") as watched:
+            assert watched.recorded("poison") == sum_of(0, 1)
+            _until_searched(watched)
+            assert len(watched.call("sessions.search", query="after")["hits"]) == 2
+            assert "search passes over poison," in json.dumps(watched.call("status")["degraded"])
 
 
 def test_an_end_that_is_wanted_is_no_death(home: Home) -> None:
@@ -141,7 +155,7 @@ def test_a_poisonous_turn(home: Home) -> None:
     """F78: counting its causes kills; they are not explained, and those of all others are."""
     _log(home, "poison", "one", "two")
     _log(home, "s2", "one", "two")
-    _die_three_times(home, "turn")
+    _die(home, "turn")
     for _ in range(2):
         with _a_life(home, "turn") as watched:
             assert watched.recorded("poison") == sum_of(0, 1)

@@ -138,6 +138,53 @@ def test_what_goes_on_in_the_background_is_narrowed_down(tmp_path: Path) -> None
     left.close()
 
 
+def test_of_very_many_groups_are_tried_first(tmp_path: Path) -> None:
+    """F78: a thousand in hand at the first death cost one more: the fifth start passes the item."""
+    note = tmp_path / "search"
+    names = [f"s{n}" for n in range(1000)]
+
+    def life() -> int | None:
+        hazard = Hazard(note)
+        in_hand: list[str] = []
+        commits = 0
+        for name in names:
+            if not hazard.allows([*in_hand, name]):
+                if "s500" in in_hand:
+                    _die(hazard)
+                    return None
+                for done in in_hand:
+                    hazard.clear(done)
+                commits, in_hand = commits + 1, []
+            in_hand.append(name)
+            hazard.hold(in_hand)
+            if name == "s500" and hazard.is_alone(name, 3):
+                with hazard.over(name, 1):
+                    _die(hazard)
+                return None
+        if "s500" in in_hand and not hazard.condemned:
+            _die(hazard)
+            return None
+        hazard.close()
+        return commits
+
+    assert [life() for _ in range(4)] == [None] * 4
+    assert life() == 0
+    left = Hazard(note)
+    assert left.condemned == [("s500", 1)]
+    left.close()
+
+
+def test_only_a_place_of_which_something_is_passed_over_is_told_apart(tmp_path: Path) -> None:
+    """F78: all others are worked on as ever."""
+    note = tmp_path / "reading"
+    for _ in range(3):
+        assert read(note, kills=b"two") is None
+    hazard = Hazard(note)
+    assert hazard.concerns("/a")
+    assert not hazard.concerns("/b")
+    hazard.close()
+
+
 def test_one_item_alone_is_passed_over_in_words(tmp_path: Path) -> None:
     """F78: work on one thing raises for it at the fourth start; what is around it is noted again after it."""
     note = tmp_path / "causes"

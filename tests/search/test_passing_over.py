@@ -1,0 +1,93 @@
+"""F78: search with the note on what earlier processes died over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from burnd.recording.batch import Batch
+from burnd.recording.hazard import WHOLE, Hazard, Note, Spot
+from burnd.search.documents import SIGNS
+from burnd.search.engine import WORDS, Engine
+from tests.conftest import Opened
+from tests.make import text
+from tests.search.library import library
+
+
+def leave_behind(path: Path, places: Sequence[str] = (), condemned: Sequence[Spot] = ()) -> None:
+    """A note as a process leaves it that died for the first time."""
+    data = msgspec.msgpack.encode(Note(places, condemned=condemned))
+    path.write_bytes(len(data).to_bytes(4, "big") + data)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, kind: type[Any], name: str) -> Counter[str]:
+    calls: Counter[str] = Counter()
+    method = getattr(kind, name)
+
+    def count(self: Any, *arguments: Any) -> Any:
+        calls[str(arguments[0]) if arguments else ""] += 1
+        return method(self, *arguments)
+
+    monkeypatch.setattr(kind, name, count)
+    return calls
+
+
+async def test_a_session_that_is_passed_over_is_not_touched(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F78: neither added to nor taken out, and yet nothing of it is left in any file when it is forgotten."""
+    async with library(opened) as lib:
+        await lib.add(text("m1", "appleone", session_id="bad"), text("m1", "appletwo", session_id="good"))
+    leave_behind(opened.home.index / "searching", condemned=[("bad", WHOLE)])
+    removed = counted(monkeypatch, Engine, "remove_session")
+    async with library(opened) as lib:
+        await lib.add(text("m2", "pearone", session_id="bad"), text("m2", "peartwo", session_id="good"))
+        assert await lib.found("pearone") == []
+        assert len(await lib.found("peartwo")) == 1
+        assert "passes over bad," in lib.indexer.passed_over
+        await lib.pipeline.forget(["bad"])
+        await lib.calm()
+        assert not lib.holds("appleone")
+        assert len(await lib.found("appletwo")) == 1
+    assert removed["bad"] == 0
+
+
+async def test_what_is_passed_over_costs_other_sessions_nothing(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F78: only the session that a message is passed over in is taken in one by one."""
+    opened.home.index.mkdir(parents=True)
+    leave_behind(opened.home.index / "searching", condemned=[("bad", "main m1")])
+    noted = counted(monkeypatch, Hazard, "over")
+    async with library(opened) as lib:
+        await lib.add(*(text(f"m{n}", "apple", session_id=name) for name in ("bad", "good") for n in range(5)))
+        found = await lib.found("apple", all=True)
+        assert Counter(name for name, _ in found) == {"bad": 4, "good": 5}
+    assert noted == {"bad": 4}
+
+
+async def test_many_suspects_are_taken_in_with_few_commits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F78: kill -9 in a backlog leaves hundreds of sessions in hand, and the next life is hardly slower for it."""
+    names = [f"s{n}" for n in range(200)]
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m", "apple", session_id=name) for name in names]))
+    await opened.close()
+    leave_behind(opened.home.index / "searching", names)
+    commits = counted(monkeypatch, Engine, "commit")
+    async with library(opened) as lib:
+        await lib.calm()
+        assert sum(lib.engine.searcher.doc_freq(WORDS, sign + "apple") for sign in SIGNS.values()) == 200
+    assert 25 <= commits.total() <= 40
+
+
+async def test_the_note_is_written_once_for_what_is_taken_in_together(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names all that is in hand: written for each of thousands of sessions it would be most of what is written."""
+    writes = counted(monkeypatch, Hazard, "_write")
+    async with library(opened) as lib:
+        await lib.add(*(text("m", "apple", session_id=f"s{n}") for n in range(100)))
+    assert writes.total() < 20
