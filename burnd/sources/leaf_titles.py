@@ -18,6 +18,7 @@ import msgspec
 
 from burnd.index import packs
 from burnd.index.change import CursorChange
+from burnd.index.path_key import path_key
 from burnd.index.reading import LINK, link_of
 from burnd.index.store import IndexStore
 from burnd.readers.claude_beside import summary_in
@@ -30,7 +31,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
 from burnd.sources.safe_open import Refused, open_regular
 from burnd.sources.tail import MAX_LINE
-from burnd.sources.transcripts import Piece, batch_of, path_key
+from burnd.sources.transcripts import Piece, batch_of
 
 _KEPT_AS = f"{SOURCE}/leaf-titles"
 
