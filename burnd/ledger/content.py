@@ -116,7 +116,7 @@ class ContentStore:
     def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
         """A session's records as they stand on disk from a byte position on, large ones as references."""
         path = self.sidecars.path(session_id)
-        for position, length, line in read_lines(path, start) if path.exists() else ():
+        for position, length, line in read_lines(path, start) if self.sidecars.has(session_id) else ():
             record = decode_content(line)
             if not isinstance(record, Skipped):
                 yield Stored(record, position, length)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,10 @@ class Sidecars:
                 return record.session_id if self.path(record.session_id) == path else None
         return None
 
+    def has(self, session_id: str) -> bool:
+        """Whether a session has a sidecar: a file, not a link or a folder in its place."""
+        return _is_file(self.path(session_id))
+
     def size(self, session_id: str) -> int:
         try:
             return os.lstat(self.path(session_id)).st_size
@@ -125,7 +130,7 @@ class Sidecars:
         """Deletes a session's sidecar; returns how many bytes that freed."""
         self._forget_open(session_id)
         size = self.size(session_id)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
             os.unlink(self.path(session_id))
         return size
 
@@ -137,6 +142,7 @@ class Sidecars:
     def _file(self, session_id: str) -> files.AppendFile:
         file = self._open.get(session_id)
         if file is None:
+            _make_way(self.path(session_id))
             file = files.AppendFile(self.path(session_id), name_later=True)
             self._has_new_names |= file.is_new
             if _cut_torn_tail(file):
@@ -171,6 +177,19 @@ class Sidecars:
             if change.start < file.end <= change.end:
                 file.cut(change.start)
                 _set_date(file, change.date)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _make_way(path: Path) -> None:
+    """What stands where a sidecar goes and is none, as a link, is put aside: one session must not stop all others."""
+    if os.path.lexists(path) and not _is_file(path):
+        os.replace(path, path.with_name(path.name + ".aside"))
 
 
 def _sync_all(written: Sequence[tuple[files.AppendFile, int]]) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -185,3 +185,25 @@ async def test_what_cannot_be_read_now_is_waited_for(opened: Opened, monkeypatch
             await pipeline.commit(said)
     await pipeline.commit(said)
     assert sidecar.read_bytes() == before
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("put", [lambda path: path.symlink_to("elsewhere"), lambda path: path.mkdir()])
+async def test_what_stands_in_a_sidecars_place_is_put_aside(
+    opened: Opened, put: Callable[[Path], None], restarted: bool
+) -> None:
+    """A link or a folder: it is not written through, and recording goes on for this session as for any other."""
+    pipeline = await opened()
+    said = Batch(content=[text("m1", "words")])
+    await pipeline.commit(said)
+    sidecar = pipeline.content.sidecars.path("s1")
+    elsewhere = sidecar.rename(sidecar.with_name("elsewhere"))
+    before = elsewhere.read_bytes()
+    put(sidecar)
+    if restarted:
+        pipeline = await opened()
+    await pipeline.commit(said)
+    await pipeline.commit(said)
+    assert [record.text for record in pipeline.content.read_content("s1")] == ["words"]
+    assert sidecar.read_bytes() == elsewhere.read_bytes() == before
+    assert os.path.lexists(f"{sidecar}.aside")
