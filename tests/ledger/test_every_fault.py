@@ -56,9 +56,9 @@ def assert_all_same(found: list[dict[str, object]]) -> None:
 
 @pytest.mark.parametrize(("kind", "first"), [(DIES, 1), (FAILS, 4)])
 def test_some_faults(shim: Path, quick_folder: Path, kind: int, first: int) -> None:
-    """F40-F45, F58: every 197th write, sync, rename, cut and removal is where the process dies, or where
+    """F40-F45, F58: every 397th write, sync, rename, cut and removal is where the process dies, or where
     the call fails once; the next start ends in the same folded ledger, the same content, the same index."""
-    assert_all_same(outcomes(shim, quick_folder, kind, first, 197))
+    assert_all_same(outcomes(shim, quick_folder, kind, first, 397))
 
 
 @pytest.mark.slow
