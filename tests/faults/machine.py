@@ -16,9 +16,9 @@ from burnd.paths import Home
 from burnd.recording.opening import open_pipeline
 from burnd.records.times import to_iso
 from tests.dump import index_dump
+from tests.faults import shims, tally
 from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.known import Known, now_ms
-from tests.faults.shims import built
 from tests.faults.writers import ClaudeCode, Codex, Opencode
 from tests.server.logs import projects
 from tests.server.test_spool import announced, leave, stamped
@@ -40,13 +40,13 @@ class Machine:
         self.daemon: Daemon | None = None
         self._quiet: set[str] = set()
         self._full = self.folder / "full"
-        self._shim = built("full_disk", self.folder)
+        self._shim = str(shims.built("full_disk", self.folder)) if shims.are_to_be_had else ""
 
     # The daemon
 
     def start(self) -> None:
         self.daemon = Daemon(
-            self.home, LD_PRELOAD=str(self._shim), FULL_BELOW=str(self.home.root), FULL_WHILE=str(self._full)
+            self.home, LD_PRELOAD=self._shim, FULL_BELOW=str(self.home.root), FULL_WHILE=str(self._full)
         )
         self.daemon.wait_until_ready()
 
@@ -55,6 +55,7 @@ class Machine:
             return
         if kill:
             self.daemon.kill()
+            tally.faults()
         else:
             assert self.daemon.terminate() == 0, self.daemon.why()
         self.daemon = None
@@ -62,6 +63,7 @@ class Machine:
     def lose_index(self) -> None:
         self.stop(kill=False)
         shutil.rmtree(self.home.root / "index", ignore_errors=True)
+        tally.faults()
 
     def compare_indexes(self) -> None:
         """An index that grew and one that is made anew say the same, row by row."""
@@ -82,10 +84,11 @@ class Machine:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def settle(self) -> None:
-        """Everything that can be read now is recorded."""
+        """Everything that can be read now is recorded, and the sums are the model's."""
         with self._asking() as wire:
             answer = wire.call("flush")
             assert all(source["flushed"] for source in answer["sources"]), answer
+            self._check_sums(wire)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
@@ -109,6 +112,7 @@ class Machine:
             until(met.exists, 30.0, lambda: "nobody wanted to write")
         finally:
             self._full.unlink()
+        tally.faults()
 
     # People
 
@@ -155,10 +159,9 @@ class Machine:
     # What must be known
 
     def check(self) -> None:
-        """The daemon's answers are the model's."""
+        """The daemon's answers are the model's, words included."""
         self.settle()
         with self._asking() as wire:
-            self._check_sums(wire)
             self._check_words(wire)
         assert files_with_canary(self.home) == set()
 

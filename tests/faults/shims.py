@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 _SOURCES = Path(__file__).parents[1] / "shim"
-needs_shims = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc: a library makes calls fail"
-)
+are_to_be_had = sys.platform == "linux" and shutil.which("gcc") is not None
+needs_shims = pytest.mark.skipif(not are_to_be_had, reason="needs Linux and gcc: a library makes calls fail")
 
 
 def built(name: str, folder: Path) -> Path:
