@@ -82,8 +82,9 @@ def find_home(env: Mapping[str, str] = os.environ) -> Home:
 
 
 def user_home(env: Mapping[str, str] = os.environ) -> Path:
-    """The person's own folder; `HOME` as given wins over the password database."""
-    return _path(_user_folder(env))
+    """The person's own folder; `HOME` as given wins over the password database. Who has none, as in some containers,
+    has the root, where nothing will be found: what variables name is read all the same."""
+    return _path(_user_folder(env) or "/")
 
 
 def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
@@ -97,13 +98,15 @@ def socket_path(home: Home, env: Mapping[str, str] = os.environ) -> Path:
 
 def home_folder(env: Mapping[str, str] = os.environ) -> str:
     if chosen := env.get("RELAYBURN_HOME"):
-        return os.path.abspath(os.path.expanduser(chosen))
-    return os.path.join(_user_folder(env), ".relayburn")
+        return _absolute(chosen)
+    if not (folder := _user_folder(env)):
+        raise ValueError("no home folder: set HOME or RELAYBURN_HOME")
+    return os.path.join(folder, ".relayburn")
 
 
 def socket_file(home: str, env: Mapping[str, str] = os.environ) -> str:
     if chosen := env.get("BURND_SOCKET"):
-        return os.path.abspath(os.path.expanduser(chosen))
+        return _absolute(chosen)
     usual = os.path.join(home, "burnd.sock")
     if len(os.fsencode(usual)) <= SOCKET_PATH_LIMIT:
         return usual
@@ -119,9 +122,15 @@ def _user_folder(env: Mapping[str, str]) -> str:
     if given := env.get("HOME"):
         return given
     expanded = os.path.expanduser("~")  # falls back to the password database
-    if expanded == "~":
-        raise ValueError("no home folder: set HOME or RELAYBURN_HOME")
-    return expanded
+    return "" if expanded == "~" else expanded
+
+
+def _absolute(chosen: str) -> str:
+    """A path that a person gave. A `~` that stands for nothing would become a folder of that name."""
+    expanded = os.path.expanduser(chosen)
+    if expanded.startswith("~"):
+        raise ValueError(f"{chosen}: nobody knows which folder ~ is: set HOME, or say the whole path")
+    return os.path.abspath(expanded)
 
 
 def _path(text: str) -> Path:

@@ -363,6 +363,41 @@ def test_it_runs_in_a_folder_that_is_gone(home: Home, tmp_path: Path) -> None:
         started.wait()
 
 
+_A_STRANGER = """
+import pwd, sys
+def nobody(uid): raise KeyError(uid)
+pwd.getpwuid = nobody
+from burnd.cli import main
+sys.exit(main(["run"]))
+"""
+
+
+@pytest.mark.parametrize("more", [{}, {"RELAYBURN_HOME": "~/x"}])
+def test_without_a_home_folder_it_says_so(tmp_path: Path, more: dict[str, str]) -> None:
+    """F82: no HOME, and a user whom the password database does not know, as in some containers: nothing is made."""
+    command = [sys.executable, "-c", _A_STRANGER]
+    done = subprocess.run(command, env=more, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "set HOME" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_home_folder_it_reads_what_is_named(home: Home) -> None:
+    """F82: the home and the harness's folder are given by variables: that is enough, and every source stands."""
+    write(home, conversation("s1", "hi"), "s1")
+    named = {"RELAYBURN_HOME": str(home.root), "CLAUDE_CONFIG_DIR": str(projects(home).parent)}
+    started = subprocess.Popen([sys.executable, "-c", _A_STRANGER], env=named, stderr=subprocess.DEVNULL)
+    try:
+        until((home.root / "burnd.sock").exists)
+        with Wire(home.root / "burnd.sock") as wire:
+            until(lambda: wire.call("status")["daemon"]["state"] == "ready")
+            assert all(source["flushed"] for source in wire.call("flush")["sources"])
+            assert wire.call("summary")["totals"]["turns"] == 1
+    finally:
+        started.kill()
+        started.wait()
+
+
 def test_a_damaged_index_is_made_anew_when_a_question_finds_it(home: Home) -> None:
     """F53: the question is asked to come again, and the next one is answered in full."""
     with running(home) as daemon, daemon.wire() as wire:

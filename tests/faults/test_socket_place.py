@@ -195,6 +195,21 @@ def test_a_long_home_moves_the_socket(home: Home) -> None:
         daemon.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
+def test_a_runtime_folder_of_somebody_else_is_refused(home: Home) -> None:
+    """F65, F82: as after `su` without a new session; the folder is named, and nothing is put into it."""
+    deep = Home(home.root.parent / ("d" * 60) / ("e" * 60))
+    deep.root.parent.mkdir(mode=0o700)
+    runtime = home.root.parent / "run"
+    runtime.mkdir(mode=0o700)
+    os.chown(runtime, 65534, 65534)
+    done = start(deep, XDG_RUNTIME_DIR=str(runtime))
+    assert done.returncode == 1
+    assert str(runtime) in done.stderr
+    assert "folder of yours" in done.stderr
+    assert list(runtime.iterdir()) == []
+
+
 def test_a_lost_socket_is_bound_again(home: Home) -> None:
     """F72: a cleaner of old files took it; within the next look it is back, and clients that were in stay in."""
     with running_quickly(home) as daemon, daemon.wire() as before:
