@@ -52,6 +52,27 @@ def _by_the_clock(opened: Opened, ahead_ms: int = 0) -> Callable[[], Awaitable[P
     return functools.partial(opened, now=lambda: int(time.time() * 1000) + ahead_ms)
 
 
+@pytest.mark.parametrize(("hours", "is_there", "is_known"), [(25, False, False), (25, True, True), (23, False, True)])
+async def test_the_cursor_of_a_deleted_log_goes_after_a_day(
+    opened: Opened, tmp_path: Path, *, hours: int, is_there: bool, is_known: bool
+) -> None:
+    """F08: not before, and never that of a log which is still there; its turns stay in any case."""
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        log = Transcript(session=SESSION)
+        log.prompt("hello")
+        log.says("m1", text("hi"), output=7)
+        watched.append(log)
+        await watched.source.flush()
+        assert watched.ledger()["m1"].usage.output == 7
+    if not is_there:
+        watched.path().unlink()
+    async with watching(_by_the_clock(opened, hours * 3_600_000), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        rows = await watched.pipeline.index.rows("SELECT path FROM files")
+        assert [path for (path,) in rows] == [str(watched.path())] * is_known
+        assert await _is(watched, "m1", output=7)
+
+
 def _without_newline(path: Path, message_id: str, *, cut: int = 0) -> bytes:
     """Writes a log whose last line, with the answer, has no newline; `cut` leaves out so many bytes of it."""
     log = Transcript(session=path.stem, prefix=path.stem)

@@ -1,10 +1,12 @@
-"""A daemon with short intervals, for tests that would have to wait for half a minute otherwise."""
+"""A daemon with short intervals, for tests that would have to wait for minutes otherwise."""
 
 from __future__ import annotations
 
 from burnd.server import listener
+from burnd.sources import tails
 
 listener.LOOK_EVERY_S = 0.2
+tails.QUIET_S = 1.0
 
 if __name__ == "__main__":
     from burnd.cli import main

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import random
 import shutil
 import sqlite3
@@ -19,7 +18,7 @@ from tests.faults import tally
 from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
-from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
 from tests.readers.transcript import Transcript, text
 from tests.server.wire import running, until
 
@@ -173,8 +172,7 @@ def _survives(home: Home, statements: list[str], n: int) -> None:
         until(lambda: _found(watched) == [("a", 3)], 60, lambda: str(_found(watched)))
         until(lambda: watched.call("status")["degraded"] == [], 60, lambda: str(watched.call("status")["degraded"]))
         assert watched.daemon.terminate() == 0
-    turns = [json.loads(line)["record"] for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
-    said = [(turn["messageId"], turn["rev"]) for turn in turns]
+    said = turns_in(home)
     assert len(said) == len(set(said)) == len({message for message, _ in said}), "something was appended twice"
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,10 @@ def test_a_full_disk_heals(home: Home) -> None:
 
 
 def test_the_store_of_large_texts_is_first_opened_on_a_full_disk(home: Home) -> None:
-    """F41: with nothing in reserve, SQLite itself finds no room, not even to open a file: the daemon waits as well."""
+    """F41, P3: with nothing in reserve, SQLite itself finds no room, not even to open a file: the daemon waits as well.
+
+    Of stamps for which the ledger has no room, not half a line is left; they are refused, and taken later.
+    """
     with small_disk(home, reserve="0") as (disk, watched):
         watched.append("full", whole(answers("full", 0, 2, words=_LARGE)))
         watched.until_recorded("full", sum_of(0, 1))
@@ -120,10 +124,29 @@ def test_the_store_of_large_texts_is_first_opened_on_a_full_disk(home: Home) -> 
         watched.append("full", whole(answers("full", 3, 9, words=_LARGE)))
         until(lambda: "nothing is lost meanwhile" in str(watched.call("status")["degraded"]), 60, watched.daemon.why)
         assert watched.outputs("full") == sum_of(0, 1, 2)
+        before = disk.ledger()
+        assert _stamped(watched)["error"]["data"]["name"] == "not_now"
+        assert disk.ledger() == before
         disk.say("free", "free")
         watched.until_recorded("full", EVERYTHING, 90)
+        assert "result" in _stamped(watched)
+        assert len(watched.call("stamps.list", limit=200)["stamps"]) == 100
         assert sum(len(said) > len(_LARGE) for said in watched.texts("full")) == 11
     tally.faults()
+
+
+def _stamped(watched: Watched) -> dict[str, Any]:
+    """The answer to a hundred stamps, more than there is room for behind the ledger's last line."""
+    stamps = [
+        {
+            "selector": {"sessionId": "full"},
+            "enrichment": {f"step{n}": "x" * 100},
+            "ts": f"2026-11-16T10:00:00.{n:03d}Z",
+        }
+        for n in range(100)
+    ]
+    with watched.daemon.wire() as wire:
+        return wire.ask("stamp", stamps=stamps)
 
 
 def test_a_file_system_that_is_made_read_only_heals(home: Home) -> None:

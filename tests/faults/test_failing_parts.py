@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.canaries import CANARY
 from tests.faults.failing_parts import PARTS
-from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
 from tests.server.test_spool import leave, stamped
 from tests.server.wire import Daemon, running, until
 
@@ -60,7 +58,7 @@ def test_an_index_writer_that_fails_as_nobody_foresaw(home: Home) -> None:
         watched.flush()
         assert daemon.terminate() == 0
         assert CANARY not in daemon.log.read_text()
-    assert len(_said(home)) == len(set(_said(home))) == 12
+    assert len(turns_in(home)) == len(set(turns_in(home))) == 12
     tally.faults()
 
 
@@ -74,7 +72,7 @@ def test_a_ledger_that_cannot_be_written_ends_the_daemon(home: Home) -> None:
     with running(home) as daemon:
         assert Watched(home, daemon).recorded("a") == sum_of(*range(12))
         assert daemon.terminate() == 0
-    assert len(_said(home)) == len(set(_said(home))) == 12
+    assert len(turns_in(home)) == len(set(turns_in(home))) == 12
     tally.faults()
 
 
@@ -88,12 +86,6 @@ def test_a_server_that_fails_ends_the_daemon(home: Home) -> None:
 
 def _arm(home: Home) -> None:
     (home.root.parent / "armed").touch()
-
-
-def _said(home: Home) -> list[tuple[str, int]]:
-    """The turns of the ledger, by message and revision."""
-    turns = [json.loads(line)["record"] for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
-    return [(turn["messageId"], turn["rev"]) for turn in turns]
 
 
 def test_a_sync_that_fails_in_any_part_ends_the_daemon(home: Home) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -56,7 +57,7 @@ def _source(watched: Watched) -> dict[str, Any]:
 
 
 def test_rows_that_are_filled_later(database: opencode.Writer, watched: Watched) -> None:
-    """F29: a row first seen empty ends with the numbers it ended with."""
+    """F29: a row first seen empty ends with the numbers it ended with, and so it stands in the ledger."""
     begun = opencode.assistant("u", database.tick())
     database.message("late", SESSION, database.clock, begun)
     until(lambda: watched.call("summary")["totals"]["openTurns"] == 1)
@@ -66,6 +67,8 @@ def test_rows_that_are_filled_later(database: opencode.Writer, watched: Watched)
     database.update("late", begun | ended)
     watched.until_recorded(SESSION, 77)
     assert watched.recorded(SESSION) == 77
+    turns = [json.loads(line)["record"] for line in watched.home.ledger.read_bytes().splitlines() if b'"turn"' in line]
+    assert [(turn["messageId"], turn["usage"]["output"]) for turn in turns] == [("late", 77)]
 
 
 def test_numbers_that_are_given_out_again(database: opencode.Writer, watched: Watched) -> None:

@@ -30,7 +30,7 @@ def test_words_are_never_syntax(watched: Watched) -> None:
         began = time.monotonic()
         with watched.daemon.wire(60) as wire:
             answer = wire.ask("sessions.search", query=query)
-        assert answer.get("error", {"data": {"name": ""}})["data"]["name"] != "failed", (query[:50], answer)
+        assert "result" in answer, (query[:50], answer)
         assert time.monotonic() - began < 5 * noise() + 1, query[:50]
     assert _found(watched, "col:x")
     assert _found(watched, "NEAR(cake)")

@@ -16,9 +16,9 @@ import pytest
 
 from burnd.paths import Home
 from tests.faults import tally
-from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
 from tests.server.test_spool import leave, stamped
-from tests.server.wire import Wire, running, until
+from tests.server.wire import Wire, running, stamp_often, until
 
 EVERYTHING = sum_of(*range(12))
 SESSIONS = ("a", "b", "c")
@@ -82,6 +82,8 @@ def _kill_loop(home: Home, times: int) -> None:
         totals = watched.call("summary")["totals"]
         assert (totals["turns"], totals["usage"]["output"]) == (12 * times, EVERYTHING * times)
         assert watched.call("status")["ledger"]["skipped"]["count"] == 0
+        assert watched.daemon.terminate() == 0
+    assert len(turns_in(home)) == len(set(turns_in(home))) == 12 * times
     tally.faults(times)
 
 
@@ -227,6 +229,31 @@ def _damage(index: Path, how: str) -> None:
             db.commit()
 
 
+@pytest.mark.slow
+def test_an_older_index_put_back(home: Home) -> None:
+    """F48, F54, P2: as from a backup: it catches up, and what it had not seen is not said twice."""
+    old = home.root.parent / "old"
+    with started(home) as watched:
+        watched.append("a", whole(answers("a", 0, 6)))
+        watched.flush()
+        assert watched.daemon.terminate() == 0
+    shutil.copytree(home.index, old)
+    with started(home) as watched:
+        watched.append("a", whole(answers("a", 6, 6)))
+        watched.flush()
+        said = _answers(watched)
+        assert watched.daemon.terminate() == 0
+    shutil.rmtree(home.index)
+    old.rename(home.index)
+    with started(home) as watched:
+        watched.flush()
+        assert _answers(watched) == said
+        assert watched.texts("a") == [f"answer {n} of a" for n in range(12)]
+        assert watched.daemon.terminate() == 0
+    assert len(turns_in(home)) == len(set(turns_in(home))) == 12
+    tally.faults()
+
+
 def test_an_index_damaged_while_it_is_used(home: Home) -> None:
     """F53, P5: noticed by a question or by the next line, built anew meanwhile; what is answered is right."""
     with started(home) as watched:
@@ -319,17 +346,26 @@ def test_lines_of_a_later_version_are_kept(home: Home, known: dict[str, Any]) ->
 @pytest.mark.slow
 def test_a_rebuild_that_is_killed(home: Home, known: dict[str, Any]) -> None:
     """F58: the index in use stays until the new one is whole, and answers the same after each of ten kills."""
+    new = home.index / "burn.db.new"
+    with started(home) as watched, watched.daemon.wire() as wire:
+        stamp_often(wire, 20_000)
+    hits = 0
     for n in range(10):
         with started(home) as watched:
+            assert not new.exists()
             assert _answers(watched) == known
             with watched.daemon.wire() as wire:
                 wire.request("rebuild", index=True)
-                threading.Event().wait(0.01 * n)
+                until(new.exists)
+                time.sleep(0.02 * n)
             watched.daemon.kill()
+        hits += new.exists()
+    assert hits >= 8, "most were killed when the new one was whole"
     with started(home) as watched:
         watched.flush()
+        assert not new.exists()
         assert _answers(watched) == known
-    tally.faults(10)
+    tally.faults(hits)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ The n-th answer of a session has 2**n output tokens: a sum says which were recor
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,12 @@ def whole(lines: list[bytes]) -> bytes:
 
 def sum_of(*numbers: int) -> int:
     return sum(1 << n for n in numbers)
+
+
+def turns_in(home: Home) -> list[tuple[str, int]]:
+    """The turns that the ledger holds, by message and revision: none may be there twice."""
+    lines = [line for line in home.ledger.read_bytes().splitlines() if b'"kind":"turn"' in line]
+    return [(turn["messageId"], turn["rev"]) for turn in (json.loads(line)["record"] for line in lines)]
 
 
 class Watched:
