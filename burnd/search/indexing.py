@@ -238,7 +238,7 @@ class SearchIndexer:
         some, self._touched = list(self._touched), {}
         fresh, self._fresh = self._fresh, False
         if self._growing is not None:
-            self._growing.due += some
+            self._growing.due = list(dict.fromkeys([*self._growing.due, *some]))
         self._in_hand = len(some)
         try:
             await self._take(shelf, some)

@@ -22,6 +22,7 @@ from burnd.recording.batch import Batch
 from burnd.records import Session
 from burnd.records.times import to_iso
 from burnd.search import engine, indexing, progress
+from burnd.search.folders import Folders
 from burnd.search.indexing import SearchIndexer
 from burnd.search.warm import Warm
 from tests.conftest import Opened
@@ -475,3 +476,22 @@ async def test_kill_nine_anywhere_loses_and_doubles_nothing(opened: Opened) -> N
         await lib.calm()
         kept = await lib.pipeline.index.rows("SELECT count(DISTINCT session || rail || message_id) FROM messages")
         assert lib.engine.searcher.num_docs == kept[0][0] > 0
+
+
+async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_once(opened: Opened) -> None:
+    """It waits to be taken in already when it is told of again."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(content=[text("m1", "apple")]))
+    indexer = SearchIndexer(pipeline)
+    folders = Folders(pipeline.home.search, indexer._watched())
+    serving, growing = folders.fresh(), folders.fresh()
+    indexer._serving, indexer._growing = serving, growing
+    await indexer._look(growing)
+    indexer._touched = {"s1": None}
+    await indexer._take_touched(serving)
+    await indexer._take(growing, growing.due)
+    serving.commit()
+    growing.commit()
+    assert [shelf.engine.searcher.num_docs for shelf in (serving, growing)] == [1, 1]
+    assert growing.due == []
+    await indexer._let_go()
