@@ -43,7 +43,9 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The table; where BURND_TALLY names a file, of all runs that were told of it so far."""
+    """The table; where BURND_TALLY names a file, of all runs that were told of it so far. A worker has none."""
+    if hasattr(terminalreporter.config, "workerinput"):
+        return
     tally.losses(sum(len(terminalreporter.getreports(kind)) for kind in ("failed", "error")))
     tally.not_tried.update(_reason(report) for report in terminalreporter.getreports("skipped"))
     if file := os.environ.get("BURND_TALLY"):

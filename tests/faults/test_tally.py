@@ -34,12 +34,12 @@ def test_that_cannot_begin(broken): ...
 """
 
 
-def _ended(folder: Path) -> str:
+def _ended(folder: Path, workers: int) -> str:
     """What a run over these tests, which stand nowhere near ours, says at its end."""
     (folder / "test_any.py").write_text(_TESTS)
     alone = ("-c", os.devnull, "--rootdir", str(folder), "-p", "no:cacheprovider", "-p", "tests.faults.conftest")
     env = {**os.environ, "BURND_TALLY": str(folder / "tally"), "PYTEST_XDIST_WORKER": ""}
-    command = [sys.executable, "-m", "pytest", "-q", *alone, str(folder / "test_any.py")]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), *alone, str(folder / "test_any.py")]
     done = subprocess.run(command, cwd=PROJECT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout.partition("= faults =")[2]
@@ -56,7 +56,7 @@ def test_a_failure_anywhere_is_a_loss(tmp_path: Path) -> None:
     """Also outside the tests of faults, and before a test begins; what was skipped is counted with its reason; the
     second half adds to what the first has counted."""
     for half in (1, 2):
-        said = _ended(tmp_path)
+        said = _ended(tmp_path, workers=2 - half)
         counts = [_row(name, said) for name in ("faults survived", "losses", "not tried")]
         assert counts == [3 * half, 2 * half, half]
         assert "there is no such machine" in said
