@@ -1,10 +1,12 @@
-"""A daemon whose event loop a client can block."""
+"""A daemon whose event loop, or whose pipeline, a client can block."""
 
 from __future__ import annotations
 
 import os
 import time
 from typing import Any
+
+import anyio
 
 from burnd.server.method import Method, NoParams
 from burnd.server.methods import METHODS
@@ -21,7 +23,18 @@ async def block(_service: Service, _params: NoParams) -> dict[str, Any]:
     return {}
 
 
+async def hold(service: Service, _params: NoParams) -> dict[str, Any]:
+    """The same, but the loop turns: it is the pipeline in which something is being written and does not get on."""
+    async with service.pipeline._one_at_a_time:
+        blocked = anyio.Path(os.environ["BLOCKED"])
+        await blocked.touch(exist_ok=False)
+        while await blocked.exists():  # noqa: ASYNC110 - a file tells when
+            await anyio.sleep(0.01)
+    return {}
+
+
 METHODS["block"] = Method(NoParams, block)
+METHODS["hold"] = Method(NoParams, hold)
 
 if __name__ == "__main__":
     from burnd.cli import main

@@ -122,8 +122,9 @@ def test_when_signs_of_life_are_expected(environ: dict[str, str], within: float 
     assert environ == {}
 
 
-def test_signs_of_life_stop_when_the_loop_hangs(home: Home, manager: Manager) -> None:
-    """F76: pings come steadily, stop while something blocks the loop, and come again after it."""
+@pytest.mark.parametrize("what", ["block", pytest.param("hold", marks=pytest.mark.slow)])
+def test_signs_of_life_stop_when_the_loop_hangs(home: Home, manager: Manager, what: str) -> None:
+    """F76: pings come steadily, stop while something blocks the loop or the pipeline, and come again after it."""
     blocked = home.root.parent / "blocked"
     surroundings = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "1000000", "BLOCKED": str(blocked)}
     daemon = Daemon(home, script="tests.faults.blockable", **surroundings)
@@ -132,8 +133,10 @@ def test_signs_of_life_stop_when_the_loop_hangs(home: Home, manager: Manager) ->
             manager.until("WATCHDOG")
             manager.pings()
         with daemon.wire() as wire:
-            wire.request("block")
+            wire.request(what)
             until(blocked.exists)
+            if what == "hold":  # the first look cannot know yet that nothing gets on
+                until(lambda: "daemon.stuck" in daemon.log.read_text(), why=daemon.why)
             manager.pings()  # what was sent before
             manager.listen(1.3)
             assert manager.pings() == 0
