@@ -19,6 +19,7 @@ from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.readers.transcript import Transcript, text
+from tests.server.logs import projects
 from tests.server.wire import Daemon, Wire, noise, running, until
 
 LOAD_S = float(os.environ.get("BURND_LOAD_S", "600"))
@@ -121,6 +122,7 @@ def own_memory(daemon: Daemon) -> int:
 @pytest.mark.parametrize("seconds", [pytest.param(6.0, marks=pytest.mark.timed), LOAD_S])
 def test_two_hundred_sessions_at_once(home: Home, seconds: float) -> None:
     """P1, P8, F59: 200 sessions append at once, 20 clients ask: every turn is recorded, soon, in level memory."""
+    projects(home).mkdir(parents=True)  # one that comes later is watched after five seconds only
     with running(home) as daemon:
         watched = Watched(home, daemon)
         writers = Writers(watched, 200)
