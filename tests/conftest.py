@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
+from tests import turning
 from tests.make import START_MS
 
 # Whoever started the tests may ignore signals, as `nohup` and background jobs do; what they start must not.
@@ -29,6 +31,13 @@ for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 settings.register_profile("patient", deadline=None, max_examples=30)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("thorough" if os.environ.get("BURND_THOROUGH") else "patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """F76: a coroutine of burnd's that holds up the loop for long fails the test in which it did."""
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = turning.watched(item.obj)
 
 
 @pytest.fixture
