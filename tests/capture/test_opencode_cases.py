@@ -178,7 +178,13 @@ def generator() -> Path | None:
 
 
 @pytest.mark.skipif(generator() is None, reason="needs the corpus generator beside BURND_CASES")
-@pytest.mark.parametrize("options", [["--seed", "1"], ["--seed", "7", "--fork-frac", "0.6", "--task-frac", "0.05"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--seed", "1"], marks=pytest.mark.slow),
+        ["--seed", "7", "--fork-frac", "0.6", "--task-frac", "0.05"],
+    ],
+)
 async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, options: list[str]) -> None:
     """Turns and tokens by model are exact on a database full of forks, child sessions and aborted steps."""
     out = copied(tmp_path) / "opencode.db"

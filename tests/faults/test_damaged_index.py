@@ -89,6 +89,7 @@ def _stopped(home: Home) -> dict[str, Any]:
     return before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("known")
 def test_a_page_that_is_damaged_after_a_clean_stop(home: Home) -> None:
     """F53, F78, P5: whoever meets it, the index is made anew and the daemon lives on; answers are right or refused."""

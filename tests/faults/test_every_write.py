@@ -57,6 +57,7 @@ def disturbed(shim: Path, at: int, kind: int, expected: dict[str, Any], *, certa
     tally.faults()
 
 
+@pytest.mark.slow
 def test_a_fault_at_some_changes(shim: Path) -> None:
     """F40, F42, F44, F45: the daemon dies in, or is refused, one of its changes to the home; what was asked for again
     afterwards ends in the same ledger, answers and words, and in no trace of what was not to be kept."""

@@ -83,6 +83,7 @@ def test_poisonous_words(home: Home) -> None:
             assert (line["path"], line["reason"]) == (str(path), FATAL_WORDS)
 
 
+@pytest.mark.slow
 def test_a_poisonous_row(home: Home) -> None:
     """F78: of opencode's database; its other rows and other sessions are recorded, and status names the message."""
     path = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"

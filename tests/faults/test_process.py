@@ -63,7 +63,7 @@ def test_of_twenty_started_at_once_one_lives(home: Home) -> None:
             one.stderr.close()
 
 
-@pytest.mark.parametrize("lives", [25, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lives", [10, pytest.param(50, marks=pytest.mark.slow)])
 async def test_starting_and_stopping_leaks_nothing(home: Home, lives: int) -> None:
     """F80: after so many lives in one process, descriptors and threads are what they were after the first few."""
     write(home, conversation("s1", "one"), "s1")

@@ -22,6 +22,7 @@ from burnd.server.peers import Peer, is_welcome, peer_of
 from tests.server.wire import Daemon, Wire, noise, running, until
 
 
+@pytest.mark.slow
 def test_fifty_clients_at_once(daemon: Daemon) -> None:
     """Each stamps and asks eight times, and gets its own answers."""
 

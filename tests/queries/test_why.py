@@ -325,6 +325,7 @@ async def test_a_corpus_of_claude_logs(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(generator("gen_opencode.py") is None, reason="needs the corpus generator beside BURND_CASES")
+@pytest.mark.slow
 async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
     """Child sessions are below the calls that started them."""
     folder = tmp_path / "data"
