@@ -123,12 +123,8 @@ class Hazard:
         """Around work on a single item. Raises PassedOver."""
         if self.forbids(place, item):
             raise PassedOver(place)
-        around = self._note
-        self._write(Note([place], item, self._deaths_over(place, item)))
-        try:
+        with self._noted(Note([place], item, self._deaths_over(place, item))):
             yield
-        finally:
-            self._write(around)
 
     def clear(self, place: str) -> None:
         """All that was there of a place was worked on, and nobody died."""
@@ -141,11 +137,15 @@ class Hazard:
         if note != self._note:
             self._write(note)
 
-    @contextlib.contextmanager
-    def put_aside(self) -> Iterator[None]:
+    def put_aside(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is in hand for a while, and then what was."""
+        return self._noted(NOTHING)
+
+    @contextlib.contextmanager
+    def _noted(self, note: Note) -> Iterator[None]:
+        """This is in hand for a while, and then what was."""
         around = self._note
-        self._write(NOTHING)
+        self._write(note)
         try:
             yield
         finally:
