@@ -53,6 +53,11 @@ class Journal:
             position += len(line)
         return positions
 
+    def take_back(self, position: int) -> None:
+        """Cuts what was appended from there on, for whoever could not make all of its use durable."""
+        self.check()
+        self._file.cut(position)
+
     def read(self, start: int = 0, stop: int | None = None) -> Iterator[Logged]:
         """Every whole line that begins in [start, stop), decoded, the unusable ones with their reason."""
         for position, length, line in read_lines(self.path, start, stop):

@@ -271,7 +271,13 @@ class Pipeline:
         return readable
 
     async def _apply(self, change: Change) -> None:
-        await self._stores.apply(change)
+        """Makes a change visible, or takes it out of the ledger again: what is refused must not be recorded."""
+        try:
+            await self._stores.apply(change)
+        except Exception:
+            if change.logged:
+                await self._stores.in_thread(self.journal.take_back, change.logged[0][0].position)
+            raise
         for listener in self._listeners:
             try:
                 listener(change)

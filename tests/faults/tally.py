@@ -50,6 +50,7 @@ def add_to(file: Path) -> None:
 def table() -> list[str]:
     """The lines of the table."""
     rows = [(name, counted[name], unit) for name, unit in _UNITS.items()]
-    rows.append(("not tried", not_tried.total(), "tests that were skipped, for these reasons:"))
+    why = ", for these reasons:" if not_tried else ""
+    rows.append(("not tried", not_tried.total(), f"tests that were skipped{why}"))
     lines = [f"{name:<18}{number:>10,}  {unit}" for name, number, unit in rows]
     return [*lines, *(f"{number:>28,}  {reason}" for reason, number in not_tried.most_common()), *notes]

@@ -191,6 +191,31 @@ def test_a_disk_that_takes_nothing_more_heals(home: Home, tmp_path: Path, error:
     tally.faults()
 
 
+@needs_shims
+@pytest.mark.parametrize("error", [errno.ENOSPC, pytest.param(errno.EIO, marks=pytest.mark.slow)])
+def test_a_stamp_that_is_refused_is_not_recorded(home: Home, tmp_path: Path, error: int) -> None:
+    """F41, P2: the ledger has room and the index none: the refusal is true, and who tries again has stamped once."""
+    flag = tmp_path / "flag"
+    shim = str(built("full_disk", tmp_path))
+    once = {"selector": {"sessionId": "s"}, "enrichment": {"step": "plan"}}
+    with running(home, LD_PRELOAD=shim, FULL_BELOW=str(home.index), FULL_WHILE=str(flag)) as daemon:
+        with daemon.wire() as wire:
+            wire.call("stamp", selector={"sessionId": "s"}, enrichment={"step": "before"})
+            flag.write_text(str(int(error)))
+            before = home.ledger.read_bytes()
+            for _ in range(3):
+                assert wire.error("stamp", **once)["data"]["name"] == "not_now"
+                assert home.ledger.read_bytes() == before
+            flag.unlink()
+            assert wire.call("stamp", **once)["new"] == 1
+            assert [one["enrichment"] for one in wire.call("stamps.list")["stamps"]].count(once["enrichment"]) == 1
+        daemon.kill()
+    assert home.ledger.read_bytes().count(b'"plan"') == 1
+    with running(home) as daemon, daemon.wire() as wire:
+        assert len(wire.call("stamps.list")["stamps"]) == 2
+    tally.faults(3)
+
+
 def _one_life(home: Home, words: str) -> None:
     """After it, every file that a daemon makes is there, and the next one has nothing to make up for."""
     with running(home) as daemon:

@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tests.faults import tally
 from tests.server.wire import PROJECT
 
 _TESTS = """
@@ -61,3 +63,12 @@ def test_a_failure_anywhere_is_a_loss(tmp_path: Path) -> None:
         assert counts == [3 * half, 2 * half, half]
         assert "there is no such machine" in said
         assert said.count("measured") == half
+
+
+def test_where_nothing_was_skipped_no_reasons_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row stays, with a nought: nobody looks for a list that is not there."""
+    monkeypatch.setattr(tally, "not_tried", Counter[str]())
+    assert tally.table()[4].split() == ["not", "tried", "0", "tests", "that", "were", "skipped"]
+    tally.not_tried["no such machine"] += 1
+    assert tally.table()[4].endswith("for these reasons:")
+    assert tally.table()[5].split(maxsplit=1) == ["1", "no such machine"]
