@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from burnd.ledger.blobs import sha_of
 from burnd.records.codec import Skipped, clean, decode_content, encode_content
@@ -16,7 +16,7 @@ INLINE_BYTES = 512  # below this a blob of its own would take more room than the
 _INLINE_TITLE_BYTES = 1024
 
 
-class Shelved(NamedTuple):
+class Shelved(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A record made ready for the disk: its label, and its line with references for what is large."""
 
     label: Label
@@ -39,7 +39,7 @@ def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
     blobs: dict[str, bytes] = {}
     stored = _with_references(record, blobs, inline_bytes)
     line = encode_content(stored)
-    if not (record.session_id + record.rail_id + record.message_id).isascii():
+    if not (record.session_id.isascii() and record.rail_id.isascii() and record.message_id.isascii()):
         # Ids that UTF-8 cannot hold were mended in the line, and that is what everybody else will see.
         mended = decode_content(line)
         if isinstance(mended, Skipped):
@@ -54,26 +54,24 @@ def _shelved(record: Content, inline_bytes: int) -> Shelved | None:
 
 def _with_references(record: Content, blobs: dict[str, bytes], inline_bytes: int) -> Content:
     """The record as it goes to disk: what is large, binary or a system prompt becomes a reference."""
-
-    def put(data: bytes) -> BlobRef:
-        sha = sha_of(data)
-        blobs[sha] = data
-        return BlobRef(blob=sha, bytes=len(data))
-
     if isinstance(record.text, str):
         data = _encoded(record.text)
-        return msgspec.structs.replace(record, text=put(data)) if _is_large(record, data, inline_bytes) else record
+        return replace(record, text=_put(data, blobs)) if _is_large(record, data, inline_bytes) else record
     if (use := record.tool_use) is not None:
-        shelved = _shelve_json(use.input, put, inline_bytes)
-        if shelved is not use.input:
-            return msgspec.structs.replace(record, tool_use=msgspec.structs.replace(use, input=shelved))
-    elif (result := record.tool_result) is not None:
-        shelved = _shelve_json(result.content, put, inline_bytes)
-        if shelved is not result.content:
-            return msgspec.structs.replace(record, tool_result=msgspec.structs.replace(result, content=shelved))
-    elif (file := record.file) is not None and isinstance(file.data, bytes):
-        return msgspec.structs.replace(record, file=msgspec.structs.replace(file, data=put(file.data)))
+        given = _shelve_json(use.input, blobs, inline_bytes)
+        return replace(record, tool_use=replace(use, input=given)) if given is not use.input else record
+    if (result := record.tool_result) is not None:
+        told = _shelve_json(result.content, blobs, inline_bytes)
+        return replace(record, tool_result=replace(result, content=told)) if told is not result.content else record
+    if (file := record.file) is not None and isinstance(file.data, bytes):
+        return replace(record, file=replace(file, data=_put(file.data, blobs)))
     return record
+
+
+def _put(data: bytes, blobs: dict[str, bytes]) -> BlobRef:
+    sha = sha_of(data)
+    blobs[sha] = data
+    return BlobRef(blob=sha, bytes=len(data))
 
 
 def _encoded(text: str) -> bytes:
@@ -90,11 +88,11 @@ def _is_large(record: Content, data: bytes, inline_bytes: int) -> bool:
     return len(data) >= (_INLINE_TITLE_BYTES if record.kind in ("title", "summary") else inline_bytes)
 
 
-def _shelve_json(raw: msgspec.Raw, put: Callable[[bytes], BlobRef], inline_bytes: int) -> msgspec.Raw:
+def _shelve_json(raw: msgspec.Raw, blobs: dict[str, bytes], inline_bytes: int) -> msgspec.Raw:
     """The same value where it stays inline, as most do, else a reference."""
     if not raw:
         return msgspec.Raw(b"null")
     data = bytes(raw)
     if len(data) < inline_bytes and not looks_like_a_ref(data) and b"\n" not in data:
         return raw
-    return msgspec.Raw(msgspec.json.encode(put(data)))
+    return msgspec.Raw(msgspec.json.encode(_put(data, blobs)))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from burnd.records import Content
 from burnd.records.times import to_ms
@@ -11,7 +12,7 @@ from burnd.search.documents import LONGEST, SIGNS, field_of, strings
 from burnd.search.words import spelled_out
 
 
-class Heard(NamedTuple):
+class Heard(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A record's words as the index has them, and what it can be filtered by."""
 
     ts: int

@@ -51,6 +51,7 @@ _SMALL: Final = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS: Final = b"0123456789"
 _CAPITALS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _CLASSES: Final = bytes(ord("a" if byte in _SMALL else "A" if byte in _CAPITALS else ".") for byte in range(256))
+_ASCII: Final = bytes(range(128))
 _APART: Final = bytes(byte if byte in _SMALL + _CAPITALS else ord(" ") for byte in range(256)).lower()
 # Dashes, quotation marks, arrows, lines and the like, as UTF-8: never part of a word, and in many texts all that is
 # not ASCII.
@@ -70,8 +71,8 @@ def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
     except UnicodeEncodeError:
         text = clean(text)
         data = text.encode()
-    if len(data) != len(text):
-        data = _SYMBOLS.sub(b" ", data)
+    if len(data) != len(text) and not _SYMBOLS.sub(b"", data.translate(None, _ASCII)):
+        data = text.encode("ascii", "replace")
     words = data.translate(_APART) if data.isascii() else " ".join(_analyzed(spaced(text))).encode()
     if not words or words.isspace():
         return ()
