@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 
 from burnd.errors import BurndError
 from burnd.ledger.files import free_bytes, prepare_home
+from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
 from burnd.pricing import PriceFileError, PriceTable
 from burnd.recording.room import reserve_of
@@ -21,6 +22,7 @@ from burnd.sources.registry import PLACES
 
 _WATCH_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 _MOST_FOLDERS = 200_000
+_TAIL = 4096
 
 
 class Finding(NamedTuple):
@@ -39,7 +41,7 @@ def check(home: Home, environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("error", str(error))
         return
     yield from (Finding("warning", warning) for warning in warnings)
-    for look in (_socket, _log, _disk, _prices, _privacy, _search):
+    for look in (_socket, _log, _disk, _prices, _privacy, _content, _search):
         yield from _guarded(look, home, settings, environ)
     yield from _sources(settings, environ)
 
@@ -101,6 +103,20 @@ def _privacy(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> It
             continue
         if mode & 0o077:
             yield Finding("warning", f"{path}: others may look into it (chmod go-rwx {path})")
+
+
+def _content(home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Whether every sidecar can be read, as far as its end tells; all of them may be very much."""
+    for sidecar in Sidecars(home.content).list():
+        try:
+            fd = os.open(sidecar.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                os.pread(fd, _TAIL, max(0, sidecar.size - _TAIL))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            yield Finding("warning", f"{sidecar.path}: {why}, so what was said in it cannot be read")
 
 
 def _search(_home: Home, _settings: Settings, _environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
 from burnd.health import Health
-from burnd.ledger.files import HomeLock, prepare_home
+from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
@@ -185,8 +185,12 @@ async def _open_when_possible(service: Service) -> Pipeline:
                 report=service.opening,
                 check_home=service.check_home,
             )
-        except NotAllowed as error:  # nobody works yet whom waiting would help, and somebody is there to be told
-            raise HomeError(error.what, error.thing, error.remedy) from error
+        except (OSError, NotAllowed) as caught:
+            error = as_storage_error(caught, service.home.root) if isinstance(caught, OSError) else caught
+            if not isinstance(error, NotAllowed):
+                raise error from caught
+            # Nobody works yet whom waiting would help, and somebody is there to be told.
+            raise HomeError(error.what, error.thing, error.remedy) from caught
 
     return await _when_possible(service, open_it)
 

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import zstandard
 from burnd.index.reading import read_only
 from burnd.index.store import many
 from burnd.ledger.blobs import IN_PACK
+from burnd.ledger.files import as_storage_error
 from burnd.ledger.lines import read_lines
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home
@@ -85,12 +87,19 @@ class Matching:
         found: set[str] = set()
         for sidecar in sidecars.list():
             session_id = sidecars.session_of(sidecar.path)
-            if session_id is not None and session_id not in known:
-                with contextlib.suppress(FileNotFoundError):  # pruned meanwhile
-                    if any(self._is_in_line(line) for _, _, line in read_lines(sidecar.path)):
-                        found.add(session_id)
+            if session_id is not None and session_id not in known and self._is_in_sidecar(sidecar.path):
+                found.add(session_id)
             self._advance(sidecar.size)
         return found
+
+    def _is_in_sidecar(self, path: Path) -> bool:
+        """Raises StorageError for one that cannot be read: nobody may be told that the text is nowhere else."""
+        try:
+            return any(self._is_in_line(line) for _, _, line in read_lines(path))
+        except FileNotFoundError:  # pruned meanwhile
+            return False
+        except OSError as error:
+            raise as_storage_error(error, path) from error
 
     def _is_in_line(self, line: bytes) -> bool:
         # Most lines need no decoding: without an escape in it, a text stands in JSON as it is.

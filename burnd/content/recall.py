@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import threading
@@ -34,6 +35,7 @@ SELECT pack.id, blob.start, blob.length, blob.sha FROM blob JOIN pack ON pack.id
 WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _REFERENCE = b'{"blob"'
+_FOR_WANT = {errno.EMFILE, errno.ENFILE}  # of descriptors: it can be read later
 
 
 class Spot(NamedTuple):
@@ -101,6 +103,10 @@ class Recall:
             return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        except OSError as error:
+            if error.errno in _FOR_WANT:
+                raise
+            return None  # a link, or rights that were taken away: status says so
 
     def _resolved(self, drafts: list[_Drafts], needs: Mapping[str, int | None]) -> Iterator[list[Content | None]]:
         found = self._blobs.get(needs) if needs else {}
@@ -130,7 +136,7 @@ class Reading:
 
         With `at_most`, only so many bytes of a large text are read: enough to show how it begins.
         """
-        record = _record(os.pread(self._fd, length, position)) if self._fd is not None else None
+        record = _record(_piece(self._fd, length, position)) if self._fd is not None else None
         if record is None:
             return None
         try:
@@ -145,9 +151,17 @@ def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
     begin = min([position for position, _, _ in spots])
     size = max([position + length for position, length, _ in spots]) - begin
     if size > _MOST_HELD:
-        return [os.pread(fd, length, position) for position, length, _ in spots]
-    held = os.pread(fd, size, begin)
+        return [_piece(fd, length, position) for position, length, _ in spots]
+    held = _piece(fd, size, begin)
     return [held[position - begin : position - begin + length] for position, length, _ in spots]
+
+
+def _piece(fd: int, length: int, position: int) -> bytes:
+    """So many bytes; none where they cannot be read, as on a bad sector: that is as if nothing were there."""
+    try:
+        return os.pread(fd, length, position)
+    except OSError:
+        return b""
 
 
 def _drafts(lines: Sequence[bytes]) -> _Drafts:

@@ -18,7 +18,7 @@ from burnd.index.apply import Applier
 from burnd.index.change import Change
 from burnd.index.store import IndexStore, open_index
 from burnd.ledger import files
-from burnd.ledger.content import ContentStore, Placed
+from burnd.ledger.content import ContentStore, Placed, in_pieces
 from burnd.ledger.journal import Journal, Logged
 from burnd.pricing import PriceTable
 from burnd.records.codec import Skipped, digest
@@ -59,7 +59,7 @@ async def catch_up(store: IndexStore, journal: Journal, content: ContentStore, r
         raise IndexDamaged("was made from another ledger", str(store.path))
     total = journal.end + (await anyio.to_thread.run_sync(_size, content) if start < journal.end else 0)
     await _apply_ledger(Applier(store), journal, start, lambda done, _: report(done, total))
-    await _finish_prunes(store, content)
+    await _finish_prunes(store, content, lambda: report(min(journal.end, total), total))
     await _apply_content(store, content, lambda done: report(min(journal.end + done, total), total))
 
 
@@ -126,22 +126,26 @@ def _digest(line: Logged) -> int:
     return 0 if isinstance(line.entry, Skipped) else digest(line.entry)
 
 
-async def _finish_prunes(store: IndexStore, content: ContentStore) -> None:
+async def _finish_prunes(store: IndexStore, content: ContentStore, beat: Callable[[], None]) -> None:
     """Drops content whose prune is in the ledger but was cut short before everything was gone."""
     pruned = await store.rows("SELECT session_id, pruned_up_to FROM sessions WHERE pruned_up_to IS NOT NULL")
     if not pruned:
         return
-    cut_short = await anyio.to_thread.run_sync(_cut_short, content, pruned)
-    await anyio.to_thread.run_sync(content.drop, cut_short)  # together: it goes through all references each time
-    await anyio.to_thread.run_sync(content.sweep)
+    cut_short: list[str] = []
+    for some in in_pieces(pruned):
+        cut_short += await anyio.to_thread.run_sync(_cut_short, content, some)
+        beat()
+    for going in (cut_short, await anyio.to_thread.run_sync(content.orphaned)):
+        for sessions in in_pieces(going):
+            await anyio.to_thread.run_sync(content.drop, sessions)
+            beat()
     with contextlib.suppress(Locked):
         await store.scrub()
 
 
 def _cut_short(content: ContentStore, pruned: Iterable[tuple[str, int]]) -> list[str]:
     """The sessions that have a sidecar although all in it was pruned."""
-    present = {content.sidecars.session_of(sidecar.path) for sidecar in content.sidecars.list()}
-    there = ((session_id, up_to) for session_id, up_to in pruned if session_id in present)
+    there = ((session_id, up_to) for session_id, up_to in pruned if content.sidecars.has(session_id))
     return [session_id for session_id, up_to in there if _is_all_old(content, session_id, up_to)]
 
 
@@ -187,16 +191,14 @@ def _size(content: ContentStore) -> int:
 def _uncovered(content: ContentStore, covered: dict[str, int]) -> list[tuple[str, int]]:
     """(session, from where) for every sidecar that does not end where the index says it does."""
     found = []
-    present = set()
     for sidecar in content.sidecars.list():
         session_id = content.sidecars.session_of(sidecar.path)
         if session_id is None:
             continue
-        present.add(session_id)
         known = covered.get(session_id, 0)
         if sidecar.size != known:
             found.append((session_id, known if sidecar.size > known else 0))
-    return found + [(session_id, 0) for session_id in covered if session_id not in present]
+    return found + [(session_id, 0) for session_id in covered if not content.sidecars.has(session_id)]
 
 
 def _take_placed(records: Iterable[Placed]) -> list[Placed]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,8 +10,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from burnd.errors import BlobsDamaged, NotNow
-from burnd.ledger import files
+from burnd.errors import BlobsDamaged
 from burnd.ledger.blobs import BlobStore, remove_aside, set_aside
 from burnd.ledger.lines import read_lines
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, looks_like_a_ref, shelve
@@ -23,6 +21,7 @@ from burnd.records.content import BlobRef, Content, File, Label, label_of
 from burnd.search.hearing import Heard
 
 T = TypeVar("T")
+DROPPED_AT_ONCE = 500  # sessions
 
 _ref_decoder = msgspec.json.Decoder(BlobRef)
 
@@ -98,11 +97,11 @@ class ContentStore:
         places = list(places)
         lines = [b""] * len(places)
         path = self.sidecars.path(session_id)
-        with _stepping_over_damage(path):
+        with self.sidecars.stepping_over_damage(path):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 for number, (position, length) in enumerate(places):
-                    with _stepping_over_damage(path):
+                    with self.sidecars.stepping_over_damage(path):
                         lines[number] = os.pread(fd, length, position)
             finally:
                 os.close(fd)
@@ -116,10 +115,12 @@ class ContentStore:
     def stored(self, session_id: str, start: int = 0) -> Iterator[Stored]:
         """A session's records as they stand on disk from a byte position on, large ones as references."""
         path = self.sidecars.path(session_id)
-        for position, length, line in read_lines(path, start) if self.sidecars.has(session_id) else ():
-            record = decode_content(line)
-            if not isinstance(record, Skipped):
-                yield Stored(record, position, length)
+        self.sidecars.unreadable.pop(path, None)
+        with self.sidecars.stepping_over_damage(path):
+            for position, length, line in read_lines(path, start) if self.sidecars.has(session_id) else ():
+                record = decode_content(line)
+                if not isinstance(record, Skipped):
+                    yield Stored(record, position, length)
 
     def drop(self, session_ids: Iterable[str]) -> int:
         """Deletes the content of these sessions for good; returns bytes freed."""
@@ -130,13 +131,12 @@ class ContentStore:
         freed += self._release(session_ids)
         return freed + (remove_aside(self._blobs_path) if session_ids else 0)
 
-    def sweep(self) -> int:
-        """Releases blobs whose sessions have no sidecar, as a crash may leave them; returns bytes freed."""
+    def orphaned(self) -> list[str]:
+        """The sessions that have blobs and no sidecar, as a crash may leave them: they are to be dropped too."""
         if not self._blobs_path.exists():
-            return 0
-        present = {self.sidecars.session_of(sidecar.path) for sidecar in self.sidecars.list()}
+            return []
         holders = self._with_blobs(lambda store: store.holders())
-        return self._release([holder for holder in holders if holder not in present])
+        return [holder for holder in holders if not self.sidecars.has(holder)]
 
     def empty_log(self) -> None:
         """What was written to the blobs is brought where it belongs."""
@@ -221,14 +221,13 @@ class ContentStore:
         return self._blobs
 
 
-@contextlib.contextmanager
-def _stepping_over_damage(path: Path) -> Iterator[None]:
-    """What cannot be read, as on a bad sector, is done without; what only cannot be read now is waited for."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(files.as_storage_error(error, path), NotNow):
-            raise
+def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:
+    """As many as are dropped at once: what takes longer than a watchdog waits must show that it gets on.
+
+    Few would take longer: each time all references are gone through.
+    """
+    for begin in range(0, len(sessions), DROPPED_AT_ONCE):
+        yield sessions[begin : begin + DROPPED_AT_ONCE]
 
 
 def _newest_ms(items: list[Shelved], now_ms: int) -> int:

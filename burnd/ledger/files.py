@@ -318,7 +318,8 @@ def free_bytes(path: Path) -> tuple[int, int]:
 
 
 def as_storage_error(error: OSError, path: Path) -> StorageError:
-    """An error of the system in our own words; `path` is what was being worked on."""
+    """An error of the system in our own words; `path` is what was being worked on, unless it says so itself."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
     sentence = os.strerror(error.errno) if error.errno else str(error)
     if error.errno == errno.EROFS:
         return NoSpace(sentence, str(path), WRITABLE_AGAIN)

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from burnd.errors import FileReplaced
+from burnd.errors import FileReplaced, NotAllowed, NotNow
 from burnd.ledger import files
 from burnd.ledger.lines import last_newline, read_lines
 from burnd.records.codec import Skipped, decode_content
@@ -20,6 +20,7 @@ from burnd.records.ids import file_stem
 from burnd.records.times import to_ms
 
 SUFFIX = ".jsonl"
+_ASIDE = ".aside"
 _OPEN_AT_MOST = 64
 _SYNCED_AT_ONCE = 8
 
@@ -45,6 +46,7 @@ class Sidecars:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.unreadable: dict[Path, str] = {}  # those that were found so, and why
         self._open: OrderedDict[str, files.AppendFile] = OrderedDict()
         self._has_new_names = False
 
@@ -92,6 +94,7 @@ class Sidecars:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
                     facts = entry.stat(follow_symlinks=False)
+                    _reclaim(entry.path, facts)
                     yield Sidecar(Path(entry.path), facts.st_size, facts.st_mtime_ns // 1_000_000)
 
     def session_of(self, path: Path) -> str | None:
@@ -99,11 +102,28 @@ class Sidecars:
         stem = path.name.removesuffix(SUFFIX)
         if file_stem(stem) == stem:
             return stem
-        for _, _, line in read_lines(path):
-            record = decode_content(line)
-            if not isinstance(record, Skipped):
-                return record.session_id if self.path(record.session_id) == path else None
+        with self.stepping_over_damage(path):
+            for _, _, line in read_lines(path):
+                record = decode_content(line)
+                if not isinstance(record, Skipped):
+                    return record.session_id if self.path(record.session_id) == path else None
         return None
+
+    @contextlib.contextmanager
+    def stepping_over_damage(self, path: Path) -> Iterator[None]:
+        """Around reading a sidecar: what cannot be read, as on a bad sector, is done without and told of.
+
+        What only cannot be read now is waited for.
+        """
+        try:
+            yield
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            refusal = files.as_storage_error(error, path)
+            if isinstance(refusal, NotNow) and not isinstance(refusal, NotAllowed):
+                raise refusal from error
+            self.unreadable[path] = refusal.what
 
     def has(self, session_id: str) -> bool:
         """Whether a session has a sidecar: a file, not a link or a folder in its place."""
@@ -130,9 +150,20 @@ class Sidecars:
         """Deletes a session's sidecar; returns how many bytes that freed."""
         self._forget_open(session_id)
         size = self.size(session_id)
-        with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-            os.unlink(self.path(session_id))
+        for path in (self.path(session_id), _aside(self.path(session_id))):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(path)
+            self.unreadable.pop(path, None)
         return size
+
+    def remove_asides(self, before_ms: int) -> None:
+        """Deletes what was put aside and whose newest record is older: what nobody can read is not kept for ever."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as entries:
+            asides = [entry for entry in entries if entry.name.endswith(SUFFIX + _ASIDE)]
+            for entry in asides:
+                if entry.stat(follow_symlinks=False).st_mtime_ns < before_ms * 1_000_000 and not entry.is_dir():
+                    os.unlink(entry.path)
+                    self.unreadable.pop(Path(entry.path), None)
 
     def close(self) -> None:
         for file in self._open.values():
@@ -142,14 +173,32 @@ class Sidecars:
     def _file(self, session_id: str) -> files.AppendFile:
         file = self._open.get(session_id)
         if file is None:
-            _make_way(self.path(session_id))
-            file = files.AppendFile(self.path(session_id), name_later=True)
+            file = self._opened(self.path(session_id))
             self._has_new_names |= file.is_new
-            if _cut_torn_tail(file):
-                self.set_mtime(session_id, _newest_in(file.path))
             self._open[session_id] = file
             self._close_oldest()
         self._open.move_to_end(session_id)
+        return file
+
+    def _opened(self, path: Path) -> files.AppendFile:
+        """A sidecar to be written to, whole to its end. One that cannot be read is put aside for a new one.
+
+        That is refused at first: what the index knows of it must go, which it does before anything is written again.
+        """
+        _make_way(path)
+        file = files.AppendFile(path, name_later=True)
+        try:
+            if _cut_torn_tail(file):
+                _set_date(file, _newest_in(path))
+        except OSError as error:
+            file.close()
+            refusal = files.as_storage_error(error, path)
+            if isinstance(refusal, NotNow):
+                raise refusal from error
+            os.replace(path, _aside(path))
+            self.unreadable.pop(path, None)
+            self.unreadable[_aside(path)] = refusal.what
+            raise NotNow(f"{refusal.what}: it was put aside", str(path), "nothing: another is begun") from error
         return file
 
     def _sync_names(self) -> None:
@@ -186,10 +235,27 @@ def _is_file(path: Path) -> bool:
         return False
 
 
+def _aside(path: Path) -> Path:
+    return path.with_name(path.name + _ASIDE)
+
+
+def _reclaim(path: Path | str, facts: os.stat_result) -> None:
+    """Gives a sidecar of ours the rights back that somebody took from it."""
+    if facts.st_uid == os.geteuid() and facts.st_mode & files.FILE_MODE != files.FILE_MODE:
+        with contextlib.suppress(OSError):  # whoever reads or writes it finds out
+            os.chmod(path, files.FILE_MODE)
+
+
 def _make_way(path: Path) -> None:
     """What stands where a sidecar goes and is none, as a link, is put aside: one session must not stop all others."""
-    if os.path.lexists(path) and not _is_file(path):
-        os.replace(path, path.with_name(path.name + ".aside"))
+    try:
+        facts = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(facts.st_mode):
+        os.replace(path, _aside(path))
+    else:
+        _reclaim(path, facts)
 
 
 def _sync_all(written: Sequence[tuple[files.AppendFile, int]]) -> None:

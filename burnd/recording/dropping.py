@@ -9,12 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from burnd.content.forgetting import farewells
 from burnd.errors import Locked
 from burnd.index import build
+from burnd.ledger.content import in_pieces
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import Pruned
 from burnd.recording.stores import Stores
 from burnd.records.codec import Entry
-
-DROPPED_AT_ONCE = 500  # sessions: what takes longer than a watchdog waits must show that it gets on
 
 
 async def drop_content(
@@ -32,10 +31,12 @@ async def drop_content(
         keeping.learn(entry)
     present = [s for s in session_ids if stores.content.sidecars.size(s)]
     freed = 0
-    for begin in range(0, len(session_ids), DROPPED_AT_ONCE):
-        freed += await stores.in_thread(stores.content.drop, session_ids[begin : begin + DROPPED_AT_ONCE])
+    for some in in_pieces(session_ids):
+        freed += await stores.in_thread(stores.content.drop, some)
         stores.pulse.beat()
-    freed += await stores.in_thread(stores.content.sweep)
+    for some in in_pieces(await stores.in_thread(stores.content.orphaned)):
+        freed += await stores.in_thread(stores.content.drop, some)
+        stores.pulse.beat()
     with contextlib.suppress(Locked):  # a long query still needs the log; closing the index cuts it as well
         await stores.index.scrub()
     with contextlib.suppress(FileNotFoundError):

@@ -129,6 +129,7 @@ class Pipeline:
         async with self._writing():
             # A session that was written since the plan was made is not due any more.
             still = [s for s, sidecar in planned.items() if sidecars.size(s) == sidecar.size]
+            await self._stores.in_thread(sidecars.remove_asides, self.now() - older_than_ms)
             return await self._healed(partial(self._drop_content, still, up_to_ms=0))
 
     async def forget(self, session_ids: Iterable[str]) -> Pruned:

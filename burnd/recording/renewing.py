@@ -91,7 +91,7 @@ class Renewer:
         try:
             if stores.index.closed:
                 await stores.index.swap(lambda: None)
-            await build.catch_up(stores.index, stores.journal, stores.content)
+            await build.catch_up(stores.index, stores.journal, stores.content, lambda *_: stores.pulse.beat())
         except IndexDamaged:
             await self.rebuild_damaged()
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import pytest
@@ -21,6 +23,8 @@ from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home
 from burnd.server.service import Service
 from tests.conftest import Opened
+from tests.faults import tally
+from tests.faults.watched import Watched, answers, whole
 from tests.server.wire import Daemon, Wire, environment, running, until
 
 
@@ -311,3 +315,34 @@ def test_an_adopted_socket_is_used_and_left(home: Home) -> None:
                 started.kill()
                 started.wait()
         assert path.lstat().st_ino == inode
+
+
+@pytest.mark.slow
+def test_a_long_prune_that_was_cut_short_is_ended_in_sight(home: Home, manager: Manager, tmp_path: Path) -> None:
+    """F49, F76: a start that has much to drop asks for time and answers meanwhile, and ends what was begun."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        for n in range(30):
+            watched.append(f"s{n}", whole(answers(f"s{n}", 0, 1, words="large " * 2000)))
+        watched.flush()
+        shutil.copytree(home.content, tmp_path / "before")
+        for n in range(30):
+            watched.call("content.forget", session=f"s{n}")
+        daemon.kill()
+    shutil.rmtree(home.content)
+    (tmp_path / "before").rename(home.content)
+    more: dict[str, Any] = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "2000000"}
+    with running(home, ready=False, script="tests.faults.slow_to_drop", **more) as daemon:
+        until(lambda: daemon.state() == "starting")
+        longest = 0.0
+        while daemon.state() == "starting":
+            begun = time.monotonic()
+            daemon.state()
+            longest = max(longest, time.monotonic() - begun)
+            manager.listen(0.1)
+        assert longest < 2.0
+        assert sum("EXTEND_TIMEOUT_USEC" in message for message in manager.heard) >= 2
+        daemon.wait_until_ready()
+        assert not list(home.content.glob("*.jsonl"))
+        assert daemon.terminate() == 0
+    tally.faults()

@@ -187,7 +187,7 @@ def test_nothing_is_created_before_the_first_write(store: ContentStore) -> None:
     """The content folder appears with the first record."""
     assert append_content(store, [], NOW) == []
     assert list(store.read_content("s1")) == []
-    assert store.sweep() == 0
+    assert store.orphaned() == []
     assert not store.sidecars.folder.exists()
 
 

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from burnd.errors import NoSpace, NotNow
-from burnd.ledger import files
+from burnd.ledger import content, files
 from burnd.recording.batch import Batch
 from burnd.records import Session
 from tests.conftest import Opened
@@ -207,3 +207,20 @@ async def test_what_stands_in_a_sidecars_place_is_put_aside(
     assert [record.text for record in pipeline.content.read_content("s1")] == ["words"]
     assert sidecar.read_bytes() == elsewhere.read_bytes() == before
     assert os.path.lexists(f"{sidecar}.aside")
+
+
+async def test_ending_a_long_prune_shows_that_it_gets_on(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F49, F76: what a full disk cut short is ended before more is written, with a sign of life for each few."""
+    pipeline = await opened()
+    sessions = [f"s{n}" for n in range(6)]
+    await pipeline.commit(Batch(content=[text("m", "w" * 5000, session_id=session) for session in sessions]))
+    monkeypatch.setattr(content, "DROPPED_AT_ONCE", 2)
+    with monkeypatch.context() as full:
+        full.setattr(pipeline.content, "drop", lambda _: _refuse(opened.home.content, 0))
+        with pytest.raises(NoSpace):
+            await pipeline.forget(sessions)
+    before = pipeline.pulse.beats
+    await pipeline.commit(Batch(entries=[turn("m1")]))
+    assert pipeline.pulse.beats - before >= 6
+    assert not list(pipeline.content.sidecars.list())
+    assert pipeline.content.orphaned() == []

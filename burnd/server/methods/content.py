@@ -11,6 +11,7 @@ import msgspec
 from burnd.content.forgetting import outdated, would_free
 from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
+from burnd.ledger.files import as_storage_error
 from burnd.ledger.retention import Pruned
 from burnd.ledger.sidecars import Sidecars
 from burnd.queries.content import Page, family, of_project, page, summaries
@@ -65,6 +66,8 @@ def _read_page(store: ContentStore, session_id: str, found: Page) -> list[msgspe
             records.append(msgspec.Raw(shown))
     except (FileNotFoundError, ValueError):
         return records
+    except OSError as error:
+        raise as_storage_error(error, store.sidecars.path(session_id)) from error
     return records
 
 

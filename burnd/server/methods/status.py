@@ -255,6 +255,13 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             "the file of large content was damaged and was set aside",
             "restore content/blobs.db from a backup while the daemon is stopped",
         )
+    if unreadable := pipeline.content.sidecars.unreadable:
+        path, reason = next(iter(unreadable.items()))
+        more = f", and {len(unreadable) - 1:,} more" if len(unreadable) > 1 else ""
+        yield (
+            f"what was said in a session cannot be read: {path}: {reason}{more}",
+            "restore it from a backup while the daemon is stopped; turns and sums are all there",
+        )
     if service.search_indexer.problem and service.search_indexer.status().state == "unavailable":
         yield service.search_indexer.problem, _SEARCH_REMEDIES[service.search_indexer.is_missing]
     for name, told in (("search", service.search_indexer.passed_over), ("causes", service.explainer.passed_over)):
