@@ -119,7 +119,8 @@ class Applier:
     def _write_turns(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """The newest revision of each turn; what the ledger says of it is not open any more."""
         turns = [(item, digest) for item, digest in entries if isinstance(item.entry, Turn)]
-        known, next_id = self._known_turns(db, [_turn(pair) for pair in turns])
+        known, first_new = self._known_turns(db, [_turn(pair) for pair in turns])
+        next_id = first_new
         newest: dict[int, _Standing] = {}
         for pair in turns:
             turn, (item, digest) = _turn(pair), pair
@@ -131,8 +132,7 @@ class Applier:
                 newest[old.id] = _Standing(turn, known[key])
                 if turn.copy_of is not None:
                     known[key] = known[key]._replace(rev=0)  # it is gone: should it be said again, that begins anew
-        self._replace_turns(db, newest)
-        many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in newest])
+        self._put_turns(db, newest, first_new)
         taken_back = [(row_id,) for row_id, standing in newest.items() if standing.turn.copy_of is not None]
         many(db, "DELETE FROM tool_calls WHERE turn = ?", taken_back)
         many(db, "DELETE FROM turns WHERE id = ?", taken_back)
@@ -140,7 +140,8 @@ class Applier:
     def _write_open_turns(self, db: sqlite3.Connection, change: Change) -> None:
         """Turns that still grow are shown as they are now; the ledger's place and revision stay with their row."""
         shown = [(item.turn, True) for item in change.open] + [(turn, False) for turn in change.closed]
-        known, next_id = self._known_turns(db, [turn for turn, _ in shown])
+        known, first_new = self._known_turns(db, [turn for turn, _ in shown])
+        next_id = first_new
         standing: dict[int, _Standing] = {}
         for turn, is_open in shown:
             key = (self._names[turn.source], turn.message_id)
@@ -148,8 +149,7 @@ class Applier:
             next_id += old.id == next_id
             known[key] = old._replace(open=is_open)
             standing[old.id] = _Standing(turn, known[key])
-        self._replace_turns(db, standing)
-        many(db, "DELETE FROM open_turns WHERE turn = ?", [(row_id,) for row_id in standing])
+        self._put_turns(db, standing, first_new)
         many(
             db,
             "INSERT OR REPLACE INTO open_turns SELECT ?, id, ? FROM files WHERE source = ? AND path = ?",
@@ -172,10 +172,14 @@ class Applier:
         ((next_id,),) = db.execute("SELECT coalesce(max(id), 0) + 1 FROM turns").fetchall()
         return known, int(next_id)
 
-    def _replace_turns(self, db: sqlite3.Connection, newest: dict[int, _Standing]) -> None:
+    def _put_turns(self, db: sqlite3.Connection, newest: dict[int, _Standing], first_new: int) -> None:
+        """Writes turns by their numbers, those below `first_new` in the place of what stands of them."""
         if not newest:
             return
         self._rollup.leave(db, newest)
+        old = [(row_id,) for row_id in newest if row_id < first_new]
+        for table, column in (("turns", "id"), ("tool_calls", "turn"), ("open_turns", "turn")):
+            many(db, f"DELETE FROM {table} WHERE {column} = ?", old)
         shown = [(turn, known.open) for turn, known in newest.values()]
         numbers = self._rollup.number(db, shown, self._names)
         turn_rows: list[rows.Row] = []
@@ -186,8 +190,7 @@ class Applier:
             turn_rows.append((*row, known.open, known.rev, known.digest, known.position, known.length, *dimensions))
             call_rows += rows.call_rows(turn, row_id, self._name)
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
-        many(db, f"INSERT OR REPLACE INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
-        many(db, "DELETE FROM tool_calls WHERE turn = ?", [(row_id,) for row_id in newest])
+        many(db, f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?)", call_rows)
         told = [turn for turn, _ in newest.values()]
         changed.mark(db, [Mark(self._sessions[t.session_id], t.rail_id, t.turn_index) for t in told])

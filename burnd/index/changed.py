@@ -1,6 +1,7 @@
 """Marks the rails on which something changed, in the transaction that changes it: their causes are counted again later.
 
 Counting is kept out of the way of taking records in. A mark is all that a transaction leaves of it, so none is lost.
+What waste was found in these sessions does not hold any more, and is forgotten at once.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ def mark(db: sqlite3.Connection, marks: Iterable[Mark]) -> None:
             earliest[session, rail] = turn_index
     if earliest:
         db.executemany(_MARK, [(*rail, turn_index) for rail, turn_index in earliest.items()])
+        _forget_findings(db, {session for session, _ in earliest})
 
 
 def mark_turns(db: sqlite3.Connection, turns: str) -> None:
     """Marks the rails on which these turns stand; `turns` is a JSON array of their numbers."""
     db.execute(_MARK_TURNS, (turns,))
+    _forget_findings(db, {session for (session,) in db.execute(_SESSIONS_OF, (turns,))})
 
 
 def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]) -> None:
@@ -43,6 +46,7 @@ def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]
         mark(db, [Mark(session, rail, 0) for session, rail, _ in told])
     else:
         db.executemany(_MARK_FROM, told)
+        _forget_findings(db, {session for session, _, _ in told})
 
 
 def mark_all(db: sqlite3.Connection) -> None:
@@ -50,6 +54,12 @@ def mark_all(db: sqlite3.Connection) -> None:
     db.execute(f"INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 {_EVERY}")
 
 
+def _forget_findings(db: sqlite3.Connection, sessions: Iterable[int]) -> None:
+    db.executemany(_FORGET, [(session,) for session in sessions])
+
+
+_FORGET = "UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = ?"
+_SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
 _AGAIN = "ON CONFLICT DO UPDATE SET turn_index = min(turn_index, excluded.turn_index), times = times + 1"
 _EVERY = f"FROM turns WHERE true {_AGAIN}"
 _MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_AGAIN}"

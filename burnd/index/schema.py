@@ -282,24 +282,9 @@ CREATE TABLE narrow_tags(
 
 _FINDINGS = """
 -- What waste was found in a session and all that it started, kept at the one that started them all (`root`). It holds
--- as long as none of them has changed since.
+-- as long as none of them has changed since: see `changed`.
 CREATE TABLE findings(
   session INTEGER PRIMARY KEY, change INTEGER NOT NULL DEFAULT 0, root INTEGER, sizes TEXT, found BLOB);
-CREATE TRIGGER findings_of_turn BEFORE INSERT ON turns BEGIN
-  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = NEW.session;
-  -- The session that the turn leaves. Asked apart: as one condition it would take four times as long.
-  UPDATE findings SET change = change + 1, root = NULL, found = NULL
-  WHERE session = (SELECT session FROM turns WHERE id = NEW.id AND session <> NEW.session);
-END;
-CREATE TRIGGER findings_of_no_turn AFTER DELETE ON turns BEGIN
-  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = OLD.session;
-END;
-CREATE TRIGGER findings_of_fact AFTER INSERT ON facts WHEN NEW.kind IN ('copy', 'compaction') BEGIN
-  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session = NEW.session;
-END;
-CREATE TRIGGER findings_of_other_fact AFTER UPDATE ON facts WHEN NEW.kind IN ('copy', 'compaction') BEGIN
-  UPDATE findings SET change = change + 1, root = NULL, found = NULL WHERE session IN (OLD.session, NEW.session);
-END;
 """
 
 _CAUSES = """
@@ -378,5 +363,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 22  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 23  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT
