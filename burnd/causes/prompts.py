@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
-from typing import Final
+from operator import add
+from typing import Any, Final
 
 from burnd.causes import counting, prompt_weights
 from burnd.causes.cause import EVERY
@@ -17,30 +18,36 @@ NO_PROMPT: Final = ""
 
 def count_again(db: sqlite3.Connection, pieces: Iterable[tuple[int, str, int]]) -> None:
     """Sums up the turns of these pieces (session, rail, n) as they are now, in the place of what was kept."""
-    length = counting.LENGTH
-    listed = [(session, rail, n, n * length, (n + 1) * length) for session, rail, n in pieces]
-    touched = sorted({prompt for piece in listed for prompt in _prompts(db, piece)})
+    counted = {piece: _counted(db, piece) for piece in pieces}
+    touched = sorted({prompt for piece, sums in counted.items() for prompt in _prompts(db, piece, sums)})
     before = prompt_weights.weights(db, touched)
     known = ",".join(str(activity) for (activity,) in db.execute(_ACTIVITIES) if activity is not None)
-    db.executemany(_FORGET.format(known=known), [row[:3] for row in listed])
-    for activity in (EVERY, f"coalesce(activity, {NO_ACTIVITY})"):
-        db.executemany(_COUNT.format(activity=activity), listed)
+    db.executemany(_FORGET.format(known=known), list(counted))
+    db.executemany(_KEEP, sorted((*key, *sums) for made in counted.values() for key, sums in made.items()))
     prompt_weights.replace(db, before, prompt_weights.weights(db, touched))
 
 
-def _prompts(db: sqlite3.Connection, piece: tuple[int, str, int, int, int]) -> Iterable[PromptKey]:
+def _counted(db: sqlite3.Connection, piece: tuple[int, str, int]) -> _Sums:
+    """What the turns of a piece paid, by prompt, day and what else tells them apart; each also among all activities."""
+    session, rail, n = piece
+    sums: _Sums = {}
+    turns = db.execute(_TURNS, (session, rail, n * counting.LENGTH, (n + 1) * counting.LENGTH))
+    for activity, prompt, day, place, kind, branch, subagent, *counts in turns:
+        for way in (EVERY, activity):
+            key = (way, session, prompt, rail, n, day, place, kind, branch, subagent)
+            before = sums.get(key)
+            sums[key] = counts if before is None else list(map(add, before, counts))
+    return sums
+
+
+def _prompts(db: sqlite3.Connection, piece: tuple[int, str, int], sums: _Sums) -> set[PromptKey]:
     """Those that were or are worked on in a piece."""
-    session, rail, n, begin, end = piece
-    for (prompt,) in db.execute(_TOUCHED, {"session": session, "rail": rail, "n": n, "begin": begin, "end": end}):
-        yield session, prompt
+    kept = {prompt for (prompt,) in db.execute(_KEPT, piece)}
+    return {(piece[0], prompt) for prompt in kept | {key[2] for key in sums} if prompt != NO_PROMPT}
 
 
-_TOUCHED = f"""
-SELECT prompt_id FROM turns WHERE session = :session AND rail = :rail AND turn_index >= :begin AND turn_index < :end
-  AND prompt_id <> '{NO_PROMPT}'
-UNION SELECT prompt_id FROM prompt_sums WHERE activity = {EVERY} AND session = :session AND rail = :rail AND n = :n
-  AND prompt_id <> '{NO_PROMPT}'
-"""
+_Sums = dict[tuple[Any, ...], list[int]]  # by the key of `prompt_sums`: how many turns, and their tokens
+_KEPT = f"SELECT DISTINCT prompt_id FROM prompt_sums WHERE activity = {EVERY} AND session = ? AND rail = ? AND n = ?"
 # Found by activity, session and prompt: there are few of them in a session, and no other index needs to be kept.
 _FORGET = "DELETE FROM prompt_sums WHERE activity IN ({known}) AND session = ? AND rail = ? AND n = ?"
 _ACTIVITIES = """
@@ -48,9 +55,11 @@ WITH RECURSIVE a(id) AS (SELECT min(activity) FROM prompt_sums UNION ALL
   SELECT (SELECT min(activity) FROM prompt_sums WHERE activity > a.id) FROM a WHERE a.id IS NOT NULL)
 SELECT id FROM a
 """
-_COUNT = f"""
-INSERT INTO prompt_sums
-SELECT {{activity}}, session, coalesce(prompt_id, '{NO_PROMPT}'), ?2, ?3, (ts + {SHIFT_MS}) / {GRAINS[DAY] * BUCKET_MS},
-       place, class, coalesce(branch, 0), subagent, count(*), {", ".join(f"sum({name})" for name in TOKENS)}
-FROM turns WHERE session = ?1 AND rail = ?2 AND turn_index >= ?4 AND turn_index < ?5 GROUP BY 1, 3, 6, 7, 8, 9, 10
+_TURNS = f"""
+SELECT coalesce(activity, {NO_ACTIVITY}), coalesce(prompt_id, '{NO_PROMPT}'),
+       (ts + {SHIFT_MS}) / {GRAINS[DAY] * BUCKET_MS} AS day, place, class, coalesce(branch, 0), subagent,
+       count(*), {", ".join(f"sum({name})" for name in TOKENS)}
+FROM turns WHERE session = ? AND rail = ? AND turn_index >= ? AND turn_index < ?
+GROUP BY activity, prompt, day, place, class, branch, subagent
 """
+_KEEP = f"INSERT INTO prompt_sums VALUES({','.join('?' * (11 + len(TOKENS)))})"

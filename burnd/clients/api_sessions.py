@@ -12,7 +12,6 @@ import msgspec
 from burnd.clients.api_before import Before, Led, before, message
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
-from burnd.index.store import select_keyed
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import NoSession, Params, Refusal, View
 from burnd.readers.api_messages import (
@@ -284,9 +283,9 @@ async def _callers(pipeline: Pipeline, found: Before, reads: Sequence[Read]) -> 
     """The turns that made the calls that are answered: nearly always among the last, and so looked for there first."""
     rails = {result.call_id: one.given.rail for one in reads for result in one.came}
     keys = [(call_id, rail, found.next_index[rail] - _LAST_TURNS) for call_id, rail in rails.items()]
-    lately = await select_keyed(pipeline.index.rows, _LATE_CALLERS.format(row=found.known.row, keys="{keys}"), keys)
+    lately = await pipeline.index.keyed(_LATE_CALLERS.format(row=found.known.row, keys="{keys}"), keys)
     others = [(call_id,) for call_id in rails.keys() - {row[0] for row in lately}]
-    long_ago = await select_keyed(pipeline.index.rows, _CALLERS.format(row=found.known.row, keys="{keys}"), others)
+    long_ago = await pipeline.index.keyed(_CALLERS.format(row=found.known.row, keys="{keys}"), others)
     return {(source, message_id) for _, source, message_id in [*lately, *long_ago]}
 
 

@@ -57,20 +57,26 @@ class IndexStore:
     async def _in_writer(self, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             with anyio.CancelScope(shield=True):
-                # aiosqlite has no public word for "this function, in your thread"; its own methods all say it so.
-                run_there: Callable[..., Awaitable[T]] = self.writer._execute
-                done = await run_there(work, self.writer._conn)
+                done = await _in_thread_of(self.writer, work)
         except UNREADABLE as error:
             raise self.failed(error) from error
         return done
 
     async def rows(self, sql: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """What a query gives, on a connection that can only read."""
+        return await self._in_reader(lambda db: db.execute(sql, tuple(parameters)).fetchall())
+
+    async def keyed(self, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """What a query gives in which `{keys}` stands for these: however many there are, it is one trip."""
+        wanted = list(keys)
+        return await self._in_reader(lambda db: keyed(db, sql, wanted)) if wanted else []
+
+    async def _in_reader(self, work: Callable[[sqlite3.Connection], T]) -> T:
         async with self._free:
             self._check_open()
             reader = self._idle.pop()
             try:
-                return [tuple(row) for row in await reader.execute_fetchall(sql, tuple(parameters))]
+                return await _in_thread_of(reader, work)
             except sqlite3.Error as error:
                 raise self.failed(error) from error
             finally:
@@ -105,7 +111,7 @@ class IndexStore:
             "CROSS JOIN names n ON n.name = w.source "
             "CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id"
         )
-        return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
+        return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
 
     async def known_facts(self, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Known]:
         """What is known of the facts with these (kind, key)."""
@@ -114,20 +120,20 @@ class IndexStore:
             "SELECT f.kind, f.key, f.id, 1, f.digest, f.position, f.length FROM wanted w "
             "CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
         )
-        return {(row[0], row[1]): Known(*row[2:]) for row in await select_keyed(self.rows, sql, keys)}
+        return {(row[0], row[1]): Known(*row[2:]) for row in await self.keyed(sql, keys)}
 
     async def known_content(self, keys: Iterable[tuple[str, str]]) -> dict[tuple[Any, ...], tuple[int, int]]:
         """Where the line of every (session, rail, message, n, b) of these (sessionId, messageId) stands."""
         wanted = list(keys)
         told = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
-        have = {row[0] for row in await select_keyed(self.rows, told, {(session_id,) for session_id, _ in wanted})}
+        have = {row[0] for row in await self.keyed(told, {(session_id,) for session_id, _ in wanted})}
         sql = (
             "WITH wanted(session_id, message_id) AS ({keys}) "
             "SELECT s.session_id, m.rail, m.message_id, m.n, m.b, m.position, m.length FROM wanted w "
             "CROSS JOIN sessions s ON s.session_id = w.session_id "
             f"CROSS JOIN {schema.MESSAGES_BY_ID} ON m.session = s.id AND {schema.is_message('w.message_id')}"
         )
-        found = await select_keyed(self.rows, sql, [key for key in wanted if key[0] in have])
+        found = await self.keyed(sql, [key for key in wanted if key[0] in have])
         return {row[:5]: row[5:] for row in found}
 
     async def cursor(self, source: str, key: str) -> bytes | None:
@@ -189,22 +195,17 @@ class IndexStore:
         await _close_all([*self._idle, self.writer])
 
 
-Fetch = Callable[[str, tuple[Any, ...]], Awaitable[Iterable[Any]]]
+async def _in_thread_of(connection: aiosqlite.Connection, work: Callable[[sqlite3.Connection], T]) -> T:
+    # aiosqlite has no public word for "this function, in your thread"; its own methods all say it so.
+    run_there: Callable[..., Awaitable[T]] = connection._execute
+    return await run_there(work, connection._conn)
 
 
-async def select_keyed(fetch: Fetch, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Runs `sql` with `{keys}` standing for the given keys, bound, as many at once as SQLite takes well.
 
     SQLite's JSON functions would cut a text at a NUL, and an id may hold one: so values are bound.
     """
-    found: list[tuple[Any, ...]] = []
-    for statement, values in _bound(sql, list(keys)):
-        found += await fetch(statement, values)
-    return found
-
-
-def keyed(db: sqlite3.Connection, sql: str, keys: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The same on a connection at hand."""
     found: list[tuple[Any, ...]] = []
     for statement, values in _bound(sql, list(keys)):
         found += db.execute(statement, values)

@@ -9,7 +9,7 @@ import msgspec
 from burnd.index import copies
 from burnd.index.apply import fact_key
 from burnd.index.change import AgentRow, OpenTurn
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
@@ -106,15 +106,16 @@ class Joiner:
 
     async def _settle_ties(self, messages: dict[Key, _Message], held: Sequence[Held]) -> None:
         """Finds the owner where several have the same right: for what was told now, and all that it sheds light on."""
-        known = {key: m.held for key, m in messages.items() if m.turn is not None}
-        tied = {session for key, m in messages.items() if m.touched and m.is_tied for session in known[key].sessions}
+        in_several = [m for m in messages.values() if m.turn is not None and m.copies]
+        tied = {session for m in in_several if m.touched and m.is_tied for session in m.held.sessions}
         own: dict[str, Turn] = {}
         for turn in (m.turn for m in messages.values() if m.turn is not None and m.touched and m.is_own):
-            before = own.setdefault(turn.session_id, turn)
-            own[turn.session_id] = min(before, turn, key=lambda one: one.turn_index)
-        sessions = frozenset(tied | await parting(self._index, own, known))
+            if turn.turn_index < own.setdefault(turn.session_id, turn).turn_index:
+                own[turn.session_id] = turn
+        sessions = frozenset(tied | await parting(self._index, own, [m.held for m in in_several]))
         if not sessions:
             return
+        known = {key: m.held for key, m in messages.items() if m.turn is not None}
         shared = await held_by(self._index, sessions, known)
         contested = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
         messages |= await self._load(key for key in contested if key not in messages)
@@ -177,7 +178,7 @@ class Joiner:
     async def _copies(self, keys: list[Key]) -> list[Copy]:
         """Who else is known to hold these messages."""
         sql = copies.selecting("f.position, f.length")
-        found = await select_keyed(self._index.rows, sql, copies.spans(keys))
+        found = await self._index.keyed(sql, copies.spans(keys))
         entries = (self._journal.entry_at(position, length) for position, length in found)
         return [entry for entry in entries if isinstance(entry, Copy)]
 
@@ -187,7 +188,7 @@ class Joiner:
             "CROSS JOIN sessions s ON s.session_id = w.session_id "
             "CROSS JOIN turns t ON t.session = s.id AND t.rail = w.rail JOIN names n ON n.id = t.source"
         )
-        return {(row[0], row[1]) for row in await select_keyed(self._index.rows, sql, sorted(rails))}
+        return {(row[0], row[1]) for row in await self._index.keyed(sql, sorted(rails))}
 
     async def _strays_of(self, sessions: Iterable[str]) -> set[Key]:
         """The turns of these sessions that do not know the session's project by themselves."""
@@ -196,7 +197,7 @@ class Joiner:
             "JOIN names n ON n.id = t.source WHERE s.session_id IN ({keys}) "
             f"AND (t.rail <> '{MAIN}' OR t.project IS NULL)"
         )
-        found = await select_keyed(self._index.rows, sql, [(session,) for session in sorted(sessions)])
+        found = await self._index.keyed(sql, [(session,) for session in sorted(sessions)])
         return {(row[0], row[1]) for row in found}
 
 

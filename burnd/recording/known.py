@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, OpenTurn
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.records import Subagent, Turn, Usage
 from burnd.records.codec import Entry, decode
 
@@ -47,21 +47,21 @@ class Outcome:
 
 async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTurn]:
     """Of these rows of turns, those that may still grow, as they are shown."""
-    found = await select_keyed(index.rows, _OPEN, [(row,) for row in rows])
+    found = await index.keyed(_OPEN, [(row,) for row in rows])
     decoded = ((row, decode(record), source, path) for row, record, source, path in found)
     return {row: OpenTurn(entry, source, path) for row, entry, source, path in decoded if isinstance(entry, Turn)}
 
 
 async def known_projects(index: IndexStore, sessions: Iterable[str]) -> dict[str, Project]:
     """The projects of these sessions, where a record of the session tells it."""
-    found = await select_keyed(index.rows, _PROJECTS, [(session,) for session in sorted(sessions)])
+    found = await index.keyed(_PROJECTS, [(session,) for session in sorted(sessions)])
     return {session: Project(folder, key) for session, folder, key in found}
 
 
 async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
     """What is known, with what was just told, of the agents whose turns these are: by rail, the best word first."""
     rails = {(turn.session_id, turn.rail_id) for turn in turns if turn.subagent is not None}
-    rows = [AgentRow(*row) for row in await select_keyed(index.rows, _AGENTS, sorted(rails))]
+    rows = [AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))]
     known: defaultdict[Rail, dict[int, AgentRow]] = defaultdict(dict)
     for row in (*rows, *told):
         known[row.session_id, row.agent_id][row.told_by] = row

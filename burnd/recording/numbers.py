@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.recording.batch import Told
 from burnd.recording.known import Rail
 
@@ -33,7 +33,7 @@ async def numbered(index: IndexStore, told: Sequence[Told]) -> list[Told]:
     number it has, and what is new comes after them all. Only that needs a look at the whole rail.
     """
     rails = sorted({_rail(one) for one in told})
-    highest = {(row[0], row[1]): row[2] for row in await select_keyed(index.rows, _HIGHEST, rails)}
+    highest = {(row[0], row[1]): row[2] for row in await index.keyed(_HIGHEST, rails)}
     passed = [one for one in told if (highest.get(_rail(one)) or 0) >= one.turn.turn_index]
     given: dict[Rail, dict[str, int]] = {_rail(one): {} for one in passed}
     await _add(given, index, _OWN, {(one.turn.source, one.turn.message_id) for one in passed})
@@ -43,7 +43,7 @@ async def numbered(index: IndexStore, told: Sequence[Told]) -> list[Told]:
 
 
 async def _add(given: dict[Rail, dict[str, int]], index: IndexStore, sql: str, keys: Iterable[tuple[str, str]]) -> None:
-    for session_id, rail, message_id, number in await select_keyed(index.rows, sql, sorted(keys)):
+    for session_id, rail, message_id, number in await index.keyed(sql, sorted(keys)):
         if (session_id, rail) in given:
             given[session_id, rail][message_id] = number
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from burnd.index import copies
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.recording.parting import Shared
 from burnd.records import Turn
 from burnd.records.content import MAIN
@@ -26,28 +26,31 @@ async def held_by(index: IndexStore, sessions: frozenset[str], known: Mapping[Ke
     return found | await _messages_of(index, others, known)
 
 
-async def parting(index: IndexStore, own: Mapping[str, Turn], known: Mapping[Key, Shared]) -> set[str]:
-    """Of sessions that go on with these turns, each held by it alone, those that may just now part from others."""
+async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[Shared]) -> set[str]:
+    """Of sessions that go on with these turns, each held by it alone, those that may just now part from others.
+
+    `told` are the messages in hand that several may hold.
+    """
     places = [(session, turn.turn_index - 1) for session, turn in own.items() if turn.turn_index]
-    before = {row[0]: row[1:] for row in await select_keyed(index.rows, _BEFORE, places)}
+    before = {row[0]: row[1:] for row in await index.keyed(_BEFORE, places)}
     copied = await _copies_of(index, [(source, message) for source, message, _ in before.values()])
-    in_others = (one.sessions for one in known.values() if len(one.sessions) > 1)
+    in_others = (one.sessions for one in told if len(one.sessions) > 1)
     parted = {session for sessions in in_others for session in sessions if session in own}
     for session, (source, message, ts) in before.items():
         if (source, message) in copied or ts > to_ms(own[session].ts):
             parted.add(session)
     # The one before is not its own: it may be a copy.
     others = [(session,) for session, _ in places if session not in before]
-    return parted.union(*await select_keyed(index.rows, _REPEATING, others))
+    return parted.union(*await index.keyed(_REPEATING, others))
 
 
 async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
     wanted = [(session,) for session in sorted(sessions)]
-    own = {(row[0], row[1]) for row in await select_keyed(index.rows, _OWN, wanted)}
-    copied = {copies.holding(key)[0] for (key,) in await select_keyed(index.rows, _COPIED, wanted)}
+    own = {(row[0], row[1]) for row in await index.keyed(_OWN, wanted)}
+    copied = {copies.holding(key)[0] for (key,) in await index.keyed(_COPIED, wanted)}
     keys = sorted((own | copied) - known.keys())
     others = await _copies_of(index, keys)
-    owners = await select_keyed(index.rows, _OWNERS, keys)
+    owners = await index.keyed(_OWNERS, keys)
     found = {
         (source, message): Shared(ts, frozenset({session, *others.get((source, message), ())}))
         for source, message, ts, session in owners
@@ -58,7 +61,7 @@ async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mappi
 async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[str]]:
     """The sessions that hold copies of messages on their main rail."""
     found: defaultdict[Key, set[str]] = defaultdict(set)
-    for (key,) in await select_keyed(index.rows, _COPIES, copies.spans(keys)):
+    for (key,) in await index.keyed(_COPIES, copies.spans(keys)):
         message, session = copies.holding(key)
         found[message].add(session)
     return found

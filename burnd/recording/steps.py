@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, Known, OpenTurn
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED
 from burnd.recording.batch import Told
@@ -75,7 +75,7 @@ class Steps:
         )
         keys = {(to_ms(one.turn.ts), one.turn.source, one.turn.model) for one in told}
         own = {one.turn.message_id for one in told}
-        found = await select_keyed(self._index.rows, sql, sorted(keys))
+        found = await self._index.keyed(sql, sorted(keys))
         rows = [row for row in found if row[1] not in own]
         opened = await open_turns(self._index, [row[0] for row in rows if row[2]])
         turns = [opened[row[0]].turn if row[0] in opened else self._logged(row[3], row[4]) for row in rows]

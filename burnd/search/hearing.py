@@ -21,11 +21,6 @@ class Heard(msgspec.Struct, frozen=True, gc=False, array_like=True):
     call: str | None  # the call it makes or answers
     tool: str | None  # what it calls
 
-    @property
-    def size(self) -> int:
-        """About how many characters it has: the parts of words, which are a text of their own, are few."""
-        return len(self.words[0]) if self.words else 0
-
 
 def heard(record: Content) -> Heard:
     use, result = record.tool_use, record.tool_result

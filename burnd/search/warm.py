@@ -68,4 +68,5 @@ def _begin(item: Placed) -> int:
 
 
 def _characters(items: Sequence[Placed]) -> int:
-    return sum([item.heard.size for item in items if item.heard is not None])
+    """About how many they are: the parts of words, which are a text of their own, are few."""
+    return sum([len(heard.words[0]) for item in items if (heard := item.heard) is not None and heard.words])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from burnd.index.store import IndexStore, select_keyed
+from burnd.index.store import IndexStore
 from burnd.readers.log import NEVER, iso
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
 from burnd.recording.batch import Batch
@@ -59,7 +59,7 @@ class ThreadNames:
         if not self._waiting:
             return None
         ids = sorted({title.session_id for title in self._waiting})
-        known = {row[0] for row in await select_keyed(index.rows, _KNOWN, [(one,) for one in ids])}
+        known = {row[0] for row in await index.keyed(_KNOWN, [(one,) for one in ids])}
         ready = [title for title in self._waiting if title.session_id in known]
         self._waiting = [title for title in self._waiting if title.session_id not in known]
         return Batch(content=ready) if ready else None
