@@ -26,6 +26,7 @@ class Folders:
     def __init__(self, root: Path, hazard: Hazard) -> None:
         self._root = root
         self._hazard = hazard
+        self._shelves: list[Shelf] = []
 
     def open(self, current: Current | None, states: Mapping[str, Progress]) -> Shelf:
         """The index in use, as far as it can be used; else an empty one. All others are removed."""
@@ -36,7 +37,7 @@ class Folders:
     def fresh(self) -> Shelf:
         """An empty index in a folder of its own."""
         files.make_folder(self._root)
-        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard)
+        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard, self._shelves)
 
     def keep_only(self, name: str) -> None:
         for folder in self._root.iterdir() if self._root.is_dir() else ():
@@ -57,4 +58,4 @@ class Folders:
             engine.rest()
             return None
         told = current.commit if number > current.commit else None
-        return Shelf(engine, states, self._hazard, told=told, stained=current.stained)
+        return Shelf(engine, states, self._hazard, self._shelves, told=told, stained=current.stained)

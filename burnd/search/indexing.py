@@ -278,7 +278,7 @@ class SearchIndexer:
         growing.moved |= growing.progress.keys() | shelf.progress.keys()
         await self._remember(growing, current)
         self._serving, self._growing, self._waiting_since = growing, None, None
-        await self._in_thread(shelf.engine.rest)
+        await self._in_thread(shelf.retire)
         await self._in_thread(lambda: folders.keep_only(growing.name))
         log.info("search.rebuilt")
 

@@ -24,19 +24,25 @@ _READ_AT_ONCE: Final = 32  # records of which the large contents may be in memor
 
 
 class Shelf:
-    """An index being filled. Its methods block, and are called by one thread at a time."""
+    """An index being filled. Its methods block, and are called by one thread at a time.
+
+    `shelves` are all that are being filled, each of them enters itself: there is one note on what is in hand.
+    """
 
     def __init__(
         self,
         engine: Engine,
         progress: Mapping[str, Progress],
         hazard: Hazard,
+        shelves: list[Shelf],
         *,
         told: int | None = None,
         stained: bool = False,
     ) -> None:
         self.engine = engine
         self._hazard = hazard
+        self._shelves = shelves
+        shelves.append(self)
         self._in_hand: dict[str, bool] = {}  # what tantivy's own threads may be at work on: is it a whole session?
         self.progress = dict(progress)  # with what is not committed yet
         self.stained = stained  # words that were pruned may still be in its files
@@ -78,10 +84,17 @@ class Shelf:
     def _pick_up(self, session_ids: Sequence[str]) -> None:
         """Notes what comes in hand, after a commit where it must not be there together with what is."""
         new = dict.fromkeys(session_ids, False)
-        if self._in_hand and not self._hazard.allows(new | self._in_hand):
-            self._commit()
+        busy = [shelf for shelf in self._shelves if shelf._in_hand]
+        if busy and not self._hazard.allows({*new}.union(*(shelf._in_hand for shelf in busy))):
+            for shelf in busy:
+                shelf._commit()
         self._in_hand |= new
-        self._hazard.hold([*self._in_hand][-_NOTED:])
+        self._note_hands()
+
+    def _note_hands(self) -> None:
+        """Notes what is in hand here and on the other shelves: whichever of them the process dies over."""
+        in_hand = [[*shelf._in_hand][-_NOTED:] for shelf in self._shelves]
+        self._hazard.hold([*dict.fromkeys(chain.from_iterable(in_hand))])
 
     def _take(self, plan: Plan, recall: Recall, warm: Warm | None) -> None:
         """Does what a plan says. What cannot be read any more was pruned meanwhile, and a next plan will say so."""
@@ -107,7 +120,12 @@ class Shelf:
         """Nothing of it is in hand any more; what was not committed is taken in again."""
         self.engine.rest()
         self._in_hand.clear()
-        self._hazard.hold(())
+        self._note_hands()
+
+    def retire(self) -> None:
+        """Another has taken its place."""
+        self.put_down()
+        self._shelves.remove(self)
 
     def commit(self) -> Current:
         """Makes what was taken in findable and durable.
@@ -125,7 +143,7 @@ class Shelf:
             if is_whole:
                 self._hazard.clear(session_id)  # it is on the disk, and nobody died
         self._in_hand.clear()
-        self._hazard.hold(())
+        self._note_hands()
         return number
 
     def _read(

@@ -14,6 +14,8 @@ from burnd.recording.batch import Batch
 from burnd.recording.hazard import WHOLE, Hazard, Note, Spot
 from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine
+from burnd.search.folders import Folders
+from burnd.search.shelf import Shelf
 from tests.conftest import Opened
 from tests.make import text
 from tests.search.library import library
@@ -91,3 +93,44 @@ async def test_the_note_is_written_once_for_what_is_taken_in_together(
     async with library(opened) as lib:
         await lib.add(*(text("m", "apple", session_id=f"s{n}") for n in range(100)))
     assert writes.total() < 20
+
+
+def _shelves(folder: Path) -> tuple[Hazard, Shelf, Shelf]:
+    """The one in use and the one that grows beside it, with the note that they share."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hazard = Hazard(folder / "searching")
+    folders = Folders(folder / "search", hazard)
+    return hazard, folders.fresh(), folders.fresh()
+
+
+def _noted(folder: Path) -> list[str]:
+    data = (folder / "searching").read_bytes()
+    note = msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")], type=Note)
+    return sorted(note.places)
+
+
+def test_what_two_shelves_have_in_hand_is_noted_together(tmp_path: Path) -> None:
+    """F78: while one index grows beside the other, the note names what both have in hand."""
+    _, serving, growing = _shelves(tmp_path)
+    serving._pick_up(["a"])
+    growing._pick_up(["b", "c"])
+    assert _noted(tmp_path) == ["a", "b", "c"]
+    serving.commit()
+    assert _noted(tmp_path) == ["b", "c"]
+    serving._pick_up(["d"])
+    growing.retire()
+    assert _noted(tmp_path) == ["d"]
+    serving.put_down()
+    assert _noted(tmp_path) == []
+
+
+def test_a_suspect_is_in_hand_without_what_the_other_shelf_has(tmp_path: Path) -> None:
+    """F78: what somebody died over is narrowed down though two indexes are being filled."""
+    leave_behind(tmp_path / "searching", ["bad"])
+    hazard, serving, growing = _shelves(tmp_path)
+    growing._pick_up(["good"])
+    serving._pick_up(["bad"])
+    assert _noted(tmp_path) == ["bad"]
+    growing._pick_up(["good"])
+    assert _noted(tmp_path) == ["good"]
+    assert hazard.is_suspect("bad")
