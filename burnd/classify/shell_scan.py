@@ -11,7 +11,6 @@ SUBSTITUTED: Final = "$()"
 
 _NESTING_LIMIT: Final = 32
 
-_EASY = re.compile(r"[\w@%+=:,./ -]*")
 _BLANK = re.compile(r"[ \t\r]*(?:\\\r?\n[ \t\r]*)*")
 _PLAIN = re.compile(r"[^ \t\r\n\\'\"`$;&|()<>]+")
 _OPERATOR = re.compile(r"\n|;;&|;;|;&|;|&&|&|\|\||\|&|\||\(|\)")
@@ -43,8 +42,6 @@ class _Heredoc(NamedTuple):
 
 def tokens(text: str) -> Iterator[Word | str]:
     """Words and operators in order. Redirections, comments and here-document bodies are left out."""
-    if _EASY.fullmatch(text):  # most commands are words and blanks
-        return (Word(word, bare=True) for word in text.split())
     return _Scanner(text).tokens()
 
 

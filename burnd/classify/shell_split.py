@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final
@@ -20,11 +21,16 @@ _HEADERS: Final = word_set("for select case")
 
 RESERVED: Final = _LEADS | _HEADERS | {"function", "[[", "]]", "in"}
 
+_EASY: Final = re.compile(r"[\w@%+=:,./ -]*")
+"""Words and blanks, as most commands are."""
+
 _NEXT_PATTERN: Final = word_set(";; ;& ;;&")
 
 
 def simple_commands(text: str) -> Iterator[list[str]]:
     """Each simple command as its list of words, program or assignments first."""
+    if _EASY.fullmatch(text) and not RESERVED.intersection(words := text.split()):
+        return iter([words] if words else ())
     return islice(_split(text), _COMMAND_LIMIT)
 
 

@@ -108,7 +108,8 @@ class ClaudeReader:
             for what in found.what:
                 tally(self._memory.out.counts.repaired, what)
             found = found.value
-        self._learn_session(found.session_id)
+        facts = self._memory.state.facts
+        facts.session_id = facts.session_id or found.session_id or None
         read_bare(self._memory, found, offset)
         return None
 
@@ -137,18 +138,16 @@ class ClaudeReader:
 
     def _learn(self, line: Line) -> None:
         facts = self._memory.state.facts
-        self._learn_session(line.session_id)
-        facts.project = facts.project or line.cwd or None
+        if facts.session_id is None:
+            facts.session_id = line.session_id or None
+        if facts.project is None:
+            facts.project = line.cwd or None
         if line.version is not None:
             facts.version = line.version
             facts.git_branch = branch_of(line)
             facts.entrypoint = line.entrypoint
         if line.forked_from is not None and facts.forked_from is None:
             facts.forked_from = line.forked_from.session_id
-
-    def _learn_session(self, told: str | None) -> None:
-        facts = self._memory.state.facts
-        facts.session_id = facts.session_id or told or None
 
 
 def _is_untyped_answer(line: Line) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Final
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -176,33 +176,39 @@ def _add_line(memory: Memory, holding: Holding, spot: Spot, message: Message) ->
     content = message.content
     said: Sequence[Piece]
     said = [Piece(type="text", text=content)] if isinstance(content, str) else content or []
+    prints = [_print(spot.line, piece) for piece in said]
     known = frozenset(holding.prints)
-    told = [(print_, piece) for piece in said if (print_ := _print(spot.line, piece)) not in known]
-    if said and not told:
-        return
-    pieces = [piece for _, piece in told]
+    if not known.isdisjoint(prints):
+        said = [piece for print_, piece in zip(prints, said, strict=True) if print_ not in known]
+        prints = [print_ for print_ in prints if print_ not in known]
+        if not said:
+            return
     # No model makes so many blocks; a log that says so must not make every later line of it slower.
     room = max(0, MOST_BLOCKS - len(holding.made))
-    made = [block for piece in pieces[:room] if (block := _made(piece)) is not None]
-    for piece in pieces[:room]:
-        if piece.type in CALLS:
-            _add_call(memory, holding, piece)
-        elif piece.is_error:
-            holding.calls = tuple([_failed(call) if call.id == piece.tool_use_id else call for call in holding.calls])
-    holding.made += tuple(made)
-    holding.prints += tuple([print_ for print_, _ in told[:room]])
-    keep_message(memory, spot, holding.message_id, len(holding.lines), pieces)
+    for piece in said[:room]:
+        _add_block(memory, holding, piece)
+    holding.prints += tuple(prints[:room])
+    keep_message(memory, spot, holding.message_id, len(holding.lines), said)
     holding.lines += (spot.name,)
 
 
 def _print(line: Line, piece: Piece) -> int:
     """Tells a block from the others of its message: by its id, or by its place, where the client says it, and words."""
-    said = piece.id or piece.tool_use_id
-    if not said:
-        words = piece.text or f"{piece.thinking or ''} {piece.signature or piece.data or ''}"
-        said = f"{line.api_block_index} {words}"
-    data = f"{piece.type} {said}".encode() + (b"" if piece.id else bytes(piece.input))
-    return int.from_bytes(blake2b(data, digest_size=4).digest())
+    if piece.id:
+        return crc32(f"{piece.type} {piece.id}".encode())
+    said = piece.tool_use_id or piece.text or f"{piece.thinking or ''} {piece.signature or piece.data or ''}"
+    place = f"{piece.type} " if piece.tool_use_id else f"{piece.type} {line.api_block_index} "
+    return crc32(piece.input, crc32(said.encode(), crc32(place.encode())))
+
+
+def _add_block(memory: Memory, holding: Holding, piece: Piece) -> None:
+    made = _made(piece)
+    if made is not None:
+        holding.made += (made,)
+    if piece.type in CALLS:
+        _add_call(memory, holding, piece)
+    elif piece.is_error:
+        holding.calls = tuple([_failed(call) if call.id == piece.tool_use_id else call for call in holding.calls])
 
 
 def _made(piece: Piece) -> Block | None:

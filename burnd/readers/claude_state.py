@@ -14,7 +14,7 @@ from burnd.readers import log
 from burnd.readers.holding import Holding
 from burnd.records import Block, Content
 
-VERSION: Final = 3
+VERSION: Final = 4
 KEPT_HOLDINGS: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8
@@ -203,9 +203,6 @@ class Reading(log.Reading, kw_only=True):
     links: dict[str, Link] = msgspec.field(default_factory=dict)
     prompts: dict[str, Prompt] = msgspec.field(default_factory=dict)
     rails: dict[str, Rail] = msgspec.field(default_factory=dict)
-    lines: dict[str, int] = msgspec.field(
-        default_factory=dict
-    )  # where its links' lines begin, once these are given away
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

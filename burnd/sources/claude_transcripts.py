@@ -43,7 +43,6 @@ class ClaudeTranscripts(Transcripts):
 
     def rows_of(self, reading: Reading) -> bytes:
         pack = pack_of(reading)
-        reading.lines = {uuid: link.offset for uuid, link in reading.links.items()}
         reading.links, reading.prompts, reading.rails = {}, {}, {}
         return pack
 

@@ -73,13 +73,13 @@ class LeafTitles:
                 self._told[leaf].add(told)
                 batch.cursors.append(_cursor(leaf, told))
                 batch.content += [_for(content, leaf, *held) for held in holders.get((_folder(piece), leaf), ())]
-        for piece in pieces:
-            lines, session_id = _reading(piece).lines, piece.reading.session_id
+        for piece in pieces if self._told else ():
+            session_id = piece.reading.session_id
             if session_id is None:
                 continue
-            for leaf in self._told.keys() & lines.keys():
+            for leaf, offset in _lines_of(piece.change.pack, self._told):
                 found = await anyio.to_thread.run_sync(_found, leaf, self._told[leaf], new)
-                batch.content += [_for(content, leaf, session_id, lines[leaf]) for content in found]
+                batch.content += [_for(content, leaf, session_id, offset) for content in found]
         return batch
 
 
@@ -141,9 +141,16 @@ def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[t
     )
     found = []
     for path, data in cursor:
-        links = packs.unpack(data)[LINK]
-        found += [(path, leaf, link_of(row).offset) for leaf in leaves if (row := links.get(leaf)) is not None]
+        found += [(path, leaf, offset) for leaf, offset in _lines_of(data, leaves)]
     return found
+
+
+def _lines_of(pack: bytes, leaves: Iterable[str]) -> list[tuple[str, int]]:
+    """Those of the lines that a reader gave away in this pack, and where they begin."""
+    if not pack:
+        return []
+    links = packs.unpack(pack)[LINK]
+    return [(leaf, link_of(row).offset) for leaf in leaves if (row := links.get(leaf)) is not None]
 
 
 def _for(content: Content, leaf: str, session_id: str, offset: int) -> Content:
