@@ -165,7 +165,7 @@ class Rail:
         if row.path[-1] != ground.tip:
             row.go(ground.tip)
         bill = Bill(bounds.end, bounds.read, self._switched(turn, ground.node), self.last.credit)
-        return extend(row, claims, bill, self._rank, UNEXPLAINED_OWNER)
+        return extend(row, claims, bill, self._ranks, UNEXPLAINED_OWNER)
 
     def _begin_row(self, turn: Turn, claims: Sequence[Claim], bounds: Bounds) -> Seated:
         row = self.row
@@ -258,8 +258,9 @@ class Rail:
         oldest = self.last.n - _KEPT
         self.calls = {call_id: made for call_id, made in self.calls.items() if made[-1].n > oldest}
 
-    def _rank(self, owner: int) -> int:
-        return _RANKS[self.origins[owner].kind]
+    def _ranks(self, owners: Sequence[int]) -> list[int]:
+        origins = self.origins
+        return [_RANKS[origins[owner].kind] for owner in owners]
 
     def owner(self, kind: Kind) -> int:
         """The cause of a kind that the message at hand begins."""

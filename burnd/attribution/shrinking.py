@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ RESULT: Final = 2
 OTHER: Final = 3
 PREFIX: Final = 4
 
-RankOf = Callable[[int], int]
+RanksOf = Callable[[Sequence[int]], list[int]]  # of owners
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
@@ -27,7 +27,7 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     loose: int
 
 
-def make_room(row: Row, need: Need, context: int, read: int, rank_of: RankOf) -> tuple[int, bool]:
+def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> tuple[int, bool]:
     """Take out of the row what must have gone for the new blocks to fit into the context.
 
     Providers drop the thinking of earlier answers when a person asks anew; of none, the newest and all thinking
@@ -36,8 +36,8 @@ def make_room(row: Row, need: Need, context: int, read: int, rank_of: RankOf) ->
     not to stay.
     """
     first = row.beyond(read)
-    looked = len(row.path) - first
-    thoughts = {at: _unread(row, at, read) for at in range(first, len(row.path)) if _rank(row, at, rank_of) == THINKING}
+    ranks = ranks_of([row.owners[slot] for slot in row.path[first:]])
+    thoughts = {at: _unread(row, at, read) for at, rank in enumerate(ranks, first) if rank == THINKING}
     short = need.firm + need.thought + need.loose + row.total - context
     older = sum(thoughts.values())
     drop = min((0, need.thought, need.thought + older), key=lambda drop: (abs(short - drop), drop))
@@ -46,22 +46,25 @@ def make_room(row: Row, need: Need, context: int, read: int, rank_of: RankOf) ->
     room = context - row.total + sum(gone.values())
     if room < 0:
         wanted = need.firm + need.loose + (0 if dropped else need.thought)
-        gone = _chosen(row, gone, wanted - room, -room, read, rank_of)
+        gone = _chosen(row, gone, ranks, wanted - room, -room, read)
     _without(row, gone)
-    return looked, dropped
+    return len(ranks), dropped
 
 
-def _chosen(row: Row, gone: Mapping[int, int], wanted: int, least: int, read: int, rank_of: RankOf) -> dict[int, int]:
+def _chosen(
+    row: Row, gone: Mapping[int, int], ranks: Sequence[int], wanted: int, least: int, read: int
+) -> dict[int, int]:
     """What goes, by place on the path, so that `wanted` tokens are free; of the prefix only what must, for `least`."""
     chosen = dict(gone)
-    places = sorted(range(row.beyond(read), len(row.path)), key=lambda at: (_rank(row, at, rank_of), at))
-    freed = 0
-    for at in places:
-        limit = least if _rank(row, at, rank_of) == PREFIX else wanted
-        if freed >= limit or at in chosen:
-            continue
-        chosen[at] = min(_unread(row, at, read), limit - freed)
-        freed += chosen[at]
+    first, freed = len(row.path) - len(ranks), 0
+    for n in sorted(range(len(ranks)), key=ranks.__getitem__):
+        limit = least if ranks[n] == PREFIX else wanted
+        if freed >= limit:
+            break
+        at = first + n
+        if at not in chosen:
+            chosen[at] = min(_unread(row, at, read), limit - freed)
+            freed += chosen[at]
     return chosen
 
 
@@ -69,9 +72,10 @@ def _without(row: Row, gone: Mapping[int, int]) -> None:
     if not gone:
         return
     first = min(gone)
-    kept = [(slot, row.size(slot) - gone.get(at, 0)) for at, slot in enumerate(row.path[first:], first)]
+    slots, ends = row.path[first:], row.path_ends[first - 1 :]
     row.cut(first)
-    for slot, size in kept:
+    for at, slot in enumerate(slots):
+        size = ends[at + 1] - ends[at] - gone.get(first + at, 0)
         if size:
             row.push_again(slot, size)
 
@@ -101,7 +105,3 @@ def cut_to(row: Row, total: int) -> None:
 def _unread(row: Row, at: int, read: int) -> int:
     """The tokens of a slot that were not read from the cache."""
     return row.path_ends[at] - max(row.path_ends[at - 1], read)
-
-
-def _rank(row: Row, at: int, rank_of: RankOf) -> int:
-    return rank_of(row.owners[row.path[at]])

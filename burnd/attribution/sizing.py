@@ -9,7 +9,7 @@ import msgspec
 
 from burnd.attribution.blocks import FIRM, LOOSE, Claim, portions
 from burnd.attribution.context import Row
-from burnd.attribution.shrinking import Need, RankOf, cut_to, make_room, rescale
+from burnd.attribution.shrinking import Need, RanksOf, cut_to, make_room, rescale
 
 _TOLERATED: Final = 32
 _ANOTHER_TOKENIZER: Final = 20  # parts of the row: a difference of one part or more is no matter of new blocks
@@ -67,7 +67,7 @@ def begin(row: Row, claims: Sequence[Claim], context: int, known_prefix: int, fr
     return Seated(min(context - room, known_prefix), first_new)
 
 
-def extend(row: Row, claims: Sequence[Claim], bill: Bill, rank_of: RankOf, unexplained: int) -> Seated:
+def extend(row: Row, claims: Sequence[Claim], bill: Bill, ranks_of: RanksOf, unexplained: int) -> Seated:
     """Seat new blocks behind the row, and make it as long as the context that was billed.
 
     What the turn before said takes the tokens it was billed, thinking too unless it was dropped; what came in shares
@@ -85,7 +85,7 @@ def extend(row: Row, claims: Sequence[Claim], bill: Bill, rank_of: RankOf, unexp
     short = total + firm + thought + loose - context
     rewritten, dropped = 0, False
     if bill.switched or context < total or short > _tolerated(firm + thought, loose):
-        rewritten, dropped = _refit(row, Need(firm, thought, loose), bill, short, rank_of)
+        rewritten, dropped = _refit(row, Need(firm, thought, loose), bill, short, ranks_of)
     before, first_new = row.path_ends[-1], len(row.path)
     left = _seat(row, claims, (firm, thought, loose), context - before, dropped=dropped)
     if left:
@@ -98,7 +98,7 @@ def _tolerated(said: int, loose: int) -> int:
     return loose // 2 + said // 8 + _TOLERATED
 
 
-def _refit(row: Row, need: Need, bill: Bill, short: int, rank_of: RankOf) -> tuple[int, bool]:
+def _refit(row: Row, need: Need, bill: Bill, short: int, ranks_of: RanksOf) -> tuple[int, bool]:
     """Change what stood in the row so that new blocks fit; how many slots that took, and whether thinking went."""
     if bill.switched and _counted_anew(row.total, short, need) and len(row.path) <= bill.credit:
         return rescale(row, max(0, row.total - short)), False
@@ -107,7 +107,7 @@ def _refit(row: Row, need: Need, bill: Bill, short: int, rank_of: RankOf) -> tup
     if len(row.path) - row.beyond(bill.read) > bill.credit:
         cut_to(row, bill.context)
         return 0, False
-    return make_room(row, need, bill.context, bill.read, rank_of)
+    return make_room(row, need, bill.context, bill.read, ranks_of)
 
 
 def _counted_anew(total: int, short: int, need: Need) -> bool:

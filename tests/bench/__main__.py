@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from tests.bench import asking, flat, machine, opencode, peers, resting, search
+from tests.bench import asking, flat, machine, opencode, peers, reports, resting, search
 from tests.bench.corpus import Tree, Truth
 from tests.bench.first_read import FirstRead, first_read, recall
 from tests.bench.page import Findings, written
@@ -38,10 +38,11 @@ class Sizes(NamedTuple):
     history: int
     messages: tuple[int, ...]
     opencode_sessions: int
+    explained_turns: int
 
 
-FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 110.0, 2000, 10_000, 20_000, 1_000_000, (100_000, 1_000_000), 400)
-QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 20_000, (10_000,), 60)
+FULL = Sizes((50, 500, 2000), 5, 200, 10_000, 110.0, 2000, 10_000, 20_000, 1_000_000, (100_000, 1_000_000), 400, 5000)
+QUICK = Sizes((10, 20, 40), 2, 30, 300, 5.0, 200, 500, 300, 60_000, (10_000,), 60, 500)
 
 
 def main() -> None:
@@ -82,6 +83,10 @@ def measure(folder: Path, sizes: Sizes, *, with_peers: bool) -> Findings:
     findings.start_up = asking.start_up(folder / "homes" / "nothing")
     say("from line to report")
     findings.lines = asking.line_to_report(home_of(folder, middle), trees[middle][0], sizes.lines)
+    say("explaining a long session")
+    findings.why = (sizes.explained_turns, asking.why(folder / "homes" / "long", sizes.explained_turns))
+    say("reports over a long history")
+    findings.reports = (sizes.history, list(reports.slowest(reports.measured(sizes.history))))
     say("one more turn")
     flats = folder / "homes" / "flat"
     for what, *cases, numbers in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.bench.corpus import long_log
 from tests.bench.running import Daemon, Home, is_caught_up, running
 
 ASKED = 15
@@ -41,6 +43,26 @@ def asking(root: Path, tree: Path) -> Asked:
         whole = [home.burnctl("summary", "--json") for _ in range(ASKED)]
         seen = [home.at_a_terminal("summary") for _ in range(ASKED)]
     return Asked(statistics.median(whole), statistics.median(inside), statistics.median(seen))
+
+
+def why(root: Path, turns: int) -> float:
+    """Explaining one long session over the socket, in seconds."""
+    shutil.rmtree(root, ignore_errors=True)
+    home = Home(root, root / "logs")
+    session = long_log(root / "logs", turns)
+    with running(home) as daemon:
+        _settled(daemon)
+        wire = daemon.wire()
+        explained = wire.call("why", session=session)["totals"]["turns"]
+        if explained != turns:
+            raise RuntimeError(f"{explained:,} turns explained instead of {turns:,}")
+        times = []
+        for _ in range(ASKED):
+            begun = time.perf_counter()
+            wire.call("why", session=session)
+            times.append(time.perf_counter() - begun)
+        wire.close()
+    return statistics.median(times)
 
 
 def start_up(root: Path) -> float:

@@ -1,4 +1,4 @@
-"""Times hotspots over an index of a million turns: `python -m tests.bench.causes [TURNS] [INDEX]`.
+"""What is asked of hotspots over a long history, and the causes it is asked about.
 
 Turns are a busy year's (`year`), their causes made up: every turn's tokens are shared out among a prefix, prompts,
 answers, tools, files of its project and commands, so that there are as many rows as a real year has.
@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import statistics
-import sys
-import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
-import anyio
 import msgspec
 
 from burnd.attribution.blocks import portions
@@ -29,13 +24,11 @@ from burnd.causes.counting import A_DAY, LENGTH
 from burnd.causes.packs import Counted, packed
 from burnd.causes.rolling import rolled
 from burnd.causes.writing import Piece, Written, number, write
-from burnd.index.store import IndexStore, open_index
+from burnd.index.store import IndexStore
 from burnd.queries.hotspots import By, HotspotsParams, hotspots
-from burnd.queries.view import View
-from tests.bench.queries import ODD, PRICES
-from tests.bench.year import END_MS, make_year, session_id
+from tests.bench.queries import ODD, Question
+from tests.bench.year import session_id
 
-RUNS = 5
 FILES_A_PROJECT = 600
 _SESSIONS_AT_ONCE = 500
 _OTHERS = ("prefix", "prompt", "answer", "thinking", "reminder", "unexplained")
@@ -43,8 +36,7 @@ _TOOLS = ("Grep", "Glob", "TodoWrite", "WebFetch", "mcp__git__log", "mcp__db__qu
 _COMMANDS = tuple(f"{verb} {what}" for verb in ("npm", "git", "cargo", "make", "uv") for what in range(12))
 
 
-def questions() -> Iterator[tuple[float, dict[str, Any]]]:
-    """What is asked, and within how many milliseconds it is to be answered."""
+def questions() -> Iterator[Question]:
     plain: tuple[dict[str, Any], ...] = (
         {},
         {"since": "7d"},
@@ -64,22 +56,14 @@ def questions() -> Iterator[tuple[float, dict[str, Any]]]:
     )
     for by in get_args(By):
         for filters in plain:
-            yield 100, {"by": by, "limit": 30, **filters}
+            yield _hotspots(100, by=by, limit=30, **filters)
         for filters in by_session:
-            yield 500, {"by": by, "limit": 30, **filters}
+            yield _hotspots(500, by=by, limit=30, **filters)
 
 
-async def main(turns: int, path: Path | None) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        place = path or Path(folder) / "burn.db"
-        begun = time.perf_counter()
-        store = await open_index(place) if place.exists() else await make_year(place, turns)
-        if not await store.rows("SELECT 1 FROM segments LIMIT 1"):
-            await fill(store)
-        print(f"ready after {time.perf_counter() - begun:.0f} s")
-        await _sizes(store)
-        await measure(store)
-        await store.close()
+def _hotspots(within: float, **params: Any) -> Question:
+    asked = msgspec.convert(params, HotspotsParams)
+    return Question("hotspots", within, str(params), lambda view: hotspots(view, Path("/dev/null"), asked))
 
 
 async def fill(store: IndexStore) -> None:
@@ -143,28 +127,6 @@ def _written(made: list[Made], numbers: dict[CauseKey, Numbered]) -> Written:
     return Written(pieces, [], rolled(changes, {cause.id: cause for cause in numbers.values()}), [])
 
 
-async def measure(store: IndexStore) -> None:
-    """The median time each question keeps a core busy in the daemon, slowest last."""
-    found = []
-    for within, params in questions():
-        asked = msgspec.convert(params, HotspotsParams)
-        times = [await store.ask(lambda db: _timed(db, asked), 60) for _ in range(RUNS)]  # noqa: B023 - asked at once
-        found.append((within, statistics.median(times), params))
-    for within, took, params in sorted(found, key=lambda one: one[:2]):
-        print(f"{took:8.1f} ms of {within:3.0f}  {'LATE ' if took > within else ''}{params}")
-
-
-def _timed(db: sqlite3.Connection, asked: HotspotsParams) -> float:
-    begun = time.thread_time()
-    hotspots(View(db, PRICES, END_MS), Path("/dev/null"), asked)
-    return (time.thread_time() - begun) * 1000
-
-
-async def _sizes(store: IndexStore) -> None:
-    rows = await store.rows("SELECT name, sum(pgsize) / 1e6 FROM dbstat GROUP BY 1 ORDER BY 2 DESC LIMIT 14")
-    print("  ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in rows))
-
-
 _TURNS = """
 SELECT t.session, (t.ts + 62135596800000) / 900000, t.class, t.place, coalesce(t.branch, 0), t.subagent,
        coalesce(t.activity, -1), a.name, count(*), sum(t.input), sum(t.output), sum(t.reasoning), sum(t.cache_read),
@@ -172,7 +134,3 @@ SELECT t.session, (t.ts + 62135596800000) / 900000, t.class, t.place, coalesce(t
 FROM json_each(?) w CROSS JOIN turns t ON t.session = w.value LEFT JOIN names a ON a.id = t.agent_type
 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY 1
 """
-
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    anyio.run(main, int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)

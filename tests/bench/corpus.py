@@ -296,3 +296,15 @@ def small_logs(folder: Path, count: int) -> Iterator[Path]:
         path = tree._place(log) / f"{log.session}.jsonl"
         tree._write(log, path, torn=False)
         yield path
+
+
+def long_log(folder: Path, turns: int) -> str:
+    """The id of a session of so many turns, which nothing else stands beside."""
+    tree = Tree(folder)
+    log = Log(tree, random.Random("long"), "/home/dev/work/long", "77777777-0000-4000-8000-000000000007", START_MS)
+    while tree.truth.turns < turns:
+        if tree.truth.turns % 7 == 0:
+            log._prompt()
+        log._answer(log.rng.choice((1, 1, 2)))
+    tree._write(log, tree._place(log) / f"{log.session}.jsonl", torn=False)
+    return log.session

@@ -12,6 +12,7 @@ from tests.bench.asking import Asked
 from tests.bench.corpus import Truth
 from tests.bench.first_read import FirstRead
 from tests.bench.peers import Measured
+from tests.bench.reports import Answered
 from tests.bench.resting import Idle
 
 Row = tuple[str, str, str, str]  # what, what is to be reached, what was measured, whether it was
@@ -30,6 +31,8 @@ class Findings:
     recall: tuple[int, int] = (0, 0)
     start_up: float = 0.0
     lines: list[float] = field(default_factory=list)
+    why: tuple[int, float] = (0, 0.0)
+    reports: tuple[int, list[tuple[Answered, int]]] = (0, [])
     flat: list[tuple[str, float]] = field(default_factory=list)
     catch_up: tuple[int, list[float]] = (0, [])
     idle: tuple[int, Idle] = (0, Idle(0, 0.0))
@@ -64,6 +67,7 @@ def written(findings: Findings, seconds: float, *, is_quick: bool) -> str:
         + (_QUICK if is_quick else ""),
         _table(_GOALS, _goals(findings)),
         "## How the first read grows\n\n" + _table(_GROWTH, _growth(findings)),
+        _REPORTS.format(turns=findings.reports[0]) + _table(_GOALS, _reports(findings)),
         _FLAT + _table(("with", "processor time of one more turn"), _flat(findings)),
         *(_SEARCH.format(messages=n) + _table(_GOALS, rows) for n, rows in findings.search),
         _PEERS.format(size=findings.peers_read) + _table(_PEER_COLUMNS, _peers(findings)),
@@ -127,6 +131,14 @@ def _growth(found: Findings) -> Iterator[Sequence[str]]:
             f"{found.disk(size):.2f}",
             _ms(slowest),
         )
+
+
+def _reports(found: Findings) -> Iterator[Row]:
+    for one, count in found.reports[1]:
+        within = f"<= {one.within:.0f} ms"
+        yield goal(f"{one.report}, slowest of {count}", within, f"{one.took:.1f} ms at most", one.took <= one.within)
+    turns, took = found.why
+    yield goal(f"`why` of one session of {turns:,} turns, over the socket", "<= 200 ms", _ms(took), took <= 0.2)
 
 
 def _flat(found: Findings) -> Iterator[Sequence[str]]:
@@ -200,6 +212,13 @@ three times during the run, it read them at {slowest:.0f} to {fastest:.0f} MB/s.
 
 _QUICK = """
 **These are the small sizes of `--quick`**: a first read of so little is mostly starting up.
+"""
+
+_REPORTS = """## Reports over a history of {turns:,} turns
+
+How long a question keeps a core busy in the daemon: the median of five, of the slowest question. The longer bounds are
+for questions that sessions, branches, agents or tags decide (`tests/bench/queries.py`, `tests/bench/causes.py`).
+
 """
 
 _FLAT = """## One more turn

@@ -1,32 +1,21 @@
-"""Times reports over an index of a million turns: `python -m tests.bench.queries [TURNS] [INDEX]`."""
+"""What is asked of summaries, comparisons and limits over a long history, and how soon each is to be answered."""
 
 from __future__ import annotations
 
-import sqlite3
-import statistics
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import anyio
 import msgspec
 
-from burnd.index.store import IndexStore, open_index
-from burnd.memory import collect_seldom
 from burnd.pricing import PriceTable
 from burnd.queries.compare import CompareParams, compare
 from burnd.queries.limits import LimitsParams, limits
 from burnd.queries.statusline import StatuslineParams, statusline
 from burnd.queries.summary import SummaryParams, summary
 from burnd.queries.view import View
-from tests.bench.year import END_MS, make_year, session_id
+from tests.bench.year import END_MS, session_id
 
-Question = tuple[str, float, Callable[[View], Any]]
-RUNS = 5
 PRICES = PriceTable.load()
 CHEAP = ("model", "provider", "project", "activity", "source", "day")
 DEAR = ("session", "branch", "agent", "tag:persona", "tag:workflowId")
@@ -47,8 +36,16 @@ MIXES: tuple[dict[str, Any], ...] = (
 ODD = {"since": "33d", "until": END_MS - 2 * 86_400_000 - 12_345}
 
 
-def questions() -> Iterator[Question]:
+class Question(NamedTuple):
     """What is asked, within how many milliseconds it is to be answered, and the asking of it."""
+
+    report: str
+    within: float
+    params: str
+    ask: Callable[[View], Any]
+
+
+def questions() -> Iterator[Question]:
     for by in CHEAP:
         for filters in (
             {},
@@ -67,8 +64,9 @@ def questions() -> Iterator[Question]:
     yield from _close_questions()
     yield from _mixed_questions()
     for history in (0, 10, 100):
-        yield f"limits {history}", 50 if history <= 10 else 400, _limits(history)
-    yield "statusline", 50, lambda view: statusline(view, StatuslineParams(session=session_id(40)), BUDGETS)
+        yield Question("limits", 50 if history <= 10 else 400, f"history {history}", _limits(history))
+    now = StatuslineParams(session=session_id(40))
+    yield Question("statusline", 50, "", lambda view: statusline(view, now, BUDGETS))
 
 
 def _close_questions() -> Iterator[Question]:
@@ -116,48 +114,9 @@ def _limits(history: int) -> Callable[[View], Any]:
 
 def _summary(within: float, **params: Any) -> Question:
     asked = msgspec.convert(params, SummaryParams)
-    return f"summary {params}", within, lambda view: summary(view, asked)
+    return Question("summary", within, str(params), lambda view: summary(view, asked))
 
 
 def _compare(within: float, **params: Any) -> Question:
     asked = msgspec.convert(params, CompareParams)
-    return f"compare {params}", within, lambda view: compare(view, asked)
-
-
-async def main(turns: int, path: Path | None) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        place = path or Path(folder) / "burn.db"
-        begun = time.perf_counter()
-        store = await open_index(place) if place.exists() else await make_year(place, turns)
-        ((count, sessions),) = await store.rows("SELECT count(*), count(DISTINCT session) FROM turns")
-        print(f"{count:,} turns in {sessions:,} sessions, ready after {time.perf_counter() - begun:.0f} s")
-        await _sizes(store)
-        await measure(store)
-        await store.close()
-
-
-async def measure(store: IndexStore) -> None:
-    """The median time each question keeps a core busy in the daemon, slowest last: others may use the machine too."""
-    found = []
-    for name, within, question in questions():
-        times = [await store.ask(lambda db: _timed(db, question), 60) for _ in range(RUNS)]  # noqa: B023 - asked at once
-        found.append((within, statistics.median(times), name))
-    for within, took, name in sorted(found):
-        print(f"{took:8.1f} ms of {within:3.0f}  {'LATE ' if took > within else ''}{name}")
-
-
-def _timed(db: sqlite3.Connection, question: Callable[[View], Any]) -> float:
-    begun = time.thread_time()
-    question(View(db, PRICES, END_MS))
-    return (time.thread_time() - begun) * 1000
-
-
-async def _sizes(store: IndexStore) -> None:
-    rows = await store.rows("SELECT name, sum(pgsize) / 1e6 FROM dbstat GROUP BY 1 ORDER BY 2 DESC LIMIT 14")
-    print("  ".join(f"{name} {megabytes:.0f} MB" for name, megabytes in rows))
-
-
-if __name__ == "__main__":
-    given = sys.argv[1:]
-    collect_seldom()
-    anyio.run(main, int(given[0]) if given else 1_000_000, Path(given[1]) if len(given) > 1 else None)
+    return Question("compare", within, str(params), lambda view: compare(view, asked))
