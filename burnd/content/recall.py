@@ -20,7 +20,7 @@ import zstandard
 from burnd.content.cut_json import closed
 from burnd.index.reading import read_only
 from burnd.ledger.binding import in_few_lengths
-from burnd.ledger.blobs import PACK_OF_BLOB, Found, key_of, sha_of
+from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
@@ -36,6 +36,7 @@ WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 """
 _REFERENCE = b'{"blob"'
 _FOR_WANT = {errno.EMFILE, errno.ENFILE}  # of descriptors: it can be read later
+_NOTHING = memoryview(bytearray())
 
 
 class Spot(NamedTuple):
@@ -201,8 +202,9 @@ class _Blobs:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._packs: OrderedDict[int, bytes] = OrderedDict()  # each as far as it was needed
+        self._packs: OrderedDict[int, memoryview] = OrderedDict()  # each as far as it was needed
         self._kept = 0
+        self._room = bytearray()  # of a pack that was let go of: fresh pages would cost half as much as unpacking
         self._version = -1  # of the database that they are from
         self._zstd = zstandard.ZstdDecompressor()
         self._one_at_a_time = threading.Lock()
@@ -256,29 +258,37 @@ class _Blobs:
             cuts = [(sha, start, length, _cut(length, wanted[sha])) for _, start, length, sha in blobs]
             data = self._pack(db, pack, max(start + cut for _, start, _, cut in cuts))
             for sha, start, length, cut in cuts:
-                piece = data[start : start + cut]
+                piece = bytes(data[start : start + cut])
                 is_sound = len(piece) == cut and (cut < length or sha_of(piece) == sha)
                 found[sha] = Found(piece) if is_sound else Found(b"", "damaged")
         return found
 
-    def _pack(self, db: sqlite3.Connection, pack: int, end: int) -> bytes:
+    def _pack(self, db: sqlite3.Connection, pack: int, end: int) -> memoryview:
         """A pack, at least as far as `end`."""
-        data = self._packs.pop(pack, b"")
+        data = self._packs.pop(pack, _NOTHING)
         if len(data) < end:
-            self._kept -= len(data)
+            self._let_go(data)
             row = db.execute("SELECT data FROM pack WHERE id = ?", (pack,)).fetchone()
-            data = self._unpacked(row[0], end) if row else b""
-            self._kept += len(data)
+            data = self._unpacked(row[0], end) if row else _NOTHING
+            self._kept += data.nbytes
         self._packs[pack] = data
         while self._kept > _KEPT_BYTES and len(self._packs) > 1:
-            self._kept -= len(self._packs.popitem(last=False)[1])
+            self._let_go(self._packs.popitem(last=False)[1])
         return data
 
-    def _unpacked(self, packed: bytes, end: int) -> bytes:
-        if end * 2 > zstandard.frame_content_size(packed):
-            return self._zstd.decompress(packed)
+    def _unpacked(self, packed: bytes, end: int) -> memoryview:
+        size = zstandard.frame_content_size(packed)
+        wanted = size if end * 2 > size else end
+        room, self._room = self._room, bytearray()
+        if len(room) < wanted:
+            room = bytearray(max(wanted, PACK_BYTES))
         with self._zstd.stream_reader(packed) as reader:
-            return reader.read(end)
+            return memoryview(room)[: reader.readinto(memoryview(room)[:wanted])]
+
+    def _let_go(self, data: memoryview) -> None:
+        self._kept -= data.nbytes
+        if isinstance(data.obj, bytearray) and len(data.obj) == PACK_BYTES:
+            self._room = data.obj
 
     def _connection(self) -> sqlite3.Connection | None:
         if self._db is None and self._path.exists():
@@ -287,7 +297,7 @@ class _Blobs:
 
     def _forget(self) -> None:
         self._packs.clear()
-        self._kept, self._version = 0, -1
+        self._kept, self._version, self._room = 0, -1, bytearray()
         if self._db is not None:
             self._db.close()
             self._db = None

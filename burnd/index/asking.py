@@ -37,7 +37,7 @@ class Asking:
         self._address = address
         self._check = check
         self._idle: list[sqlite3.Connection] = []
-        self._free = anyio.Semaphore(AT_ONCE)
+        self._free = anyio.Semaphore(AT_ONCE, fast_acquire=True)
         self._free_for_long = anyio.Semaphore(LONG_AT_ONCE)
         self._threads = anyio.CapacityLimiter(AT_ONCE + LONG_AT_ONCE)
 

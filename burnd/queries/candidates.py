@@ -7,9 +7,11 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from burnd.content.recall import Recall
 from burnd.index.schema import MESSAGES_BY_ID, is_message
-from burnd.queries.checking import Check, Key
+from burnd.queries.checking import Check
 from burnd.queries.sessions import Known, known_of
 from burnd.queries.view import View
 from burnd.queries.windows import Hit
@@ -27,7 +29,7 @@ _LEAST: Final = 0.1  # what is left of a match in a session that has none of the
 _LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True, gc=False):
     """A message or a title that matches, and what it is worth with everything that speaks for it."""
 
     score: float
@@ -39,7 +41,7 @@ class _There(NamedTuple):
     """What there is of some places: sessions by their id, and the numbers of messages along their rails."""
 
     sessions: dict[str, Known]
-    numbers: dict[Key, int]
+    numbers: dict[tuple[int, str, str], int]  # by a session's row, a message, a rail
 
 
 class Candidates:
@@ -65,8 +67,7 @@ class Candidates:
         weighed = self._weighed()
         while lot := list(islice(weighed, self._at_once)):
             places = [self._lookup.place(candidate.match) for candidate in lot]
-            there = self._there(places)
-            self.check.prepare(there.numbers, {known.row: known.session_id for known in there.sessions.values()})
+            there = self._there(self.check.passed(places))
             for candidate, place in zip(lot, places, strict=True):
                 key = place if self._each else place.session_id
                 # A title speaks for the messages that are hits themselves.
@@ -152,11 +153,8 @@ class Candidates:
             return None
         if candidate.is_title:
             return Hit(known, candidate.score) if self._title_matches(known) else None
-        key = (known.row, place.message_id, place.rail)
-        number = there.numbers.get(key)
-        if number is None or not self.check.passes(key):
-            return None
-        return Hit(known, candidate.score, place.rail, number)
+        number = there.numbers.get((known.row, place.message_id, place.rail))
+        return Hit(known, candidate.score, place.rail, number) if number is not None else None
 
     def _title_matches(self, known: Known) -> bool:
         """Whether the title is still the one that matched, and the session was in the time that is asked for."""

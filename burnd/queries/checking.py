@@ -6,13 +6,14 @@ The search index knows words, and messages as wholes. So this is seen in the tex
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from typing import Final
 
 from burnd.content.recall import Recall, Spot
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
-from burnd.search.documents import narrowed, strings
+from burnd.records import Content
+from burnd.search.documents import Place, narrowed, strings
 from burnd.search.passages import Spotter
 from burnd.search.wanted import Only, Wanted
 
@@ -20,7 +21,8 @@ from burnd.search.wanted import Only, Wanted
 _MOST_READ_CHARS, _SOON_S, _LATE_S = 64 << 20, 0.008, 0.04
 _EDGE: Final = "\n"
 
-Key = tuple[int, str, str]  # a session's row, a message, a rail
+
+_Records = list[tuple[int, int, str]]  # of a message: where each stands, how long it is, by whom
 
 
 class Check:
@@ -29,8 +31,6 @@ class Check:
     def __init__(self, view: View, recall: Recall, spotter: Spotter, wanted: Wanted, only: Only) -> None:
         self._view, self._recall, self._spotter, self._only = view, recall, spotter, only
         self._has_phrases = bool(wanted.phrases)
-        self._records: dict[Key, list[tuple[int, int, str]]] = {}
-        self._texts: dict[Key, str] = {}
         self._read_chars = 0
         self._spent = 0.0
         self._passed = 0
@@ -44,43 +44,44 @@ class Check:
         """Whether too many messages had the words to look into every one."""
         return self._read_chars >= _MOST_READ_CHARS or self._spent > (_SOON_S if self._passed else _LATE_S)
 
-    def prepare(self, keys: Iterable[Key], sessions: Mapping[int, str]) -> None:
-        """Reads what is to be looked into of these messages."""
+    def passed(self, places: Sequence[Place]) -> Sequence[Place]:
+        """Those of the messages that really say it, and titles, into which others look."""
         if not self.is_needed:
-            return
+            return places
         begun = time.thread_time()
-        self._records, self._texts = {}, {}
-        for session, message_id, rail, position, length, role in self._view.keyed(_RECORDS, keys):
-            self._records.setdefault((session, message_id, rail), []).append((position, length, role))
-        unsure = [key for key, rows in self._records.items() if self._has_phrases or not self._is_certain(rows)]
-        spots = [(sessions[key[0]], [Spot(row[0], row[1]) for row in self._records[key]]) for key in unsure]
-        for key, records in zip(unsure, self._recall.records(spots), strict=True):
-            said = narrowed([record for record in records if record is not None], self._only)
-            self._texts[key] = _EDGE.join(text for record in said for text in strings(record))
-            self._read_chars += len(self._texts[key])
+        records = self._records([place for place in places if place.message_id])
+        unsure = [place for place, own in records.items() if self._has_phrases or not self._is_certain(own)]
+        spots = [(place.session_id, [Spot(row[0], row[1]) for row in records[place]]) for place in unsure]
+        wrong = {
+            place
+            for place, found in zip(unsure, self._recall.records(spots), strict=True)
+            if not self._says([record for record in found if record is not None])
+        }
+        self._passed += len(unsure) - len(wrong)
         self._spent += time.thread_time() - begun
+        return [place for place in places if place not in wrong]
 
-    def passes(self, key: Key) -> bool:
-        """Whether the phrases stand in the message, and who is asked for said one of the words."""
-        if not self.is_needed:
-            return True
-        text = self._texts.get(key)
-        if text is None:
-            return not self._has_phrases and self._is_certain(self._records.get(key, []))
-        begun = time.thread_time()
-        found = self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
-        self._passed += found
-        self._spent += time.thread_time() - begun
-        return found
+    def _records(self, places: Sequence[Place]) -> dict[Place, _Records]:
+        records: dict[Place, _Records] = {}
+        for session_id, rail, message_id, *record in self._view.keyed(_RECORDS, places):
+            records.setdefault(Place(session_id, rail, message_id), []).append(tuple(record))
+        return records
 
-    def _is_certain(self, rows: list[tuple[int, int, str]]) -> bool:
+    def _says(self, records: Sequence[Content]) -> bool:
+        """Whether the phrases stand in a message, and who is asked for said one of the words."""
+        text = _EDGE.join(text for record in narrowed(records, self._only) for text in strings(record))
+        self._read_chars += len(text)
+        return self._spotter.has_phrases(text) and (self._has_phrases or bool(self._spotter.spots(text)))
+
+    def _is_certain(self, rows: _Records) -> bool:
         """A message that is all by one, or is one record: then what the index says of it is exact."""
         return len(rows) == 1 or (self._only.tool is None and len({role for _, _, role in rows}) == 1)
 
 
 _RECORDS = f"""
-WITH wanted(session, message_id, rail) AS ({{keys}})
-SELECT w.session, w.message_id, w.rail, max(m.position), m.length, m.role FROM wanted w
-CROSS JOIN {MESSAGES_BY_ID} ON m.session = w.session AND {is_message("w.message_id")} AND m.rail = w.rail
-GROUP BY w.session, w.message_id, w.rail, m.n, m.b ORDER BY w.session, w.message_id, w.rail, m.n, m.b
+WITH wanted(session_id, rail, message_id) AS ({{keys}})
+SELECT w.session_id, w.rail, w.message_id, max(m.position), m.length, m.role FROM wanted w
+CROSS JOIN sessions s ON s.session_id = w.session_id
+CROSS JOIN {MESSAGES_BY_ID} ON m.session = s.id AND {is_message("w.message_id")} AND m.rail = w.rail
+GROUP BY w.session_id, w.rail, w.message_id, m.n, m.b ORDER BY w.session_id, w.rail, w.message_id, m.n, m.b
 """

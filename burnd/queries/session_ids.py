@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os.path import commonprefix
 from typing import Final
 
 from burnd.queries.view import Mistaken, NoSession, Refusal, View
@@ -35,7 +34,10 @@ def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
 
 def _alike(one: str, other: str) -> int:
     """How many characters two ids begin alike."""
-    return len(commonprefix([one, other]))  # noqa: RUF071 - they are no paths
+    for number, (char, of_other) in enumerate(zip(one, other, strict=False)):
+        if char != of_other:
+            return number
+    return min(len(one), len(other))
 
 
 # Of a row `s` of sessions: not one whose log only holds summaries of other sessions' lines.

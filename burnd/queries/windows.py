@@ -14,7 +14,7 @@ from burnd.content.recall import Recall, Spot
 from burnd.queries.messages import Span
 from burnd.queries.session_ids import short_ids
 from burnd.queries.sessions import Known
-from burnd.queries.view import View
+from burnd.queries.view import Row, View
 from burnd.records import Content
 from burnd.records.codec import clean
 from burnd.records.content import MAIN, NO_RAIL
@@ -23,8 +23,10 @@ from burnd.search.folding import folded
 from burnd.search.passages import SNIPPET_BYTES, Passage, Spotter, opening, passage
 from burnd.search.wanted import Only
 
+# The records of a message that say most about it come first.
 _TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
 _OF_MESSAGE: Final = itemgetter(0, 1)
+_POSITION, _LENGTH, _ROLE, _KIND = range(4, 8)  # in a row of _LINES
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 6 * (SNIPPET_BYTES + 16)  # bytes of JSON may say one: so much that what is cut is seen to be
 _LOOKED_THROUGH: Final = 16 << 20  # characters of a record, for what to show of it
@@ -46,21 +48,8 @@ class Hit(NamedTuple):
     msg_idx: int | None = None
 
 
-class _Line(NamedTuple):
-    """Where one record of a message stands, and in which of several windows."""
-
-    window: int
-    msg_idx: int
-    n: int
-    b: int
-    position: int
-    length: int
-    role: str
-    kind: str
-
-
 class _Message(NamedTuple):
-    """A message to be shown, by whom it is, and those of its records that are read for it."""
+    """A message to be shown, by whom it is, and where those of its records stand that are read for it."""
 
     msg_idx: int
     role: str
@@ -114,10 +103,10 @@ class Windows:
         is_shared = len({(span.session, span.rail) for span in spans}) < len(spans)
         nearest = _nearest(hits, spans) if is_shared else {}
         windows: list[list[_Message]] = [[] for _ in hits]
-        for (number, msg_idx), group in groupby(map(_Line._make, lines), key=_OF_MESSAGE):
+        for (number, msg_idx), own in groupby(lines, key=_OF_MESSAGE):
             span = spans[number]
             if not is_shared or nearest[span.session, span.rail, msg_idx] == number:
-                windows[number].append(_message(list(group), is_match=msg_idx == hits[number].msg_idx))
+                windows[number].append(_message(msg_idx, list(own), is_match=msg_idx == hits[number].msg_idx))
         return windows
 
     def _span(self, hit: Hit) -> Span:
@@ -180,7 +169,7 @@ class Windows:
         records = (narrowed(every, self._only) if self._only.is_by_somebody else None) or every
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
-        for record in sorted(records, key=_by_telling) if len(records) > 1 else records:
+        for record in sorted(records, key=lambda record: _telling(record.kind)) if len(records) > 1 else records:
             text = self._named(record)[:_LOOKED_THROUGH]
             spots = self._spotter.spots(text)
             different = len({folded(text[begin:end]) for begin, end in spots}) if len(records) > 1 else 0
@@ -205,12 +194,14 @@ def _nearest(hits: Sequence[Hit], spans: Sequence[Span]) -> dict[_Place, int]:
     return {place: number for place, (_, number) in nearest.items()}
 
 
-def _message(own: Sequence[_Line], *, is_match: bool) -> _Message:
+def _message(msg_idx: int, own: Sequence[Row], *, is_match: bool) -> _Message:
     """What is read of a message: of one that matched all records, else how those begin that tell most of it."""
-    first = own[0]
-    telling = sorted(own, key=_by_telling)[:_LINES_SHOWN] if len(own) > 1 and not is_match else own
-    enough = None if is_match else _ENOUGH
-    return _Message(first.msg_idx, first.role, [Spot(line.position, line.length, enough) for line in telling], is_match)
+    role = own[0][_ROLE]
+    if is_match:
+        return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH]) for row in own], is_match)
+    if len(own) > 1:
+        own = sorted(own, key=lambda row: _telling(row[_KIND]))[:_LINES_SHOWN]
+    return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH], _ENOUGH) for row in own], is_match)
 
 
 def _item(message: _Message, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:
@@ -253,9 +244,8 @@ def _answered(content: msgspec.Raw) -> str:
     return "\n".join(in_json(content))
 
 
-def _by_telling(one: _Line | Content) -> int:
-    """The records of a message that say most about it come first."""
-    return _TELLING.get(one.kind, len(_TELLING))
+def _telling(kind: str) -> int:
+    return _TELLING.get(kind, len(_TELLING))
 
 
 _LINES = """

@@ -34,9 +34,10 @@ def to_ms(text: str) -> int:
 def to_iso(ms: int) -> str:
     """The canonical form, `2026-11-16T00:14:05.445Z`, in which text order is time order."""
     days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
-    minutes, millis = divmod(rest, 60_000)
+    seconds, millis = divmod(rest, 1000)
+    minutes, seconds = divmod(seconds, 60)
     # Put together by hand: a report has many times, and a datetime takes several times as long to make and to write.
-    return f"{_day(days)}T{minutes // 60:02d}:{minutes % 60:02d}:{millis // 1000:02d}.{millis % 1000:03d}Z"
+    return f"{_day(days)}T{_MINUTES[minutes]}:{_SIXTY[seconds]}.{millis:03d}Z"
 
 
 @lru_cache(maxsize=1024)
@@ -50,3 +51,5 @@ def canonical(text: str) -> str:
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SIXTY = [f"{number:02d}" for number in range(60)]
+_MINUTES = [f"{hour}:{minute}" for hour in _SIXTY[:24] for minute in _SIXTY]

@@ -165,6 +165,8 @@ class SearchIndexer:
     async def opened(self, within: float) -> Engine | None:
         """What to search in; where it is just being opened, that is waited for so many seconds."""
         self._lightness.searched()
+        if self.engine is not None:
+            return self.engine
         with anyio.move_on_after(0 if self.is_missing else within):
             await self._opened.wait()
         return self.engine

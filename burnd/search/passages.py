@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from math import fsum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from burnd.search.folding import folded, plain
 from burnd.search.words import EMOJI, LONGEST_WORD, UNSPACED, camel_parts
@@ -23,7 +25,7 @@ _EDGELESS: Final = re.compile(f"[{UNSPACED}{EMOJI}]")
 Spot = tuple[int, int]
 
 
-class Passage(NamedTuple):
+class Passage(msgspec.Struct, frozen=True, gc=False):
     """As much of a text as is shown, what of it to highlight (in characters), and whether something was left out."""
 
     text: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 
 class Term(NamedTuple):
     """A word to look for, what a match is worth, in which fields it stands at all, and what was typed for it.
@@ -47,7 +49,7 @@ class Only(NamedTuple):
         return self.role is not None or self.tool is not None
 
 
-class Match(NamedTuple):
+class Match(msgspec.Struct, frozen=True, gc=False):
     """A message that matches; where it stands is read when it is wanted."""
 
     score: float

@@ -47,7 +47,7 @@ class Stream:
         self._large = large
         self._buffer = bytearray()
         self._ended = False
-        self._sending = anyio.Lock()
+        self._sending = anyio.Lock(fast_acquire=True)
         self._is_cut = False
 
     async def line(self) -> bytes | None:
