@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,16 @@ from tests.faults.every_write import DIES, FAILS, Counter, Work, fault, outcome
 from tests.faults.shims import built, needs_shims
 
 pytestmark = needs_shims
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="needs the program strace")
+# All that the kernel can be asked to change a file system by, but for modes and dates.
+_CHANGES = (
+    "open openat openat2 creat write writev pwrite64 pwritev pwritev2 fsync fdatasync sync_file_range ftruncate "
+    "truncate fallocate rename renameat renameat2 unlink unlinkat rmdir mkdir mkdirat link linkat symlink symlinkat "
+    "copy_file_range sendfile splice"
+)
+_SPOILT = {"openat", "write", "writev", "pwrite64", "fsync", "fdatasync", "ftruncate", "rename", "unlink", "unlinkat"}
+_SPOILT |= {"rmdir", "mkdir"}
+_CALL = re.compile(r"\d+ +(\w+)\(")
 PARTS = 8  # the long run is cut into so many, which can run beside each other
 _DIED = 137
 
@@ -79,3 +91,40 @@ def test_a_fault_at_many_changes(shim: Path, kind: int, part: int) -> None:
     stride = int(os.environ.get("BURND_FAULT_STRIDE", "23"))
     for at in range(1 + part * stride, calls + 1, PARTS * stride):
         disturbed(shim, at, kind, expected, certainly=at < fewer)
+
+
+@pytest.mark.slow
+@needs_strace
+def test_no_change_escapes_the_shim() -> None:
+    """F40, F42: whatever the kernel is asked to change below the home, the shim can spoil; but for what the search
+    index renames past libc, which the next test spoils."""
+    with a_home() as home:
+        trace = home.root.parent / "trace"
+        Work(
+            home, script="tests.faults.traced", TRACED=f"-e trace={','.join(_CHANGES.split())}", TRACED_TO=str(trace)
+        ).do()
+        lines = [line for path in trace.parent.glob("trace.*") for line in path.read_text().splitlines()]
+        asked = [line for line in lines if str(home.root) in line and ("open" not in line or "O_CREAT" in line)]
+        names = {found[1]: line for line in asked if (found := _CALL.match(line))}
+        assert {"pwrite64", "fdatasync", "rename", "unlinkat"} <= names.keys()
+        assert names.keys() - _SPOILT <= {"renameat"}
+        assert all(str(home.search) in line for line in asked if " renameat(" in line)
+
+
+@pytest.mark.slow
+@needs_strace
+@pytest.mark.parametrize("spoilt", ["signal=KILL", "error=ENOSPC"])
+def test_a_fault_when_search_renames(shim: Path, spoilt: str) -> None:
+    """F40, F41: the daemon dies in, or is refused, a renaming of the search index, which goes past libc."""
+    expected, _ = undisturbed(shim)
+    for at in (1, 2, 3, 5):
+        with a_home() as home:
+            trace = str(home.root.parent / "trace")
+            inject = f"-e trace=renameat -e inject=renameat:{spoilt}:when={at}"
+            work = Work(home, script="tests.faults.traced", TRACED=inject, TRACED_TO=trace)
+            work.do()
+            met = sum(path.read_text().count("(INJECTED)") for path in Path(trace).parent.glob("trace.*"))
+            assert met or work.failures == {-9}
+            found = outcome(home)
+            assert {key: found[key] for key in expected if found[key] != expected[key]} == {}, f"{spoilt} at {at}"
+        tally.faults()

@@ -107,42 +107,67 @@ static int any_truncate(const char *name, int fd, off_t n) {
 int ftruncate(int fd, off_t n) { return any_truncate("ftruncate", fd, n); }
 int ftruncate64(int fd, off_t n) { return any_truncate("ftruncate64", fd, n); }
 
+/* Whether a name, as it is given beside a folder's descriptor, is below. */
+static int below_at(int folder, const char *path) {
+  return path && path[0] != '/' && folder != AT_FDCWD ? ours(folder) : below_root(path);
+}
+
+/* A name that comes or goes: refused, or the process dies before it does. True where the call is to be made. */
+static int goes_well(int is_ours, int error) {
+  if (!is_ours || !is_the_one()) return 1;
+  if (kind == 1) die();
+  errno = error;
+  return 0;
+}
+
 int rename(const char *from, const char *to) {
   REAL("rename", int (*)(const char *, const char *));
-  if (!below_root(to) || !is_the_one()) return real(from, to);
-  if (kind == 1) die();
-  return fail(ENOSPC);
+  return goes_well(below_root(to), ENOSPC) ? real(from, to) : -1;
 }
-
+int renameat(int old, const char *from, int new, const char *to) {
+  REAL("renameat", int (*)(int, const char *, int, const char *));
+  return goes_well(below_at(new, to), ENOSPC) ? real(old, from, new, to) : -1;
+}
+int renameat2(int old, const char *from, int new, const char *to, unsigned int flags) {
+  REAL("renameat2", int (*)(int, const char *, int, const char *, unsigned int));
+  return goes_well(below_at(new, to), ENOSPC) ? real(old, from, new, to, flags) : -1;
+}
 int unlink(const char *path) {
   REAL("unlink", int (*)(const char *));
-  if (!below_root(path) || !is_the_one()) return real(path);
-  if (kind == 1) die();
-  return fail(ENOSPC);
+  return goes_well(below_root(path), ENOSPC) ? real(path) : -1;
 }
-
+int unlinkat(int folder, const char *path, int flags) {
+  REAL("unlinkat", int (*)(int, const char *, int));
+  return goes_well(below_at(folder, path), ENOSPC) ? real(folder, path, flags) : -1;
+}
 int mkdir(const char *path, mode_t mode) {
   REAL("mkdir", int (*)(const char *, mode_t));
-  if (!below_root(path) || !is_the_one()) return real(path, mode);
-  if (kind == 1) die();
-  return fail(ENOSPC);
+  return goes_well(below_root(path), ENOSPC) ? real(path, mode) : -1;
 }
-
+int mkdirat(int folder, const char *path, mode_t mode) {
+  REAL("mkdirat", int (*)(int, const char *, mode_t));
+  return goes_well(below_at(folder, path), ENOSPC) ? real(folder, path, mode) : -1;
+}
 int rmdir(const char *path) {
   REAL("rmdir", int (*)(const char *));
-  if (!below_root(path) || !is_the_one()) return real(path);
-  if (kind == 1) die();
-  return fail(EIO);
+  return goes_well(below_root(path), EIO) ? real(path) : -1;
 }
 
 static int any_open(const char *name, const char *path, int flags, mode_t mode) {
   int (*real)(const char *, int, mode_t) = (int (*)(const char *, int, mode_t))dlsym(RTLD_NEXT, name);
-  if (!(flags & O_CREAT) || !below_root(path) || access(path, F_OK) == 0 || !is_the_one()) return real(path, flags, mode);
-  if (kind == 1) die();
-  return fail(ENOSPC);
+  int makes = (flags & O_CREAT) && below_root(path) && access(path, F_OK);
+  return goes_well(makes, ENOSPC) ? real(path, flags, mode) : -1;
 }
 #define MODE(flags, mode) \
   mode_t mode = 0; \
   if (flags & (O_CREAT | O_TMPFILE)) { va_list more; va_start(more, flags); mode = va_arg(more, mode_t); va_end(more); }
 int open(const char *path, int flags, ...) { MODE(flags, mode) return any_open("open", path, flags, mode); }
 int open64(const char *path, int flags, ...) { MODE(flags, mode) return any_open("open64", path, flags, mode); }
+
+static int any_openat(const char *name, int folder, const char *path, int flags, mode_t mode) {
+  int (*real)(int, const char *, int, mode_t) = (int (*)(int, const char *, int, mode_t))dlsym(RTLD_NEXT, name);
+  int makes = (flags & O_CREAT) && below_at(folder, path) && faccessat(folder, path, F_OK, 0);
+  return goes_well(makes, ENOSPC) ? real(folder, path, flags, mode) : -1;
+}
+int openat(int at, const char *path, int flags, ...) { MODE(flags, mode) return any_openat("openat", at, path, flags, mode); }
+int openat64(int at, const char *path, int flags, ...) { MODE(flags, mode) return any_openat("openat64", at, path, flags, mode); }
