@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import sqlite3
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -31,7 +34,7 @@ from tests.readers.collect import client_versions, lines_of, transcripts
 from tests.readers.test_claude_fuzz import _samples as claude_samples
 from tests.readers.test_codex_cases import CASES as CODEX
 from tests.server.documented import furnish, shown
-from tests.server.wire import running
+from tests.server.wire import PROJECT, running
 
 SEED = 20261116
 MEMORY = 96 << 20  # what may be added by reading: caches have their size, and the first lines fill them
@@ -190,22 +193,24 @@ def _send(watched: Watched, lines: list[bytes]) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_a_ledger_may_hold_anything(tmp_path: Path, seed: int) -> None:
     """F46: lines of a real ledger, bent in every way: read to the end, and the index is made of what can be used."""
-    samples = _ledger_lines()
     for n in range(amount(seed, 4)):
-        mutations = Mutations(samples, seed + n)
-        folder = tmp_path / f"{n}"
-        folder.mkdir(mode=0o700)
-        home = Home(folder)
-        lines = [line + b"\n" for line in mutations.lines(500)]
-        home.ledger.write_bytes(b"".join(lines))
-        home.ledger.chmod(0o600)
-        journal = Journal(home.ledger, 0)
-        assert sum(1 for _ in journal.read()) == len(lines)
-        journal.close()
-        pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
-        assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
-        await pipeline.close()
-        tally.bad_inputs(len(lines))
+        tally.bad_inputs(await read_bent_ledger(tmp_path / f"{n}", seed + n))
+
+
+async def read_bent_ledger(folder: Path, seed: int) -> int:
+    """How many lines it has, all of which must be told of."""
+    folder.mkdir(mode=0o700)
+    home = Home(folder)
+    lines = [line + b"\n" for line in Mutations(_ledger_lines(), seed).lines(500)]
+    home.ledger.write_bytes(b"".join(lines))
+    home.ledger.chmod(0o600)
+    journal = Journal(home.ledger, 0)
+    assert sum(1 for _ in journal.read()) == len(lines)
+    journal.close()
+    pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=1024, reserve=0)
+    assert (await pipeline.index.rows("SELECT count(*) FROM turns"))[0][0] >= 0
+    await pipeline.close()
+    return len(lines)
 
 
 def _ledger_lines() -> list[bytes]:
@@ -218,18 +223,39 @@ def _ledger_lines() -> list[bytes]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_settings_may_say_anything(tmp_path: Path, seed: int) -> None:
     """F81: a settings file bent in every way is understood or refused, with the file and a reason."""
-    home = Home(tmp_path / "home")
+    bent_settings(tmp_path / "home", Mutations([config.template().encode()], seed), amount(seed, 300))
+    tally.bad_inputs(amount(seed, 300))
+
+
+def bent_settings(folder: Path, mutations: Mutations, times: int) -> None:
+    """Each of them must be understood or refused."""
+    home = Home(folder)
     home.root.mkdir(mode=0o700)
-    mutations = Mutations([config.template().encode()], seed)
-    for _ in range(amount(seed, 300)):
+    for _ in range(times):
         text = config.template().encode()
         for _ in range(mutations.chance.randrange(1, 4)):
-            text = mutations.chance.choice((mutations.flipped, mutations.cut, mutations.mixed, _assigned(mutations)))(
-                text
-            )
+            bent = (mutations.flipped, mutations.cut, mutations.mixed, _assigned(mutations))
+            text = mutations.chance.choice(bent)(text)
         home.config.write_bytes(text)
         assert str(home.config) in _refusal(home)
-    tally.bad_inputs(amount(seed, 300))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_bent_ledgers_and_settings_leave_nothing_behind() -> None:
+    """F46, F81, P8: forty times over in one process that may not have more than 1 GB: no hang, and no growth."""
+    command = [sys.executable, "-m", "tests.faults.fuzz_rounds", str(FIRST)]
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+
+    done = subprocess.run(
+        command, cwd=PROJECT, capture_output=True, text=True, check=True, timeout=600, preexec_fn=limited
+    )
+    early, late = map(int, done.stdout.split())
+    tally.note(f"forty bent ledgers and 2,000 settings: {late - early:,} bytes more than after five, seed {FIRST}")
+    assert late - early < 16 << 20
+    tally.bad_inputs(41 * 550)
 
 
 def _refusal(home: Home) -> str:

@@ -217,11 +217,11 @@ def _unused(watched: Watched) -> list[tuple[str, str]]:
 
 
 def test_random_bytes_are_counted_line_by_line(watched: Watched) -> None:
-    """F11: 3,000 lines of them, each rejected once, and the answers between them are read."""
+    """F11: 10,000 lines of them, each rejected once, and the answers between them are read."""
     chance, before = random.Random(11), _rejected(watched)
-    junk = [chance.randbytes(chance.randrange(20, 80)).replace(b"\n", b"\xff") for _ in range(3000)]
+    junk = [chance.randbytes(chance.randrange(20, 80)).replace(b"\n", b"\xff") for _ in range(10_000)]
     lines = answers("f11b", 0, 3)
-    watched.append("f11b", whole([*junk[:1000], lines[0], *junk[1000:2000], lines[1], *junk[2000:], lines[2]]))
+    watched.append("f11b", whole([*junk[:3000], lines[0], *junk[3000:7000], lines[1], *junk[7000:], lines[2]]))
     assert watched.recorded("f11b") == sum_of(0, 1, 2)
     assert _rejected(watched) - before == len(junk)
     tally.bad_inputs(len(junk))
