@@ -76,7 +76,9 @@ class _Drawing:
 
     def _step(self, step: Mapping[str, Any], indent: str) -> Iterator[str]:
         if step["began"]:
-            yield self._screen.paint(f"{indent}{'':>{self._numbers}} ── the context began anew ──", "magenta")
+            yield self._mark(indent, "the context began anew")
+        elif step["goesOnFrom"] is not None:
+            yield self._mark(indent, f"back to turn {step['goesOnFrom']}")
         share = bar(step["costUsd"] or 0, self._dearest, _BAR)
         if not self._dearest:  # nothing has a price
             share = bar(step["context"], self._largest, _BAR)
@@ -88,10 +90,13 @@ class _Drawing:
         paid = "yellow" if step["miss"] else "cyan"
         yield (left + self._screen.paint(share, paid) + context + self._screen.paint(told, style)).rstrip()
 
+    def _mark(self, indent: str, told: str) -> str:
+        return self._screen.paint(f"{indent}{'':>{self._numbers}} ── {told} ──", "magenta")
+
 
 def _numbers(step: Mapping[str, Any]) -> str:
     first, last = step["turnIndex"], step["lastTurnIndex"]
-    return f"{first}" if first == last else f"{first}-{last}"
+    return f"{first}{'+' * step['beside']}" if first == last else f"{first}-{last}"
 
 
 def priced(cost: float | None) -> str:
@@ -105,6 +110,8 @@ def _calls(step: Mapping[str, Any]) -> str:
     said += [called(call) for call in step["calls"][:_SHOWN_CALLS]]
     if len(step["calls"]) > _SHOWN_CALLS:
         said.append(f"{len(step['calls']) - _SHOWN_CALLS} more")
+    if step["beside"]:
+        said.append(f"{short_model(step['model'])}, billed beside turn {step['turnIndex']}")
     return ", ".join(said) or short_model(step["model"]) + " answers"
 
 

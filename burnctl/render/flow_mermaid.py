@@ -1,4 +1,7 @@
-"""A session as a Mermaid flowchart: what a person asked, the turns that came of it, the subagents they started."""
+"""A session as a Mermaid flowchart: its turns, what they cost, where they went back, the subagents they started.
+
+A session of many turns has a node for all that one prompt led to: more nodes than these nobody can read.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
+
+    _Node = list[Mapping[str, Any]]
 
 _MOST_NODES = 120
 _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "`": "#96;", "|": "#124;", ";": "#59;"}
@@ -26,59 +31,71 @@ def _lines(answer: Mapping[str, Any]) -> Iterator[str]:
     title = answer["title"] or short_id(answer["sessionId"])
     yield "flowchart TD"
     yield f'  s["{_label(title)}<br/>{counted(totals["turns"], "turn")}, {_money(totals["costUsd"])}"]'
-    left = _MOST_NODES
-    for n, lane in enumerate(answer["lanes"]):
-        groups = _groups(lane["steps"])[: max(left, 0)]
-        left -= len(groups)
-        if not groups:
-            continue
-        yield from _lane(n, lane, groups)
-        yield f"  {_start(n, lane, answer['lanes'])} --> n{n}_0"
+    lanes = list(_nodes(answer["lanes"]))
+    for n, (lane, nodes) in enumerate(zip(answer["lanes"], lanes, strict=True)):
+        if nodes:
+            yield from _lane(n, lane, nodes)
+            yield f"  {_start(n, lane, lanes)} --> n{n}_0"
     if answer["moreLanes"]:
         more = answer["moreLanes"]
         yield f'  s -.-> more["{counted(more["count"], "more subagent")}<br/>{_money(more["costUsd"])}"]'
 
 
-def _lane(n: int, lane: Mapping[str, Any], groups: Sequence[Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+def _nodes(lanes: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[_Node]]:
+    """The steps of each lane by node."""
+    each = sum(len(lane["steps"]) for lane in lanes) <= _MOST_NODES
+    left = _MOST_NODES
+    for lane in lanes:
+        nodes = [[step] for step in lane["steps"]] if each else _groups(lane["steps"])[:left]
+        left -= len(nodes)
+        yield nodes
+
+
+def _lane(n: int, lane: Mapping[str, Any], nodes: Sequence[_Node]) -> Iterator[str]:
     kind = lane["type"] or ("main" if n == 0 else "subagent")
     who = "" if n == 0 else f" {short_id(lane['railId'] if lane['railId'] != 'main' else lane['sessionId'])}"
     yield f'  subgraph l{n}["{_label(kind + who)}: {counted(lane["turns"], "turn")}, {_money(lane["costUsd"])}"]'
-    for at, steps in enumerate(groups):
+    for at, steps in enumerate(nodes):
         yield f'    n{n}_{at}["{_told(steps)}"]'
+        back = steps[0]["goesOnFrom"]
+        before = at - 1 if back is None else min(_place(nodes, back) or 0, at - 1)
         if at:
-            yield f"    n{n}_{at - 1} --> n{n}_{at}"
+            yield f"    n{n}_{before} --> n{n}_{at}"
     yield "  end"
 
 
-def _groups(steps: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Turns up to the next prompt, or up to where the context began anew."""
-    groups: list[list[Mapping[str, Any]]] = []
+def _place(nodes: Sequence[_Node], turn: int) -> int | None:
+    """The first node that has this turn."""
+    return next((at for at, steps in enumerate(nodes) if turn <= steps[-1]["lastTurnIndex"]), None)
+
+
+def _groups(steps: Sequence[Mapping[str, Any]]) -> list[_Node]:
+    """Turns up to the next prompt, or up to where the context began anew or went back."""
+    groups: list[_Node] = []
     for step in steps:
-        if not groups or step["asked"] or step["began"]:
+        if not groups or step["asked"] or step["began"] or step["goesOnFrom"] is not None:
             groups.append([])
         groups[-1].append(step)
     return groups
 
 
-def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Mapping[str, Any]]) -> str:
+def _start(n: int, lane: Mapping[str, Any], lanes: Sequence[Sequence[_Node]]) -> str:
     by = lane["startedBy"]
-    if by is None or by["lane"] >= n:
-        return "s"
-    for at, steps in enumerate(_groups(lanes[by["lane"]]["steps"])):
-        if by["turnIndex"] <= steps[-1]["lastTurnIndex"]:
-            return f"n{by['lane']}_{at}" if at < _MOST_NODES else "s"
-    return "s"
+    at = _place(lanes[by["lane"]], by["turnIndex"]) if by is not None and by["lane"] < n else None
+    return f"n{by['lane']}_{at}" if by is not None and at is not None else "s"
 
 
 def _told(steps: Sequence[Mapping[str, Any]]) -> str:
     first, last = steps[0]["turnIndex"], steps[-1]["lastTurnIndex"]
-    turns = f"turn {first}" if first == last else f"turns {first}-{last}"
+    turn = f"beside turn {first}" if steps[0]["beside"] else f"turn {first}"
+    turns = turn if first == last else f"turns {first}-{last}"
     known = [step["costUsd"] for step in steps if step["costUsd"] is not None]
     calls: dict[str, int] = {}
     for step in steps:
         for call in step["calls"]:
             calls[call["tool"]] = calls.get(call["tool"], 0) + call["times"]
-    named = [f"{tool} ({times})" for tool, times in sorted(calls.items(), key=lambda one: -one[1])]
+    often = sorted(calls.items(), key=lambda one: -one[1])
+    named = [f"{tool} ({times})" if times > 1 else tool for tool, times in often]
     context = f"{number(max(step['context'] for step in steps))} context"
     begins = "the context began anew<br/>" if steps[0]["began"] else ""
     lines = [f"{turns}: {_money(sum(known) if known else None)}", context]

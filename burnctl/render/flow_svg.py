@@ -44,11 +44,11 @@ class _Picture:
         self._largest = max((step["context"] for step in steps), default=0) or 1
         # All lanes share one order of time, so that what a subagent did stands below where it was started.
         moments = sorted(
-            (step["at"], n, step["turnIndex"]) for n, lane in enumerate(self._lanes) for step in lane["steps"]
+            (step["at"], n, m) for n, lane in enumerate(self._lanes) for m, step in enumerate(lane["steps"])
         )
         wide = (_WIDTH - _LEFT - _RIGHT) / max(len(moments), 1)
         self._column = min(wide, 48.0)
-        self._x = {(n, turn): _LEFT + at * self._column for at, (_, n, turn) in enumerate(moments)}
+        self._x = {(n, m): _LEFT + at * self._column for at, (_, n, m) in enumerate(moments)}
 
     def lines(self) -> Iterator[str]:
         height = _TOP + _LANE * len(self._lanes) + 30
@@ -95,27 +95,26 @@ class _Picture:
         yield _text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
         yield _text(16, base - 4, f"{counted(lane['turns'], 'turn')}, {money(lane['costUsd'])}", "d")
         yield from self._context(n, lane, top)
-        for step in lane["steps"]:
-            yield from self._step(n, step, base)
+        for m, step in enumerate(lane["steps"]):
+            yield from self._step(self._x[n, m], step, base)
 
     def _context(self, n: int, lane: Mapping[str, Any], top: int) -> Iterator[str]:
         """How large the context was, as an area above the columns."""
         foot = top + _CONTEXT
         points = []
-        for step in lane["steps"]:
-            x, y = self._x[n, step["turnIndex"]], foot - (_CONTEXT - 4) * step["context"] / self._largest
+        for m, step in enumerate(lane["steps"]):
+            x, y = self._x[n, m], foot - (_CONTEXT - 4) * step["context"] / self._largest
             points += [f"{x:.1f},{y:.1f}", f"{x + self._column:.1f},{y:.1f}"]
         if points:
             first, last = points[0].split(",")[0], points[-1].split(",")[0]
             yield f'<polygon class="c" points="{first},{foot} {" ".join(points)} {last},{foot}"/>'
 
-    def _step(self, n: int, step: Mapping[str, Any], base: int) -> Iterator[str]:
-        x = self._x[n, step["turnIndex"]]
+    def _step(self, x: float, step: Mapping[str, Any], base: int) -> Iterator[str]:
         wide = max(self._column * 0.8, 0.6)
         yield f"<g><title>{_escaped(_told(step))}</title>"
         y = float(base)
         for name, color in _PARTS.items():
-            high = _COLUMNS * step["parts"][name] / self._dearest
+            high = _COLUMNS * step["parts"][name] / self._dearest if step["parts"] else 0
             if high > 0.05:
                 y -= high
                 yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="{color}"/>'
@@ -124,7 +123,7 @@ class _Picture:
         if any(call["isError"] for call in step["calls"]):
             yield f'<circle class="x" cx="{x + wide / 2:.1f}" cy="{base + 6}" r="2.5"/>'
         if self._column >= 26:
-            yield _text(x, base + 19, f"{step['turnIndex']}", "d")
+            yield _text(x, base + 19, f"{step['turnIndex']}{'+' * step['beside']}", "d")
             tool = clean(step["calls"][0]["tool"]) if step["calls"] else ""
             yield _text(x, base + 30, cut(tool, int(self._column / _LETTER)), "s") if tool else ""
         yield "</g>"
@@ -134,19 +133,22 @@ class _Picture:
         by = lane["startedBy"]
         if by is None or not lane["steps"]:
             return
-        above = [step["turnIndex"] for step in self._lanes[by["lane"]]["steps"] if step["turnIndex"] <= by["turnIndex"]]
+        steps = self._lanes[by["lane"]]["steps"]
+        above = [m for m, step in enumerate(steps) if step["turnIndex"] <= by["turnIndex"] and not step["beside"]]
         if not above:
             return
         x1 = self._x[by["lane"], above[-1]] + self._column * 0.4
         y1 = _TOP + _LANE * by["lane"] + _CONTEXT + _COLUMNS + 2
-        x2, y2 = self._x[n, lane["steps"][0]["turnIndex"]], _TOP + _LANE * n + _CONTEXT + _COLUMNS - 8
+        x2, y2 = self._x[n, 0], _TOP + _LANE * n + _CONTEXT + _COLUMNS - 8
         yield f'<path class="a" d="M{x1:.1f},{y1} C{x1:.1f},{y2} {x1:.1f},{y2} {x2 - 3:.1f},{y2}"/>'
 
 
 def _told(step: Mapping[str, Any]) -> str:
     first, last = step["turnIndex"], step["lastTurnIndex"]
-    lines = [f"turn {first}" if first == last else f"turns {first}-{last}"]
+    turn = f"beside turn {first}" if step["beside"] else f"turn {first}"
+    lines = [turn if first == last else f"turns {first}-{last}"]
     lines += [f"{money(step['costUsd'])}, {number(step['context'])} tokens of context", clean(step["model"])]
+    lines += [f"goes on from turn {step['goesOnFrom']}"] if step["goesOnFrom"] is not None else []
     lines += [called(call) for call in step["calls"]]
     if step["miss"]:
         lines.append(f"the cache was missed: {misses.sentence(step['miss'])}")

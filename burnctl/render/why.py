@@ -11,7 +11,7 @@ from burnctl.render.text import clean, cut, width_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from burnctl.render.screen import Screen
@@ -62,24 +62,37 @@ class _Drawing:
         yield from self._notes()
 
     def of_turn(self) -> Iterator[str]:
-        answer, turn = self._answer, self._answer["turn"]
+        answer, turn, requests = self._answer, self._answer["turn"], self._answer["requests"]
         rail = f" of subagent {turn['railId']}" if turn["railId"] != "main" else ""
-        what = f"turn {turn['turnIndex']}{rail}: {money(answer['totals']['costUsd'])}"
-        about = f"{roughly(turn['context'], 'token')} of context"
-        yield from self._heading(what, about, short_model(turn["model"]), f"{day(turn['ts'])} {clock(turn['ts'])}")
-        yield ""
-        for row in answer["causes"]:
-            yield from self._row(row, _in_one_turn(row), "")
         cost = answer["totals"]["costUsd"]
-        yield self._line(cost, 1.0 if cost is not None else None, "total", "bold")
-        if answer["miss"] is not None:
-            again = answer["miss"]
+        paid = f": {money(cost)}" if cost is not None else " without a price"
+        about = _about(requests[0]) if len(requests) == 1 else (f"{len(requests)} requests",)
+        when = f"{day(turn['ts'])} {clock(turn['ts'])}"
+        yield from self._heading(f"turn {turn['turnIndex']}{rail}{paid}", *about, when)
+        for n, request in enumerate(requests):
             yield ""
-            paid = roughly(sum(again["usage"].values()), "token")
-            yield from self._told(f"{paid} that had been there before were paid for again: "
+            yield from self._request(request, n) if len(requests) > 1 else ()
+            yield from self._parts(row for row in answer["causes"] if row.get("request") == n)
+        yield from self._parts(row for row in answer["causes"] if "request" not in row)
+        yield self._line(cost, 1.0 if cost is not None else None, "total", "bold")
+        for again in filter(None, (request["miss"] for request in requests)):
+            yield ""
+            tokens = roughly(sum(again["usage"].values()), "token")
+            yield from self._told(f"{tokens} that had been there before were paid for again: "
                                   f"{misses.sentence(again['reason'])}. "
                                   f"They cost {money(again['costUsd'])}.")  # fmt: skip
         yield from self._notes()
+
+    def _parts(self, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+        for row in rows:
+            yield from self._row(row, _in_one_turn(row), "")
+
+    def _request(self, request: Mapping[str, Any], n: int) -> Iterator[str]:
+        """The heading of one of several requests that bear the same number."""
+        paid = [money(request["costUsd"])] if request["costUsd"] is not None else []
+        said = ["billed beside it" if n else "the response", *paid, *_about(request)]
+        for line in wrapped(clean(" · ".join(said)), self._screen.width):
+            yield self._screen.paint(line, "cyan")
 
     def _heading(self, what: str, *about: str) -> Iterator[str]:
         answer = self._answer
@@ -103,10 +116,10 @@ class _Drawing:
         yield "".join(self._screen.paint(_PARTS[name][2] * wide, _PARTS[name][1]) for name, wide in drawn)
         legend = []
         for name, part in parts.items():
-            if not part["tokens"]:
+            if not part["tokens"] and not part.get("searches"):
                 continue
             title, style, sign = _PARTS[name]
-            tokens = f"{number(part['tokens'])}" if name != "search" else f"{part['tokens']:,}"
+            tokens = f"{part['searches']:,}" if "searches" in part else number(part["tokens"])
             paid = "" if by_tokens else f" {money(part['costUsd'])}"
             legend.append((f"{sign} {title}{paid} ({tokens})", style))
         yield from _flowed(legend, self._screen)
@@ -156,6 +169,10 @@ class _Drawing:
 
     def _told(self, note: str) -> list[str]:
         return wrapped(clean(note), self._screen.width)
+
+
+def _about(request: Mapping[str, Any]) -> tuple[str, str]:
+    return f"{roughly(request['context'], 'token')} of context", short_model(request["model"])
 
 
 def _sentence(row: Mapping[str, Any]) -> str:

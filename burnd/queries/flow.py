@@ -61,6 +61,40 @@ def _shown(bills: Sequence[Bill]) -> list[Bill]:
     return [bill for bill in bills if id(bill) in chosen]
 
 
+class _Marks:
+    """What is to be said of turns of a rail: which were billed beside another one, began a row, went back, missed."""
+
+    def __init__(self, bill: Bill) -> None:
+        self._first: dict[int, str] = {}
+        self._back: dict[str, int] = {}
+        places: dict[str, int] = {}
+        last = -1
+        for turn in bill.rail.turns:
+            self._first.setdefault(turn.turn_index, turn.message_id)
+            if self.is_beside(turn):
+                continue
+            parent = places.get(turn.parent or "", last)
+            if parent < last:
+                self._back[turn.message_id] = parent
+            places[turn.message_id] = last = turn.turn_index
+        self._begins = set(bill.explained.begins) - {0}
+        self._misses = {one.message_id: one.miss.reason for one in bill.explained.misses}
+
+    def is_beside(self, turn: Turn) -> bool:
+        """Whether it bears the number of a turn before it."""
+        return self._first[turn.turn_index] != turn.message_id
+
+    def goes_on_from(self, turn: Turn) -> int | None:
+        """Which turn it goes on from, where that is not the one before it."""
+        return self._back.get(turn.message_id)
+
+    def began(self, turn: Turn) -> bool:
+        return turn.turn_index in self._begins and not self.is_beside(turn)
+
+    def missed(self, turn: Turn) -> str | None:
+        return self._misses.get(turn.message_id)
+
+
 class _Lanes:
     """Rails as lanes. Long ones are told in steps of several turns each, so that a picture stays one."""
 
@@ -82,7 +116,7 @@ class _Lanes:
         turns = bill.rail.turns
         agent = bill.explained.agent
         by = self._calls.get(bill.explained.started_by or "")
-        begins, misses = set(bill.explained.begins), {one.turn_index: one.miss.reason for one in bill.explained.misses}
+        marks = _Marks(bill)
         groups = [turns[n : n + self._size] for n in range(0, len(turns), self._size)]
         return {
             "sessionId": bill.rail.session_id,
@@ -91,12 +125,12 @@ class _Lanes:
             "startedBy": {"lane": by[0], "turnIndex": by[1]} if by is not None else None,
             "turns": billed(turns),
             **bill.own.answer(),
-            "steps": [self._step(group, begins, misses) for group in groups],
+            "steps": [self._step(group, marks) for group in groups],
         }
 
-    def _step(self, turns: Sequence[Turn], begins: set[int], misses: dict[int, Any]) -> dict[str, Any]:
+    def _step(self, turns: Sequence[Turn], marks: _Marks) -> dict[str, Any]:
         spent = [(self._rates.of(turn, turn.usage.context), spent_by(turn)) for turn in turns]
-        missed = [misses[turn.turn_index] for turn in turns if turn.turn_index in misses]
+        paid = total([self._costing.of({rate: tokens}) for rate, tokens in spent])
         return {
             "turnIndex": turns[0].turn_index,
             "lastTurnIndex": max(turn.turn_index for turn in turns),
@@ -105,16 +139,18 @@ class _Lanes:
             "at": to_ms(turns[0].ts),
             "model": turns[0].model,
             "context": max(turn.usage.context for turn in turns),
-            **total([self._costing.of({rate: tokens}) for rate, tokens in spent]).answer(),
-            "parts": self._parts(spent),
+            **paid.answer(),
+            "parts": self._parts(spent) if paid.is_priced else None,
             "asked": any(block.kind == "prompt" for turn in turns for block in turn.entered),
-            "began": any(turn.turn_index in begins and turn.turn_index > 0 for turn in turns),
-            "miss": missed[0] if missed else None,
+            "beside": all(marks.is_beside(turn) for turn in turns),
+            "goesOnFrom": next((back for turn in turns if (back := marks.goes_on_from(turn)) is not None), None),
+            "began": any(marks.began(turn) for turn in turns),
+            "miss": next(filter(None, map(marks.missed, turns)), None),
             "calls": self._called([call for turn in turns for call in turn.tool_calls]),
         }
 
     def _parts(self, spent: Iterable[tuple[Rate, Spent]]) -> dict[str, float]:
-        """Dollars by what they were paid as; nothing for what has no price."""
+        """Dollars by what they were paid as, searches with the output; nothing for what has no price."""
         paid = dict.fromkeys(("fresh", "write", "read", "output"), 0)
         for rate, tokens in spent:
             rates = self._costing.units(rate)

@@ -28,7 +28,7 @@ USUAL_CAUSES: Final = 1000
 MOST_CAUSES: Final = 2000
 _QUOTED: Final = 200
 _DEEPEST: Final = 24
-# What a bill is made of.
+# What a bill is made of, apart from searches, which are no tokens.
 _PARTS: Final = {
     "fresh": ("input",),
     "write": ("cacheCreate5m", "cacheCreate1h"),
@@ -126,14 +126,16 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
         for name, count, rate in zip(_PAID, counts, (*(rates or [0] * 6), SEARCH_UNITS), strict=False):
             tokens[name] += count
             units[name] += count * rate if rates is not None else 0
-    named = _PARTS | ({"search": (_SEARCHES,)} if tokens[_SEARCHES] else {})
-    return {
-        name: {
-            "tokens": sum(tokens[one] for one in paid),
-            "costUsd": float(usd(sum(units[one] for one in paid))) if is_priced else None,
-        }
-        for name, paid in named.items()
+
+    def paid(*names: str) -> float | None:
+        return float(usd(sum(units[one] for one in names))) if is_priced else None
+
+    parts: dict[str, dict[str, Any]] = {
+        name: {"tokens": sum(tokens[one] for one in names), "costUsd": paid(*names)} for name, names in _PARTS.items()
     }
+    if tokens[_SEARCHES]:
+        parts["search"] = {"tokens": 0, "searches": tokens[_SEARCHES], "costUsd": paid(_SEARCHES)}
+    return parts
 
 
 # What is paid for with all it started, the cause itself where it is one, and the bills of what was started.

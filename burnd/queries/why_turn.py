@@ -1,4 +1,8 @@
-"""What one turn paid for: all that was in its context, in order, and what it said."""
+"""What one turn paid for: all that was in its context, in order, and what it said.
+
+What was billed beside a response (a compaction within it, an advisor that it asked) is a request with a context of its
+own and bears the same number: a turn is all requests that bear its number, so that turns add up to their session.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from burnd.attribution import Part, anatomy, rate_of
+from burnd.attribution.misses import Miss
+from burnd.attribution.rates import Rate
 from burnd.causes.rails import RailEntries
 from burnd.queries.bills import Explaining
-from burnd.queries.costing import Cost, total
+from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.quotes import Quotes
 from burnd.queries.sessions import Known
 from burnd.queries.view import Missing
@@ -27,27 +33,44 @@ class TurnOf(NamedTuple):
     limit: int
 
 
+class Request(NamedTuple):
+    """A request of a turn: what its parts cost at its rate, and what it paid for again."""
+
+    turn: Turn
+    rate: Rate
+    parts: Sequence[tuple[Part, Cost]]
+    miss: Miss | None
+
+    @property
+    def cost(self) -> Cost:
+        return total([cost for _, cost in self.parts])
+
+
 def why_turn(
     explaining: Explaining, quotes: Quotes, known: Known, rails: Sequence[RailEntries], question: TurnOf
 ) -> dict[str, Any]:
     """The answer of the method `why` for one turn. Raises Missing."""
     rail = _rail(known, rails, question.rail)
-    turn = _turn(rail, question.turn_index)
-    opened = anatomy(rail.entries, turn.message_id)
-    rate = rate_of(turn, explaining.costing.thresholds([(turn.model, turn.provider)]))
-    costs = [(part, explaining.costing.of({rate: part.spent})) for part in (opened.parts if opened else ())]
-    whole = total([cost for _, cost in costs])
-    miss = opened.miss if opened is not None else None
+    costing = explaining.costing
+    requests = [_opened(costing, rail, turn) for turn in _turns(rail, question.turn_index)]
+    whole = total([request.cost for request in requests])
+    first = requests[0].turn
     return {
         "sessionId": rail.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],
         "title": known.facts["title"],
-        "turn": _facts(turn, len(rail.turns)),
+        "turn": {
+            "turnIndex": first.turn_index,
+            "railId": first.rail_id,
+            "turns": len({turn.turn_index for turn in rail.turns}),
+            "ts": first.ts,
+            "activity": first.activity,
+        },
+        "requests": [_facts(costing, request) for request in requests],
         "totals": whole.answer(),
-        "unpricedModels": explaining.costing.unpriced([rate]),
-        "miss": {"reason": miss.reason, **explaining.costing.of({rate: miss.spent}).answer()} if miss else None,
-        "causes": _Rows(quotes, known.facts["project"], rail, whole.units).of(costs, question.limit),
+        "unpricedModels": costing.unpriced([request.rate for request in requests]),
+        "causes": _Rows(quotes, known.facts["project"], rail, whole.units).of(requests, question.limit),
     }
 
 
@@ -72,26 +95,33 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
     raise Missing(f"there is no subagent {name[:80]!r} in this session", f"its conversations are: {names}")
 
 
-def _turn(rail: RailEntries, turn_index: int) -> Turn:
+def _turns(rail: RailEntries, turn_index: int) -> list[Turn]:
+    """All that bear this number, the response itself before what was billed beside it. Raises Missing."""
     turns = rail.turns
-    for turn in turns:
-        if turn.turn_index == turn_index:
-            return turn
+    alike = [turn for turn in turns if turn.turn_index == turn_index]
+    if alike:
+        beside = {turn.message_id for turn in alike}
+        return sorted(alike, key=lambda turn: turn.parent in beside)
     first, last = turns[0].turn_index, turns[-1].turn_index
     raise Missing(f"there is no turn {turn_index} in this conversation", f"its own turns are from {first} to {last}")
 
 
-def _facts(turn: Turn, turns: int) -> dict[str, Any]:
+def _opened(costing: Costing, rail: RailEntries, turn: Turn) -> Request:
+    opened = anatomy(rail.entries, turn.message_id)
+    rate = rate_of(turn, costing.thresholds([(turn.model, turn.provider)]))
+    parts = [(part, costing.of({rate: part.spent})) for part in (opened.parts if opened else ())]
+    return Request(turn, rate, parts, opened.miss if opened is not None else None)
+
+
+def _facts(costing: Costing, request: Request) -> dict[str, Any]:
+    turn, miss = request.turn, request.miss
     return {
-        "turnIndex": turn.turn_index,
         "messageId": turn.message_id,
-        "railId": turn.rail_id,
-        "turns": turns,
-        "ts": turn.ts,
         "model": turn.model,
-        "activity": turn.activity,
         "context": turn.usage.context,
         "quality": turn.quality,
+        **request.cost.answer(),
+        "miss": {"reason": miss.reason, **costing.of({request.rate: miss.spent}).answer()} if miss else None,
     }
 
 
@@ -101,10 +131,12 @@ class _Rows:
     def __init__(self, quotes: Quotes, project: str | None, rail: RailEntries, whole: int) -> None:
         self._quotes, self._project, self._rail, self._whole = quotes, project, rail, whole
 
-    def of(self, costs: Sequence[tuple[Part, Cost]], limit: int) -> list[dict[str, Any]]:
+    def of(self, requests: Sequence[Request], limit: int) -> list[dict[str, Any]]:
+        numbers = [n for n, request in enumerate(requests) for _ in request.parts]
+        costs = [one for request in requests for one in request.parts]
         dearest = sorted(range(len(costs)), key=lambda n: (-costs[n][1].units, -sum(costs[n][1].tokens), n))
         kept, rest = sorted(dearest[:limit]), dearest[limit:]
-        rows = [self._row(*costs[n], quoted=at < _QUOTED) for at, n in enumerate(kept)]
+        rows = [self._row(*costs[n], quoted=at < _QUOTED) | {"request": numbers[n]} for at, n in enumerate(kept)]
         if rest:
             tokens = sum(costs[n][0].tokens for n in rest)
             named = "1 smaller cause" if len(rest) == 1 else f"{len(rest):,} smaller causes"

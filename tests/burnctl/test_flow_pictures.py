@@ -18,7 +18,8 @@ def step(n: int, **more: Any) -> dict[str, Any]:
     parts = {"fresh": 0.001, "write": 0.02, "read": 0.01, "output": 0.005}
     facts = {"turnIndex": n, "lastTurnIndex": n + more.get("turns", 1) - 1, "turns": 1,
              "ts": "2026-11-16T00:00:00.000Z", "at": n, "model": "claude-sonnet-4-5",
-             "context": 1000 * n, "costUsd": 0.036, "parts": parts, "asked": n == 0, "began": False, "miss": None,
+             "context": 1000 * n, "costUsd": 0.036, "parts": parts, "asked": n == 0, "beside": False,
+             "goesOnFrom": None, "began": False, "miss": None,
              "calls": [{"tool": "Read", "target": "src/a.ts", "times": 1, "isError": False}]}  # fmt: skip
     return facts | more
 
@@ -62,6 +63,22 @@ def test_a_subagent_is_drawn_once() -> None:
     assert shown.count("└ Explore a1") == 1
 
 
+def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
+    """It is told apart from the turn whose number it bears, and no picture draws one over the other."""
+    said = session(step(0), step(0, beside=True, parts=None, costUsd=None, at=0), step(1), step(2, goesOnFrom=0))
+    shown = flow.drawn(said, Screen(100))
+    assert " 0+ " in shown
+    assert "billed beside turn 0" in shown
+    assert "back to turn 0" in shown
+    picture = ElementTree.fromstring(flow_svg.drawn(said))
+    numbers = [(node.get("x"), node.get("y")) for node in picture.iter() if node.text in ("0", "0+", "1", "2")]
+    assert len(numbers) == len(set(numbers)) == 8
+    diagram = flow_mermaid.drawn(said)
+    assert 'n0_1["beside turn 0: -' in diagram
+    assert "n0_0 --> n0_3" in diagram
+    assert "n0_2 --> n1_0" in diagram
+
+
 def test_costs_stand_below_each_other() -> None:
     """However many digits turns have."""
     shown = flow.drawn(session(step(6, turns=6), step(102, turns=6), step(1002, turns=6)), Screen(80))
@@ -95,6 +112,8 @@ def test_large_sessions_stay_pictures() -> None:
     edges = [float(node.get("x", 0)) + float(node.get("width", 0)) for node in picture.iter() if node.get("width")]
     assert max(edge for edge in edges[1:]) <= 1200
     assert flow_mermaid.drawn(many).count("\n") < 300
+    few = session(*(step(n) for n in range(40)))
+    assert flow_mermaid.drawn(few).count("$0.0360") == 80  # each turn has its own
 
 
 def test_a_session_without_turns() -> None:

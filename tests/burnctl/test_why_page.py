@@ -42,6 +42,30 @@ def test_searches_are_told() -> None:
     assert "44 tokens, 1 web search\n" in shown
 
 
+def test_searches_stand_in_the_bar() -> None:
+    """By their number: they are no tokens."""
+    answer = session(cause("answer of turn 6", searches=2))
+    answer["parts"]["search"] = {"tokens": 0, "searches": 2, "costUsd": 0.02}
+    assert "▞ searches $0.0200 (2)" in why.shown(answer, Screen(100))
+
+
+def test_a_turn_of_several_requests() -> None:
+    """Each has its heading, its causes below it; one total ends them all."""
+    requests = [
+        {"context": size, "model": model, "costUsd": 0.01, "miss": None}
+        for size, model in ((6_000, "claude-opus-4-5"), (40_000, "claude-sonnet-4-5"))
+    ]
+    turn = {"turnIndex": 0, "railId": "main", "turns": 1, "ts": "2026-11-16T00:00:00.000Z"}
+    causes = [cause("answer of turn 0", request=0), cause("what no block accounts for", request=1)]
+    shown = why.shown(session(*causes, turn=turn, requests=requests), Screen(100))
+    places = [shown.index(words) for words in ("2 requests", "the response · $0.0100 · 6.0k tokens of context · ",
+              "answer of turn 0", "billed beside it · $0.0100 · 40.0k tokens", "what no block", "total")]  # fmt: skip
+    assert places == sorted(places)
+    shown = why.shown(session(causes[0], turn=turn, requests=requests[:1]), Screen(100))
+    assert "turn 0: $0.0200 · 6.0k tokens of context · claude-opus-4-5" in shown
+    assert "the response" not in shown
+
+
 def test_what_came_in_before_has_its_size() -> None:
     shown = why.shown(session(cause("Read big.py", size=8_200, rides=14)), Screen(100))
     assert "Read big.py: 8.2k tokens from before, rode 14 turns" in shown
@@ -74,8 +98,9 @@ def test_a_long_word_stays_one(width: int) -> None:
 
 
 def test_a_turns_heading_has_its_time_on_every_screen() -> None:
-    turn = {"turnIndex": 12, "railId": "agent-a-rather-long-name", "context": 123_456, "ts": "2026-11-16T10:11:12.000Z"}
-    answer = session(cause("it"), turn=turn | {"model": "claude-sonnet-4-5-20250929"}, miss=None)
+    turn = {"turnIndex": 12, "railId": "agent-a-rather-long-name", "ts": "2026-11-16T10:11:12.000Z"}
+    request = {"context": 123_456, "model": "claude-sonnet-4-5-20250929", "costUsd": 0.02, "miss": None}
+    answer = session(cause("it", request=0), turn=turn, requests=[request])
     shown = why.shown(answer, Screen(60)).splitlines()
     assert any(line.endswith(":12") or ":11" in line for line in shown[:3])
     assert all(width_of(line) <= 60 for line in shown)

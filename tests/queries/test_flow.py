@@ -14,6 +14,7 @@ from burnd.queries.view import Missing, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Subagent, Usage
+from tests.attribution.scenes import Scene, prompt, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
 from tests.make import examples
@@ -50,7 +51,8 @@ async def test_lanes_and_steps_add_up(
             for lane in answer["lanes"]:
                 assert sum(step["turns"] for step in lane["steps"]) == lane["turns"]
                 adds_up(lane["steps"], lane)
-                parts = sum(sum(step["parts"].values()) for step in lane["steps"])
+                assert all((step["parts"] is None) == (step["costUsd"] is None) for step in lane["steps"])
+                parts = sum(sum((step["parts"] or {}).values()) for step in lane["steps"])
                 assert parts == pytest.approx(lane["costUsd"] or 0)
     finally:
         await opener.close()
@@ -84,3 +86,21 @@ async def test_calls_are_told_with_their_turns(opened: Opened) -> None:
         await ask_flow(pipeline, "nobody")
     with pytest.raises(Refusal):
         await ask_flow(pipeline, "s1", limit=0)
+
+
+async def test_what_was_billed_beside_a_turn_and_where_one_went_back(opened: Opened) -> None:
+    """A request beside a response is told apart from it; a turn that goes on from an earlier one says from which."""
+    pipeline = await opened()
+    scene = Scene()
+    first = scene.turn(6_000, 200, entered=(prompt(),), made=(said(),))
+    beside = scene.turn(40_000, 3_000, turn_index=0, message_id=f"{first.message_id}:iter:1", model="unknown-model")
+    scene.turn(6_400, 50, parent=first.message_id, turn_index=1, entered=(prompt(),), made=(said(),))
+    scene.turn(6_600, 50, turn_index=2, entered=(prompt(),), made=(said(),))
+    scene.turn(6_500, 50, parent=first.message_id, turn_index=3, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    (lane,) = (await ask_flow(pipeline, "s1"))["lanes"]
+    told = [(step["turnIndex"], step["beside"], step["goesOnFrom"]) for step in lane["steps"]]
+    assert told == [(0, False, None), (0, True, None), (1, False, None), (2, False, None), (3, False, 0)]
+    assert (lane["steps"][1]["context"], lane["steps"][1]["parts"]) == (beside.usage.context, None)
+    (step,) = (await ask_flow(pipeline, "s1", limit=1))["lanes"][0]["steps"]
+    assert (step["beside"], step["goesOnFrom"]) == (False, 0)

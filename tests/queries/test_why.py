@@ -18,7 +18,7 @@ from burnd.queries.view import Missing, Refusal, View
 from burnd.queries.why import WhyParams, why
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Session, Subagent, Turn
+from burnd.records import ServerTools, Session, Subagent, Turn
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
@@ -230,8 +230,9 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
         "prompt of turn 2",
         "answer of turn 2",
     ]
-    assert answer["turn"]["context"] == sum(row["tokens"] for row in answer["causes"])
-    assert answer["miss"] is None
+    (request,) = answer["requests"]
+    assert request["context"] == sum(row["tokens"] for row in answer["causes"])
+    assert request["miss"] is None
     with pytest.raises(Missing, match="no turn 99"):
         await ask_why(pipeline, "s1", turn=99)
     with pytest.raises(Missing, match="no subagent 'x'"):
@@ -240,6 +241,29 @@ async def test_one_turn_says_what_stood_in_its_context(opened: Opened) -> None:
         await ask_why(pipeline, "other")
     with pytest.raises(Refusal, match="limit"):
         await ask_why(pipeline, "s1", limit=0)
+
+
+async def test_a_turn_is_all_that_bears_its_number(opened: Opened) -> None:
+    """What was billed beside a response is opened with it, with its own context: turns add up to their session."""
+    pipeline = await opened()
+    scene = Scene()
+    first = scene.turn(6_000, 200, entered=(prompt(),), made=(said(),), server_tools=ServerTools(search=2))
+    scene.turn(40_000, 3_000, turn_index=0, message_id=f"{first.message_id}:iter:1", model="unknown-model")
+    scene.turn(6_400, 50, parent=first.message_id, turn_index=1, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    whole = await ask_why(pipeline, "s1")
+    assert whole["parts"]["search"] == {"tokens": 0, "searches": 2, "costUsd": pytest.approx(0.02)}
+    assert sum(part["tokens"] for part in whole["parts"].values()) == sum(whole["totals"]["usage"].values())
+    turns = [await ask_why(pipeline, "s1", turn=n) for n in (0, 1)]
+    adds_up([turn["totals"] for turn in turns], whole["totals"])
+    assert [request["context"] for request in turns[0]["requests"]] == [6_000, 40_000]
+    assert turns[0]["unpricedModels"] == ["unknown-model"]
+    assert turns[0]["turn"]["turns"] == 2
+    for answer in (turns[0], await ask_why(pipeline, "s1", turn=0, limit=2)):
+        adds_up(answer["causes"], answer["totals"])
+        adds_up(answer["requests"], answer["totals"])
+    for n, request in enumerate(turns[0]["requests"]):
+        assert sum(row["tokens"] for row in turns[0]["causes"] if row["request"] == n) == request["context"]
 
 
 async def test_words_are_quoted_where_they_are_kept(opened: Opened) -> None:
