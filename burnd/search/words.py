@@ -126,18 +126,12 @@ def _camel_parts(data: bytes) -> bytes:
     row = data.translate(_CLASSES) + b"."
     words: set[bytes] = set()
     for boundary in (b"aA", b"AAa"):
-        _collect(data, row, boundary, words)
+        place = row.find(boundary)
+        while place >= 0:
+            end = row.find(b".", place)
+            words.add(data[row.rfind(b".", 0, place) + 1 : end])
+            place = row.find(boundary, end)
     return b" ".join([_parts_of.get(word) or _split(word) for word in words]) if words else b""
-
-
-def _collect(data: bytes, row: bytes, boundary: bytes, words: set[bytes]) -> None:
-    """Adds every word that has this pattern of small letters and capitals in it."""
-    find, before = row.find, row.rfind
-    place = find(boundary)
-    while place >= 0:
-        end = find(b".", place)
-        words.add(data[before(b".", 0, place) + 1 : end])
-        place = find(boundary, end)
 
 
 def _split(word: bytes) -> bytes:
