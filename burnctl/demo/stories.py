@@ -97,12 +97,13 @@ def _read(path: str, lines: int) -> Call:
     return Call("Read", {"file_path": path}, prose.source(path, lines))
 
 
-def _edit(path: str) -> Call:
-    return Call(
-        "Edit",
-        {"file_path": path, "old_string": prose.source(path, 6), "new_string": prose.source(path + "+", 8)},
-        f"The file {path} has been updated.",
-    )
+def _edit(path: str, *, back: bool = False) -> Call:
+    """An edit of a file, or the one that takes it back."""
+    old, new = prose.source(path, 6), prose.source(path + "+", 8)
+    if back:
+        old, new = new, old
+    given = {"file_path": path, "old_string": old, "new_string": new}
+    return Call("Edit", given, f"The file {path} has been updated.")
 
 
 def _write(path: str) -> Call:
@@ -199,8 +200,8 @@ def _migration() -> list[Act]:
         *failing,
         Say("Not reachable from here; the lock is in the file itself.", (_read(path, 90),)),
         Say("Without the lock.", (_edit(path),)),
-        Say("In smaller steps.", (_edit(path + " "),)),
-        Compact("The lock in 0042_orders.sql is the reason. Tried: without it, in steps."),
+        Say("It may be there for a reason.", (_edit(path, back=True),)),
+        Compact("The lock in 0042_orders.sql is the reason. Tried: without it, and with it again."),
         Say("", (_read(path, 90),)),
         Say("Without the lock after all.", (_edit(path),)),
         Say("", (Call("Bash", {"command": "make migrate"}, prose.log("migrate", 160)),)),

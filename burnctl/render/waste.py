@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MARGIN = 11
 _STYLES = {"high": "bold red", "medium": "yellow", "low": "dim"}
+_LONGEST_QUOTE = 80
+_BEFORE_A_QUOTE = {"retry-loop": ":", "failure-run": ", the first"}
 _SHOWN_TURNS, _SHOWN_SESSIONS = 8, 4
 
 
@@ -53,7 +55,7 @@ def _what(finding: Mapping[str, Any]) -> str:
         return (
             f"{counted(evidence['others'], 'more finding')} of the kind {finding['kind']}, each of them small, together"
         )
-    thing = " ".join(filter(None, (evidence["tool"], evidence["target"])))
+    thing, quote = _thing(finding)
     files = ", ".join(evidence["files"][:3])
     entered = number(evidence["entered"])
     project = last_name(evidence["target"])
@@ -61,18 +63,30 @@ def _what(finding: Mapping[str, Any]) -> str:
     up_to, calls = ("up to ", f"{times:,} calls of ") if times > 1 else ("", "")
     said = {
         "reread": f"{files} was read {_times(times)} again, {_unchanged(evidence['reason'])}",
-        "rode-far": f"{thing}: {calls}{up_to}{entered} tokens rode along in {up_to}{rides}",
-        "oversized": f"{thing} brought in {up_to}{entered} tokens at once{', ' + _times(times) if times > 1 else ''}",
-        "retry-loop": f"{thing} failed {_times(times)}",
-        "failure-run": f"{times:,} calls in a row failed",
+        "rode-far": f"{thing}: {calls}{up_to}{entered} tokens rode along in {up_to}{rides}{quote}",
+        "oversized": f"{thing} brought in {up_to}{entered} tokens at once"
+        f"{', ' + _times(times) if times > 1 else ''}{quote}",
+        "retry-loop": f"{thing} failed {_times(times)}{quote}",
+        "failure-run": f"{times:,} calls in a row failed{quote}",
         "edit-revert": f"{counted(times, 'edit')} of {files} came to nothing",
         "cache-miss": f"the cache was missed {_times(times)}: {misses.sentence(evidence['reason'] or '')}",
         "prefix-bloat": f"{counted(times, 'session')} of {project} began with {up_to}{entered} tokens "
         f"where {number(evidence['usual'])} are usual",
         "compaction-churn": f"the context was compacted {_times(times)}",
-        "delegation": f"{thing}: {_agents(finding)}",
+        "delegation": f"{thing}: {_agents(finding)}{quote}",
     }
     return said.get(finding["kind"]) or str(finding["kind"])
+
+
+def _thing(finding: Mapping[str, Any]) -> tuple[str, str]:
+    """What a finding is about, and behind what is said of several, how one of them was called."""
+    evidence = finding["evidence"]
+    tool, target, quote = evidence["tool"], evidence["target"], cut(evidence.get("quote") or "", _LONGEST_QUOTE)
+    if quote and finding["times"] == 1:
+        is_said = target is not None and quote.startswith(target.split(" ")[0])  # a command begins with its verb
+        return " ".join(filter(None, (tool, None if is_said else target, f"“{quote}”"))), ""
+    before = _BEFORE_A_QUOTE.get(finding["kind"], ", such as")
+    return " ".join(filter(None, (tool, target))), f"{before} “{quote}”" if quote else ""
 
 
 def _unchanged(reason: str | None) -> str:

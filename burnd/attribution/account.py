@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -35,7 +36,8 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
 
     `spent` is all it was billed for, what it took to say it included. `entered` is how many tokens it brought into the
     context, `size` these and those from before, in turns that were not selected, `rides` in how many later turns it was
-    still there, `reentries` in how many of these it was not read from the cache but paid in full again.
+    still there, `reentries` in how many of these it was not read from the cache but paid in full again. `largest` is
+    the most of it that came in at once, in whichever turn, and `end` the place on the row up to which it then stood.
     """
 
     kind: Kind
@@ -49,6 +51,8 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     size: int = 0
     rides: int = 0
     reentries: int = 0
+    largest: int = 0
+    end: int = 0
 
 
 class _Units(NamedTuple):
@@ -66,8 +70,8 @@ class Account:
         self._rates: dict[Rate, _Units] = {}
         self._marks: Fields = defaultdict(int)
         self._paid: Fields = defaultdict(int)
-        self._entered: list[int] = []
-        self._entered_unseen: list[int] = []
+        self._entered: list[list[int]] = []
+        self._entered_unseen: list[list[int]] = []
         self._read: Fields = defaultdict(int)
 
     def add(self, rate: Rate, step: Step) -> None:
@@ -86,7 +90,7 @@ class Account:
             paid[owner] += tokens * units[rate_class]
         if step.bounds.end:
             marks[row.path[-1]] += _PRESENT
-            self._entered += step.entered
+            self._entered.append(step.entered)
             for slot in step.entered:
                 if row.ends[slot] > step.bounds.read:
                     break
@@ -95,7 +99,7 @@ class Account:
     def skip(self, step: Step) -> None:
         """A turn that does not count: what came in there may ride in those that do."""
         if step.bounds.end:
-            self._entered_unseen += step.entered
+            self._entered_unseen.append(step.entered)
 
     def _add_rate(self, rate: Rate) -> _Units:
         first = _FIRST_RATE + len(self._rates) * CLASSES
@@ -108,6 +112,7 @@ class Account:
         """Every owner that had a share in the turns that were added."""
         paid, present, read = self._settled()
         entered, size = self._sizes(present)
+        largest, end = self._at_once()
         rides, reentries = self._riding(present, read)
         owners = [owner for owner, fields in enumerate(paid) if fields]
         spent = _by_rate([paid[owner] for owner in owners], list(self._rates))
@@ -125,6 +130,8 @@ class Account:
                 size[owner],
                 rides[owner],
                 reentries[owner],
+                largest[owner],
+                end[owner],
             )
             for owner, spent_by_it in zip(owners, spent, strict=True)
             for origin in (origins[owner],)
@@ -135,18 +142,31 @@ class Account:
         row = self._rail.row
         parents, ends, owners = row.parents, row.ends, row.owners
         entered = [0] * len(self._rail.origins)
-        for slot in self._entered:
+        for slot in chain.from_iterable(self._entered):
             entered[owners[slot]] += ends[slot] - ends[parents[slot]]
         size = entered.copy()
-        for slot in self._entered_unseen:
+        for slot in chain.from_iterable(self._entered_unseen):
             size[owners[slot]] += row.size(slot) if present[slot] else 0
         return entered, size
+
+    def _at_once(self) -> tuple[list[int], list[int]]:
+        """By owner the most tokens that came in with one turn, and where on the row the last of it then ended."""
+        row = self._rail.row
+        largest, end = [0] * len(self._rail.origins), [0] * len(self._rail.origins)
+        for slots in chain(self._entered, self._entered_unseen):
+            came: dict[int, int] = {}
+            for slot in slots:
+                owner = row.owners[slot]
+                came[owner] = tokens = came.get(owner, 0) + row.ends[slot] - row.ends[row.parents[slot]]
+                largest[owner] = max(largest[owner], tokens)
+                end[owner] = max(end[owner], row.ends[slot])
+        return largest, end
 
     def _riding(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
         """By owner in how many turns after it came in it was there, and in how many of these it was not read."""
         owners = self._rail.row.owners
         rides, reentries = [0] * len(self._rail.origins), [0] * len(self._rail.origins)
-        for slot in self._entered:
+        for slot in chain.from_iterable(self._entered):
             present[slot] -= 1
         for block, times in enumerate(present):
             if times and times > rides[owner := owners[block]]:

@@ -25,6 +25,14 @@ class TurnMiss(msgspec.Struct, frozen=True):
     miss: Miss
 
 
+class Shrink(msgspec.Struct, frozen=True):
+    """A turn before which something went from the context: only its first `read` tokens are sure to be as before."""
+
+    turn_index: int
+    message_id: str
+    read: int
+
+
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """A rail's bill and what it was for.
 
@@ -37,6 +45,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     causes: tuple[Cause, ...] = ()
     misses: tuple[TurnMiss, ...] = ()
     begins: tuple[int, ...] = ()
+    shrinks: tuple[Shrink, ...] = ()
     prefix: int = 0
 
     @property
@@ -72,6 +81,7 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
     rates = Rates(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
+    shrinks: list[Shrink] = []
     turn: Turn | None = None
     for entry in entries:
         step = rail.feed(entry)
@@ -80,6 +90,8 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         turn = entry
         if step.began:
             begins.append(turn.turn_index)
+        if step.is_shrunk:
+            shrinks.append(Shrink(turn.turn_index, turn.message_id, step.bounds.read))
         if selected is not None and not selected(turn):
             account.skip(step)
             continue
@@ -94,6 +106,7 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         causes=account.causes(),
         misses=tuple(misses),
         begins=tuple(begins),
+        shrinks=tuple(shrinks),
         prefix=rail.last.prefix,
     )
 

@@ -128,7 +128,9 @@ def _together(found: Sequence[Finding]) -> Finding:
         count=sum(one.evidence.count for one in found),
         entered=sum(one.evidence.entered for one in found),
     )
-    return finding(found[0].kind, sessions, evidence, [one.tokens for one in found])
+    advices = {one.advice for one in found}
+    advice = found[0].advice if len(advices) == 1 else None
+    return finding(found[0].kind, sessions, evidence, [one.tokens for one in found], advice)
 
 
 def _order(one: Finding) -> tuple[int, str, tuple[str, ...], str, tuple[int, ...], str, str]:

@@ -123,7 +123,7 @@ class Rail:
         miss = self._miss(turn, ground, seated, bounds) if missed else None
         entered = self.row.path[seated.first_new :]
         self._remember(turn.message_id, self._billed(turn, ground, tuple(made), seated.rewritten))
-        return Step(bounds, runs, pieces, outputs, entered, calls, miss, begins)
+        return Step(bounds, runs, pieces, outputs, entered, calls, miss, begins, seated.is_shrunk)
 
     def _feed_copy(self, copy: Copy) -> None:
         """A message of a session that this one was forked from: all such history is one cause."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,20 @@ RESULT: Final = 2
 OTHER: Final = 3
 PREFIX: Final = 4
 
+_TOLERATED: Final = 32
+
 RanksOf = Callable[[Sequence[int]], list[int]]  # of owners
+
+
+class Fitted(NamedTuple):
+    """How many slots were looked at, whether the newest thinking is not to stay, and whether more went than thinking.
+
+    Then what else went is a guess, and only what was read from the cache is sure to stand still.
+    """
+
+    looked: int = 0
+    is_dropped: bool = False
+    is_shrunk: bool = False
 
 
 class Need(msgspec.Struct, frozen=True, gc=False):
@@ -27,13 +40,12 @@ class Need(msgspec.Struct, frozen=True, gc=False):
     loose: int
 
 
-def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> tuple[int, bool]:
+def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) -> Fitted:
     """Take out of the row what must have gone for the new blocks to fit into the context.
 
     Providers drop the thinking of earlier answers when a person asks anew; of none, the newest and all thinking
     that goes whose absence brings the new blocks nearest to the size they should have. Only a row that is longer
-    than the context loses anything else. Returns how many slots were looked at and whether the newest thinking is
-    not to stay.
+    than the context loses anything else.
     """
     first = row.beyond(read)
     ranks = ranks_of([row.owners[slot] for slot in row.path[first:]])
@@ -47,8 +59,14 @@ def make_room(row: Row, need: Need, context: int, read: int, ranks_of: RanksOf) 
     if room < 0:
         wanted = need.firm + need.loose + (0 if dropped else need.thought)
         gone = _chosen(row, gone, ranks, wanted - room, -room, read)
+    is_shrunk = room < 0 and any(ranks[at - first] != THINKING for at in gone)
     _without(row, gone)
-    return len(ranks), dropped
+    return Fitted(len(ranks), dropped, is_shrunk or short - drop > tolerated(need.firm + need.thought, need.loose))
+
+
+def tolerated(said: int, loose: int) -> int:
+    """How many tokens too large new blocks may seem without anything having gone from the row."""
+    return loose // 2 + said // 8 + _TOLERATED
 
 
 def _chosen(

@@ -9,18 +9,21 @@ import msgspec
 
 from burnd.attribution.blocks import FIRM, LOOSE, Claim, portions
 from burnd.attribution.context import Row
-from burnd.attribution.shrinking import Need, RanksOf, cut_to, make_room, rescale
+from burnd.attribution.shrinking import Fitted, Need, RanksOf, cut_to, make_room, rescale, tolerated
 
-_TOLERATED: Final = 32
 _ANOTHER_TOKENIZER: Final = 20  # parts of the row: a difference of one part or more is no matter of new blocks
 
 
 class Seated(msgspec.Struct, frozen=True, gc=False):
-    """How much of the row was there before, where its new slots begin on the path, how many old ones were rewritten."""
+    """How much of the row was there before, where its new slots begin on the path, how many old ones were rewritten.
+
+    `is_shrunk` says that something is gone from it, and what is not sure.
+    """
 
     before: int
     first_new: int
     rewritten: int = 0
+    is_shrunk: bool = False
 
 
 class Bill(msgspec.Struct, frozen=True, gc=False):
@@ -83,30 +86,25 @@ def extend(row: Row, claims: Sequence[Claim], bill: Bill, ranks_of: RanksOf, une
             thought += claim.expected
     total, context = row.path_ends[-1], bill.context
     short = total + firm + thought + loose - context
-    rewritten, dropped = 0, False
-    if bill.switched or context < total or short > _tolerated(firm + thought, loose):
-        rewritten, dropped = _refit(row, Need(firm, thought, loose), bill, short, ranks_of)
+    fitted = Fitted()
+    if bill.switched or context < total or short > tolerated(firm + thought, loose):
+        fitted = _refit(row, Need(firm, thought, loose), bill, short, ranks_of)
     before, first_new = row.path_ends[-1], len(row.path)
-    left = _seat(row, claims, (firm, thought, loose), context - before, dropped=dropped)
+    left = _seat(row, claims, (firm, thought, loose), context - before, dropped=fitted.is_dropped)
     if left:
         row.push(unexplained, left)
-    return Seated(before, first_new, rewritten)
+    return Seated(before, first_new, fitted.looked, fitted.is_shrunk)
 
 
-def _tolerated(said: int, loose: int) -> int:
-    """How many tokens too large new blocks may seem without anything having gone from the row."""
-    return loose // 2 + said // 8 + _TOLERATED
-
-
-def _refit(row: Row, need: Need, bill: Bill, short: int, ranks_of: RanksOf) -> tuple[int, bool]:
-    """Change what stood in the row so that new blocks fit; how many slots that took, and whether thinking went."""
+def _refit(row: Row, need: Need, bill: Bill, short: int, ranks_of: RanksOf) -> Fitted:
+    """Change what stood in the row so that new blocks fit."""
     if bill.switched and _counted_anew(row.total, short, need) and len(row.path) <= bill.credit:
-        return rescale(row, max(0, row.total - short)), False
-    if bill.context >= row.total and short <= _tolerated(need.firm + need.thought, need.loose):
-        return 0, False
+        return Fitted(rescale(row, max(0, row.total - short)))
+    if bill.context >= row.total and short <= tolerated(need.firm + need.thought, need.loose):
+        return Fitted()
     if len(row.path) - row.beyond(bill.read) > bill.credit:
         cut_to(row, bill.context)
-        return 0, False
+        return Fitted(is_shrunk=True)
     return make_room(row, need, bill.context, bill.read, ranks_of)
 
 

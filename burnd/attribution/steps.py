@@ -74,6 +74,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
 
     `runs` and `pieces` are its context along the row, in whole slots and in parts (see `Row.lay`); `outputs` is what
     it said. `entered` are the slots whose block is new, `calls` the owners of its calls, and whether each failed.
+    `is_shrunk` says that of what stood on the row something went, and only what was read is sure to be there still.
     """
 
     bounds: Bounds
@@ -84,3 +85,4 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     calls: list[tuple[int, bool]]
     miss: Miss | None
     began: bool
+    is_shrunk: bool = False

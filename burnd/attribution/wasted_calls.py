@@ -11,11 +11,14 @@ from burnd.attribution.account import Cause
 from burnd.attribution.causes import Explained
 from burnd.attribution.finding import Evidence, Finding, FindingKind, finding
 from burnd.attribution.lineage import Lineage
+from burnd.classify.tools import Kind as ToolKind
 from burnd.classify.tools import kind as tool_kind
+from burnd.classify.tools import writes_whole
 from burnd.records import ToolCall, Turn
 
 _RETRIES: Final = 3
 _FAILURES_IN_A_ROW: Final = 5
+_LOOKING: Final[frozenset[ToolKind]] = frozenset(("read", "search", "web", "todo"))
 SAME_SIZE: Final = "same-size"
 _SAME_SIZE_ADVICE: Final = (
     "What was read was as large as before, and the first of it was still in the context: ask for what is new, or for "
@@ -38,6 +41,16 @@ class Made(NamedTuple):
     def edits(self) -> bool:
         return self.call.target is not None and tool_kind(self.call.name) == "edit" and not self.call.is_error
 
+    @property
+    def failed(self) -> bool:
+        """Whether the tool did; that a person said no is none of its failures."""
+        return self.call.is_error is True and not self.call.is_refused
+
+    @property
+    def may_change(self) -> bool:
+        """Whether anything may be other than before: of a command, or of a tool nobody knows, that cannot be told."""
+        return not self.call.is_error and tool_kind(self.call.name) not in _LOOKING
+
 
 class Calls:
     """A rail's calls in order, with the causes they became."""
@@ -51,10 +64,13 @@ class Calls:
             for call in turn.tool_calls
         ]
         self.lineage = Lineage(turns)
+        self._shrunk = [shrink.turn_index for shrink in explained.shrinks]
         self._sizes: Counter[str | None] = Counter()
+        self._came: set[tuple[str | None, str]] = set()
         for turn in turns:
             for block in turn.entered:
                 self._sizes[block.call_id] += block.bytes
+                self._came.add((block.call_id, turn.message_id))
 
     def cause(self, made: Made) -> Cause | None:
         return self._causes.get((made.turn.message_id, made.call.id))
@@ -62,6 +78,20 @@ class Calls:
     def size(self, made: Made) -> int | None:
         """How many bytes came back."""
         return self._sizes.get(made.call.id)
+
+    def stands(self, earlier: Made, later: Made) -> bool:
+        """Whether what an earlier call brought was in the context of a later one, as far as can be known."""
+        cause = self.cause(earlier)
+        if cause is None or not self.lineage.is_above(earlier.turn.message_id, later.turn.message_id):
+            return False
+        begin = bisect_right(self._shrunk, earlier.turn.turn_index)
+        end = bisect_right(self._shrunk, later.turn.turn_index)
+        return not any(
+            shrink.read < cause.end
+            and (earlier.call.id, shrink.message_id) not in self._came
+            and self.lineage.is_above(shrink.message_id, later.turn.message_id)
+            for shrink in self.explained.shrinks[begin:end]
+        )
 
     def of_files(self) -> dict[str, list[Made]]:
         """Reads and edits by the file they were about, in order."""
@@ -95,7 +125,7 @@ def rereads(calls: Calls) -> Iterator[Finding]:
             if before is not None and _is_same(before, made, calls):
                 again.append(made)
                 is_told = is_told and made.call.result_hash is not None
-            elif not made.call.is_error:
+            if not made.call.is_error:
                 known[key] = made
         if again:
             yield _found(calls, "reread", again, again, files=(target,), reason=None if is_told else SAME_SIZE)
@@ -104,7 +134,7 @@ def rereads(calls: Calls) -> Iterator[Finding]:
 def _is_same(before: Made, made: Made, calls: Calls) -> bool:
     if made.call.args_hash is None or made.call.is_error or before.row != made.row:
         return False
-    return _is_unchanged(before, made, calls) and calls.lineage.is_above(before.turn.message_id, made.turn.message_id)
+    return _is_unchanged(before, made, calls) and calls.stands(before, made)
 
 
 def _is_unchanged(before: Made, made: Made, calls: Calls) -> bool:
@@ -116,31 +146,32 @@ def _is_unchanged(before: Made, made: Made, calls: Calls) -> bool:
 
 
 def _retry_loops(made: Sequence[Made]) -> Iterator[list[Made]]:
-    """The same call failing three times and more, until it works or is given up."""
-    failing: dict[tuple[str, str], list[Made]] = {}
+    """The same call failing three times and more while nothing was done that could have made it work."""
+    failing: dict[tuple[str, str | None], list[Made]] = {}
+    asked = ""
     for one in made:
-        call = one.call
-        if call.args_hash is None:
-            continue
-        key = (call.name, call.args_hash)
-        if call.is_error:
+        is_asked = one.turn.message_id != asked and any(block.kind == "prompt" for block in one.turn.entered)
+        asked = one.turn.message_id
+        if is_asked or one.may_change:
+            yield from _long_enough(failing.values())
+            failing = {}
+        key = (one.call.name, one.call.args_hash)
+        if one.failed and one.call.args_hash is not None:
             failing.setdefault(key, []).append(one)
-        else:
-            yield from _long_enough(failing.pop(key, []))
-    for loop in failing.values():
-        yield from _long_enough(loop)
+        elif not one.call.is_error:
+            yield from _long_enough([failing.pop(key, [])])
+    yield from _long_enough(failing.values())
 
 
-def _long_enough(loop: list[Made]) -> Iterator[list[Made]]:
-    if len(loop) >= _RETRIES:
-        yield loop
+def _long_enough(loops: Iterable[list[Made]]) -> Iterator[list[Made]]:
+    return (loop for loop in loops if len(loop) >= _RETRIES)
 
 
 def _failure_runs(calls: Calls, looping: set[str]) -> Iterator[Finding]:
     """Calls of any kind that failed one after the other; what is a retry loop already is not told twice."""
     run: list[Made] = []
     for made in (*calls.made, None):
-        if made is not None and made.call.is_error:
+        if made is not None and made.failed:
             run.append(made)
             continue
         others = [one for one in run if one.call.id not in looping]
@@ -150,24 +181,25 @@ def _failure_runs(calls: Calls, looping: set[str]) -> Iterator[Finding]:
 
 
 def _edit_reverts(calls: Calls) -> Iterator[Finding]:
-    """Edits that came to nothing, as far as hashes tell."""
+    """Edits that came to nothing: only where hashes prove it, as what was read of a file need not be all of it."""
     for target, events in calls.of_files().items():
-        undone = [events[n] for n in sorted(_taken_back(events) | _between_equal_states(events))]
+        edits = [made for made in events if made.edits]
+        undone = [edits[n] for n in sorted(_taken_back(edits, calls.lineage) | _written_over(edits, calls.lineage))]
         if undone:
             yield _found(calls, "edit-revert", undone, undone, files=(target,))
 
 
-def _taken_back(events: Sequence[Made]) -> set[int]:
+def _taken_back(edits: Sequence[Made], lineage: Lineage) -> set[int]:
     """Edits that a later one reverses, and these."""
     found: set[int] = set()
     standing: dict[str, list[int]] = {}
-    for n, made in enumerate(events):
+    for n, made in enumerate(edits):
         change = made.call.edit_hash
-        if not made.edits:
+        if change is None or made.call.is_error is None:
+            standing.clear()  # what a file that was written anew has of the edits before is not known
             continue
-        if change is None:  # what a file that was written anew has of the edits before is not known
-            standing.clear()
-        elif reversed_ := standing.get(_reverse(change)):
+        reversed_ = standing.get(_reverse(change))
+        if reversed_ and _follows(edits[reversed_[-1]], made, lineage):
             found |= {reversed_.pop(), n}
         else:
             standing.setdefault(change, []).append(n)
@@ -178,27 +210,23 @@ def _reverse(change: str) -> str:
     return ("-" if change[0] == "+" else "+") + change[1:]
 
 
-def _between_equal_states(events: Sequence[Made]) -> set[int]:
-    """An edit that is made again after another one, and a read that shows what an earlier one showed, both say that
-    what was done in between is undone."""
+def _written_over(edits: Sequence[Made], lineage: Lineage) -> set[int]:
+    """What was done to a file between two times that the same was written as the whole of it."""
     found: set[int] = set()
-    seen: dict[tuple[bool, str | None, str | None], int] = {}
-    settled = 0
-    for n, made in enumerate(events):
-        if not _tells_state(made):
+    written: dict[str, int] = {}
+    for n, made in enumerate(edits):
+        whole = made.call.args_hash
+        if whole is None or made.call.is_error is None or not writes_whole(made.call.name):
             continue
-        state = (made.edits, made.call.args_hash, None if made.edits else made.call.result_hash)
-        first = seen.get(state, n)
-        between = {at for at in range(max(first + 1, settled), n) if events[at].edits}
-        if between:
-            found |= between
-            settled = n
-        seen[state] = n
+        first = written.get(whole)
+        if first is not None and _follows(edits[first], made, lineage):
+            found.update(range(first + 1, n))
+        written[whole] = n
     return found
 
 
-def _tells_state(made: Made) -> bool:
-    return made.call.args_hash is not None and (made.edits or made.call.result_hash is not None)
+def _follows(earlier: Made, later: Made, lineage: Lineage) -> bool:
+    return lineage.is_above(earlier.turn.message_id, later.turn.message_id)
 
 
 def _found(

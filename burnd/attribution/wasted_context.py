@@ -46,6 +46,12 @@ _HEAVY_ADVICE: Final[dict[ToolKind, str]] = {
 }
 
 
+_FAILED_ADVICE: Final = (
+    "The agent failed, and what it had done was paid for all the same: look at why it did before sending another, and "
+    "have it write down what it finds as it goes."
+)
+
+
 def wasted_context(calls: Calls) -> Iterator[Finding]:
     explained = calls.explained
     for cause in explained.causes:
@@ -55,8 +61,11 @@ def wasted_context(calls: Calls) -> Iterator[Finding]:
 
 
 def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
-    """A result that is large at once, and one that is carried along through many turns."""
-    if cause.kind != "call" or cause.size < _LARGE:
+    """A result that is large at once, and one that is carried along through many turns.
+
+    What was rewound came in anew on each branch: it is as large as it was once.
+    """
+    if cause.kind != "call" or cause.largest < _LARGE:
         return
     evidence = Evidence(
         rail_id=explained.rail_id,
@@ -65,13 +74,13 @@ def _heavy_result(explained: Explained, cause: Cause) -> Iterator[Finding]:
         tool=cause.tool,
         target=cause.target,
         count=1,
-        entered=cause.size,
+        entered=cause.largest,
         rides=cause.rides,
     )
     advice = _HEAVY_ADVICE.get(tool_kind(cause.tool or ""))
-    if cause.rides >= _FAR and cause.size * cause.rides >= _CARRIED:
+    if cause.rides >= _FAR and cause.largest * cause.rides >= _CARRIED:
         yield finding("rode-far", (explained.session_id,), evidence, [cause.spent], advice)
-    if cause.entered >= _OVERSIZED:
+    if cause.entered and cause.largest >= _OVERSIZED:
         yield finding("oversized", (explained.session_id,), evidence, [cause.spent], advice)
 
 
@@ -130,12 +139,16 @@ def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ..
 
 
 def prefix_bloat(project: Sequence[Explained]) -> Iterator[Finding]:
-    """Sessions of a project that began with far more than its others did. Takes their main rails."""
+    """Sessions of a project that began with far more than its others did. Takes their main rails.
+
+    One without causes is there to be compared with.
+    """
     sizes = [one.prefix for one in project if one.prefix]
     if len(sizes) <= _OTHER_SESSIONS:
         return
     usual = median_low(sizes)
-    bloated = [one for one in project if 2 * one.prefix >= 3 * usual and one.prefix - usual >= _BLOATED]
+    large = [one for one in project if 2 * one.prefix >= 3 * usual and one.prefix - usual >= _BLOATED]
+    bloated = [one for one in large if one.causes]
     bloated.sort(key=lambda one: (-one.prefix, one.session_id))
     if not bloated:
         return
@@ -159,7 +172,7 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
     causes = {cause.call_id: cause for explained, _ in rails for cause in explained.causes if cause.kind == "call"}
     for explained, turns in rails:
         call, turn = asked.get(explained.started_by or "", (None, None))
-        if call is None or turn is None:
+        if call is None or turn is None or call.is_refused:  # an agent that a person stopped did not fail
             continue
         cause = causes.get(call.id)
         direct = _directly(explained, len(turns), turn.usage.context, cause.rides if cause is not None else 0)
@@ -178,7 +191,8 @@ def delegations(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Iterator[F
             entered=cause.entered if cause is not None else 0,
             usual=direct,
         )
-        yield finding("delegation", (explained.session_id,), evidence, [explained.spent])
+        advice = _FAILED_ADVICE if call.is_error else None
+        yield finding("delegation", (explained.session_id,), evidence, [explained.spent], advice)
 
 
 def _directly(agent: Explained, turns: int, context: int, rides: int) -> int:

@@ -11,6 +11,8 @@ import msgspec
 from burnd.pricing import PriceTable
 
 _NOT_COUNTED: Final = -1
+# What is kept was found by rules: to be raised with every change of these, so that all is looked at again.
+_RULES: Final = 2
 
 
 class Family(NamedTuple):
@@ -59,8 +61,8 @@ def keep(db: sqlite3.Connection, sizes: str, told: Iterable[tuple[Family, bytes]
 
 
 def sizes_of(prices: PriceTable) -> str:
-    """The context sizes at which prices change: what is kept tells rates apart by them."""
-    return msgspec.json.encode(prices.thresholds()).decode()
+    """What findings hold for: the rules, and the context sizes at which prices change, which tell rates apart."""
+    return msgspec.json.encode([_RULES, *prices.thresholds()]).decode()
 
 
 _KEPT = "SELECT session, change, root, sizes, found FROM findings"

@@ -63,6 +63,7 @@ def _by_name(*harnesses: dict[Kind, str]) -> dict[str, Kind]:
 
 _KIND_OF: Final = _by_name(_CLAUDE_CODE, _OPENCODE, _CODEX)
 _MCP_PREFIX: Final = "mcp__"
+_WRITING_WHOLE: Final = frozenset({"Write", "write", "write_file"})
 
 
 def kind(name: str) -> Kind:
@@ -71,6 +72,11 @@ def kind(name: str) -> Kind:
     if known is not None:
         return known
     return "mcp" if mcp_server(name) is not None else "other"
+
+
+def writes_whole(name: str) -> bool:
+    """Whether a tool is given all that a file is to hold, whatever was in it."""
+    return name in _WRITING_WHOLE
 
 
 def mcp_server(name: str) -> str | None:

@@ -24,9 +24,10 @@ class OverheadParams(Filters, frozen=True, kw_only=True):
     """Which sessions, by the filters of all reports."""
 
 
-def answer(view: View, chosen: Chosen, found: Iterable[waste_search.Found]) -> dict[str, Any]:
+def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:
     """The answer of the method `overhead`."""
-    prefixes = [one.prefix for one in found if one.prefix is not None]
+    chosen = seen.chosen
+    prefixes = [one.prefix for one in seen.found if one.prefix is not None and one.prefix.spent]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
     by_source: defaultdict[str, list[waste_search.Prefix]] = defaultdict(list)
     for prefix in prefixes:

@@ -33,6 +33,7 @@ SELECT position, length FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message
 ORDER BY n, b LIMIT ?4
 """
 _TURN: Final = "SELECT message_id FROM turns WHERE session = ? AND rail = ? AND turn_index = ?"
+_TURN_OF_ANY_RAIL: Final = "SELECT message_id FROM turns WHERE session = ? AND turn_index = ? LIMIT 64"
 _PLACE: Final = f"""
 SELECT min(msg_idx) FROM {MESSAGES_BY_ID} WHERE session = ?1 AND {is_message("?2")} AND rail = ?3
 """
@@ -66,6 +67,19 @@ class Quotes:
             if cause.kind == "call":
                 return self._call(reading, rail, cause.message_id, cause.call_id)
         return None
+
+    def call(self, session: int, session_id: str, rail_id: str | None, turn_index: int, call_id: str) -> str | None:
+        """What a call was told to do that was made in that turn, of any rail where none is named."""
+        if self._recall is None:
+            return None
+        if rail_id is None:
+            turns = self._view.rows(_TURN_OF_ANY_RAIL, (session, turn_index))
+        else:
+            turns = self._view.rows(_TURN, (session, rail_id, turn_index))
+        rail = RailEntries(session, session_id, rail_id or "", [])
+        with self._recall.opened(session_id) as reading:
+            said = (self._call(reading, rail, message_id, call_id) for (message_id,) in turns)
+            return next((quote for quote in said if quote is not None), None)
 
     def error(self, rail: RailEntries, turn_index: int, call_id: str) -> str | None:
         """The first line of what a call that failed brought back; it was made in that turn."""

@@ -13,7 +13,7 @@ from burnd.attribution.findings import in_project
 from burnd.causes.rails import RailEntries
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
-from burnd.queries.filters import Chosen, Filters
+from burnd.queries.filters import Filters
 from burnd.queries.quotes import Quotes
 from burnd.queries.spent import spent_in
 from burnd.queries.view import Refusal, View
@@ -27,6 +27,7 @@ _ALIKE: Final[frozenset[FindingKind]] = frozenset(
 _HIGH, _MEDIUM = 1.0, 0.1  # dollars
 _USUAL_PRICE: Final = 3 / 1e6  # dollars for a token of plain input
 _HEAVY: Final[frozenset[FindingKind]] = frozenset(("rode-far", "oversized"))  # each of them about one call
+_NAMED_BY_FILE: Final[frozenset[FindingKind]] = frozenset(("reread", "edit-revert"))
 _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run"))
 
 
@@ -60,42 +61,42 @@ class Lot(NamedTuple):
     cost: Cost
 
 
-def answer(
-    view: View, quotes: Quotes, params: WasteParams, chosen: Chosen, found: Iterable[waste_search.Found]
-) -> dict[str, Any]:
+def answer(view: View, quotes: Quotes, params: WasteParams, seen: waste_search.Seen) -> dict[str, Any]:
     """The answer of the method `waste`."""
-    every = list(found)
-    about = _about(view, every)
-    costing = Costing(view.prices)
-    single = [waste.finding for one in every for waste in one.wasted]
-    lots = _lots([*single, *_bloated(every, about)], about, costing)
+    about = _about(view, seen)
+    single = [waste.finding for one in seen.found for waste in one.wasted]
+    lots = _lots([*single, *_bloated(seen, about)], about, Costing(view.prices))
     dear = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
     return {
-        "filters": chosen.said,
-        "totals": spent_in(view, chosen).answer(),
-        "families": len(every),
+        "filters": seen.chosen.said,
+        "totals": spent_in(view, seen.chosen).answer(),
+        "families": len(seen.found),
         "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
         "moreFindings": max(0, len(dear) - params.limit),
         "cheaperFindings": len(lots) - len(dear),
     }
 
 
-def _about(view: View, found: Sequence[waste_search.Found]) -> dict[str, About]:
-    named = {session for one in found for waste in one.wasted for session in waste.sessions}
-    named |= {one.prefix.session_id for one in found if one.prefix is not None}
+def _about(view: View, seen: waste_search.Seen) -> dict[str, About]:
+    named = {session for one in seen.found for waste in one.wasted for session in waste.sessions}
+    named |= {prefix.session_id for prefix in _prefixes(seen)}
     rows = view.keyed(_SESSIONS, [(session_id,) for session_id in sorted(named)])
     return {session_id: About(*facts) for session_id, *facts in rows}
 
 
-def _bloated(found: Iterable[waste_search.Found], about: Mapping[str, About]) -> list[Finding]:
+def _prefixes(seen: waste_search.Seen) -> list[waste_search.Prefix]:
+    """What sessions began with; what others of their projects did cost nothing here."""
+    own = [one.prefix for one in seen.found if one.prefix is not None]
+    return [*own, *(msgspec.structs.replace(prefix, spent=[]) for prefix in seen.others)]
+
+
+def _bloated(seen: waste_search.Seen, about: Mapping[str, About]) -> list[Finding]:
     """Sessions that began with far more than others of their project did, in the same harness."""
     projects: dict[tuple[str | None, str | None], list[Explained]] = {}
-    for one in found:
-        if one.prefix is None:
-            continue
-        known = about[one.prefix.session_id]
-        cause = Cause(kind="prefix", spent=dict(one.prefix.spent))
-        begun = Explained(session_id=one.prefix.session_id, causes=(cause,), prefix=one.prefix.tokens)
+    for prefix in _prefixes(seen):
+        known = about[prefix.session_id]
+        causes = (Cause(kind="prefix", spent=dict(prefix.spent)),) if prefix.spent else ()
+        begun = Explained(session_id=prefix.session_id, causes=causes, prefix=prefix.tokens)
         projects.setdefault((known.project, known.source), []).append(begun)
     return [
         msgspec.structs.replace(finding, evidence=msgspec.structs.replace(finding.evidence, target=project))
@@ -146,6 +147,8 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
         **lot.cost.answer(),
         "advice": first.advice,
     }
+    if first.kind not in _NAMED_BY_FILE and (quote := _quote(first, where, quotes)) is not None:
+        row["evidence"]["quote"] = quote
     if first.kind in _FAILURES and (error := _error(first, where, quotes)) is not None:
         row["evidence"]["error"] = error
     return row
@@ -193,6 +196,15 @@ def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
 def _place(finding: Finding) -> tuple[str, str]:
     """An agent's finding is about the turn that started it, whichever its own rail."""
     return finding.sessions[0], "" if finding.kind == "delegation" else finding.evidence.rail_id
+
+
+def _quote(finding: Finding, where: About, quotes: Quotes) -> str | None:
+    """What the first of the calls was told to do, where content is kept."""
+    evidence, session_id = finding.evidence, finding.sessions[0]
+    if not evidence.calls or not evidence.turns:
+        return None
+    rail_id = None if finding.kind == "delegation" else evidence.rail_id  # an agent was called on another than its own
+    return quotes.call(where.row, session_id, rail_id, evidence.turns[0], evidence.calls[0])
 
 
 def _error(finding: Finding, where: About, quotes: Quotes) -> str | None:

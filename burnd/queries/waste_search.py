@@ -1,13 +1,14 @@
 """Looks for waste in many sessions: in those of which what was found before is not kept, or does not hold any more.
 
 A session is looked at with all that it started, its family. Of a family that filters select only in part, the selected
-turns alone are looked at, and nothing is kept.
+turns alone are looked at, and nothing is kept. Of other families of their projects it is told how they began: what is
+usual in a project does not depend on filters.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -33,7 +34,7 @@ Paid = list[tuple[Rate, Spent]]
 
 
 class Prefix(msgspec.Struct, frozen=True, array_like=True):
-    """How large a session's prefix was, and what it cost."""
+    """How large a session's prefix was, and what it cost in the turns that are meant: nothing, perhaps."""
 
     session_id: str
     tokens: int
@@ -67,17 +68,38 @@ class Found(msgspec.Struct, frozen=True, array_like=True):
     prefix: Prefix | None = None
 
 
+class Seen(NamedTuple):
+    """What was found in the families that filters select, and how the others of their projects began."""
+
+    chosen: Chosen
+    found: list[Found]
+    others: list[Prefix]
+
+
 class Plan(NamedTuple):
-    """The families that filters select."""
+    """The families that filters select, and others that these are to be compared with."""
 
     chosen: Chosen
     families: list[Family]
+    others: list[Family]
+
+    @property
+    def every(self) -> list[Family]:
+        return [*self.families, *self.others]
+
+    def seen(self, looked_at: Mapping[int, bytes]) -> Seen:
+        """What is known now that families, by their roots, were looked at; one that has vanished since is left out."""
+        known = [(n, looked_at.get(family.root, family.kept)) for n, family in enumerate(self.every)]
+        found = [(n, _found.decode(kept)) for n, kept in known if kept is not None]
+        selected = [one for n, one in found if n < len(self.families)]
+        others = [one.prefix for n, one in found if n >= len(self.families) and one.prefix is not None]
+        return Seen(self.chosen, selected, others)
 
     def portions(self) -> Iterator[list[Family]]:
         """Families that must be looked at, so many at once as take a fraction of a second."""
         some: list[Family] = []
         size = 0
-        for family in self.families:
+        for family in self.every:
             if family.kept is not None:
                 continue
             some.append(family)
@@ -93,12 +115,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _found = msgspec.msgpack.Decoder(Found)
 
 
-def decoded(kept: bytes) -> Found:
-    return _found.decode(kept)
-
-
-def plan(view: View, chosen: Chosen) -> Plan:
-    """Which families have a turn that is selected, and what is known of each."""
+def plan(view: View, chosen: Chosen, *, compared: bool) -> Plan:
+    """Which families have a turn that is selected, and what is known of each; and of those to compare them with."""
     selected: defaultdict[int, int] = defaultdict(int)
     for (session,), kind, _, (n, *_) in Reader(view, chosen.selection, chosen.kinds).read(By(("session",))):
         if not chosen.kinds[kind].is_unlogged:
@@ -110,7 +128,16 @@ def plan(view: View, chosen: Chosen) -> Plan:
         n = sum(turns.get(member, 0) for member in members)
         is_whole = n == sum(selected[member] for member in members)
         wanted.append(kept.family(root, members, n, is_whole=is_whole))
-    return Plan(chosen, wanted)
+    if not compared:
+        return Plan(chosen, wanted, [])
+    own = {member for family in wanted for member in family.members}
+    beside = {session for (session,) in view.keyed(_BESIDE, [(family.root,) for family in wanted])} - own
+    others = [
+        kept.family(root, members, n, is_whole=True)
+        for root, members in families.by_root(view, beside).items()
+        if own.isdisjoint(members) and (n := sum(turns.get(member, 0) for member in members))
+    ]
+    return Plan(chosen, wanted, others)
 
 
 def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -> list[tuple[Family, bytes]]:
@@ -146,7 +173,7 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
     if main is None or main.agent is not None:
         return Found(wasted)
     spent = [pair for cause in main.causes if cause.kind == "prefix" for pair in cause.spent.items()]
-    return Found(wasted, Prefix(main.session_id, main.prefix, spent) if main.prefix and spent else None)
+    return Found(wasted, Prefix(main.session_id, main.prefix, spent) if main.prefix else None)
 
 
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
@@ -159,5 +186,10 @@ def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
 _TURNS_OF = f"""
 SELECT s.session, sum(s.n) FROM session_sums s JOIN classes c ON c.id = s.class
 WHERE s.grain = {WHOLE_SESSION} AND c.unlogged = 0 GROUP BY s.session
+"""
+# Sessions of the same projects.
+_BESIDE = """
+WITH own(project) AS (SELECT DISTINCT coalesce(project_key, project) FROM sessions WHERE id IN ({keys}))
+SELECT s.id FROM own JOIN sessions s ON coalesce(s.project_key, s.project) = own.project
 """
 _NAMED = "SELECT n.name, t.message_id FROM turns t JOIN names n ON n.id = t.source WHERE t.id IN ({keys})"

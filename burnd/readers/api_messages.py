@@ -11,7 +11,7 @@ from burnd.classify.keywords import prompt_words
 from burnd.readers.claude_content import CALLS
 from burnd.readers.claude_files import carried
 from burnd.readers.claude_lines import Piece
-from burnd.readers.claude_tools import arguments_of, called, result_of
+from burnd.readers.claude_tools import Result, arguments_of, called, result_of
 from burnd.readers.claude_usage import Bill
 from burnd.readers.holding import Holding, turn_of, with_iterations
 from burnd.readers.weights import size
@@ -56,6 +56,7 @@ class Came(NamedTuple):
     call_id: str
     hash: str
     failed: bool
+    is_refused: bool
 
 
 class Read(NamedTuple):
@@ -88,9 +89,14 @@ def read(session_id: str, given: Given, ts: str) -> Read:
         blocks,
         calls=tuple(one.call for one in asked),
         files=tuple(dict.fromkeys(one.file for one in asked if one.file)),
-        came=tuple(Came(piece.tool_use_id or "", found.hash, bool(piece.is_error)) for piece, found in answered),
+        came=tuple(_came(piece, found) for piece, found in answered),
         words=prompt_words(text) if given.role == "user" else (),
     )
+
+
+def _came(piece: Piece, found: Result) -> Came:
+    failed = bool(piece.is_error)
+    return Came(piece.tool_use_id or "", found.hash, failed, is_refused=failed and found.is_refusal)
 
 
 class Setting(NamedTuple):
@@ -141,8 +147,8 @@ def answered(turn: Turn, came: Sequence[Came]) -> Turn:
     """The turn with what its calls brought back; the same turn when it was known already."""
     found = {one.call_id: one for one in came}
     calls = tuple(
-        msgspec.structs.replace(call, result_hash=found[call.id].hash, is_error=found[call.id].failed)
-        if call.id in found
+        msgspec.structs.replace(call, result_hash=one.hash, is_error=one.failed, is_refused=one.is_refused)
+        if (one := found.get(call.id)) is not None
         else call
         for call in turn.tool_calls
     )

@@ -278,6 +278,7 @@ def answer(memory: Memory, spot: Spot, piece: Piece) -> tuple[tuple[Block, ...],
 
 
 def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> ToolCall:
+    failed = has_failed(call.name, piece.is_error, result)
     return ToolCall(
         id=call.id,
         name=call.name,
@@ -285,7 +286,8 @@ def _answered(memory: Memory, call: ToolCall, piece: Piece, result: Result) -> T
         args_hash=call.args_hash,
         edit_hash=call.edit_hash,
         result_hash=result.hash if memory.keep_hashes else None,
-        is_error=has_failed(call.name, piece.is_error, result),
+        is_error=failed,
+        is_refused=failed and result.is_refusal,
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 from burnd.readers.claude_files import Carried, carried
 from burnd.readers.claude_lines import Piece, opened
 from burnd.readers.edits import edit_hash
+from burnd.readers.refusals import is_refusal
 from burnd.readers.safe_json import Unpacked, unpack
 from burnd.readers.targets import first_word, host_of, text_target, verb_of
 from burnd.readers.weights import HASH_DIGITS, args_hash, short_hash, size
@@ -50,11 +51,15 @@ class Arguments(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What came back from a call: its blocks by size, its text's hash, and whether that text tells of failure."""
+    """What came back from a call: its blocks by size, its text's hash, and whether that text tells of failure.
+
+    `is_refusal` says that it tells of a person who did not let the call happen.
+    """
 
     blocks: tuple[Block, ...]
     hash: str
     failed_exit: bool
+    is_refusal: bool
 
 
 def arguments_of(piece: Piece) -> Arguments:
@@ -103,7 +108,8 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
     content = opened(raw)
     if isinstance(content, str):
         data = content.encode()
-        return Result((Block(kind="result", bytes=len(data), call_id=call_id),), short_hash(data), _exited(content))
+        block = Block(kind="result", bytes=len(data), call_id=call_id)
+        return Result((block,), short_hash(data), _exited(content), is_refusal(content))
     digest = hashlib.sha256()
     text_bytes, images = 0, []
     for piece in content:
@@ -113,8 +119,8 @@ def result_of(call_id: str | None, raw: msgspec.Raw) -> Result:
         images += [Block(kind=file.kind, bytes=file.size, call_id=call_id) for file in files if file.base64]
         text_bytes += sum(size(file.words) for file in files) if files else len(data)
     blocks = [Block(kind="result", bytes=text_bytes, call_id=call_id)] if text_bytes or not images else []
-    failed = bool(content) and _exited(content[0].text or "")
-    return Result((*blocks, *images), digest.hexdigest()[:HASH_DIGITS], failed)
+    said = (content[0].text if content else None) or ""
+    return Result((*blocks, *images), digest.hexdigest()[:HASH_DIGITS], _exited(said), is_refusal(said))
 
 
 def has_failed(name: str, is_error: bool | None, result: Result) -> bool:

@@ -18,6 +18,7 @@ from burnd.readers.codex_state import KEPT_PROMPTS, Prompt
 from burnd.readers.codex_tools import Result, image_block, result_of, started_by
 from burnd.readers.holding import Holding
 from burnd.readers.log import AgentLink
+from burnd.readers.refusals import is_refusal
 from burnd.readers.weights import inline_data, size
 from burnd.records import Block, File, ToolResult
 from burnd.records.content import MAIN, Role
@@ -61,7 +62,14 @@ def read_answer(memory: Memory, spot: Spot, item: Item) -> None:
     holding = _asker(memory, call_id)
     if holding is not None:
         holding.calls = tuple(
-            replace(call, is_error=result.failed, result_hash=result.hash) if call.id == call_id else call
+            replace(
+                call,
+                is_error=result.failed,
+                result_hash=result.hash,
+                is_refused=result.failed and is_refusal(result.text),
+            )
+            if call.id == call_id
+            else call
             for call in holding.calls
         )
         memory.touch(holding)

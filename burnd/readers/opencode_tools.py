@@ -9,6 +9,7 @@ import msgspec
 from burnd.classify.tools import kind
 from burnd.readers.edits import edit_hash, patch_hash
 from burnd.readers.opencode_rows import Attachment, Opened, PartData, ToolMetadata, ToolState
+from burnd.readers.refusals import is_refusal
 from burnd.readers.safe_json import Unpacked, unpack
 from burnd.readers.targets import first_word, host_of, patched_files, text_target, verb_of
 from burnd.readers.weights import args_hash, decoded_size, inline_data, short_hash, size
@@ -78,6 +79,7 @@ def call_of(part: PartData, call_id: str) -> Call:
         edit_hash=_edit_hash(name, target, given),
         result_hash=short_hash(answer.encode()) if answer is not None else None,
         is_error=_has_failed(name, state) if answer is not None else None,
+        is_refused=answer is not None and _has_failed(name, state) and is_refusal(answer),
     )
     return Call(
         call,

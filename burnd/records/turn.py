@@ -49,6 +49,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model made. `target` names what it worked on and never holds content.
 
     `edit_hash` stands for what an edit changed, after a sign: with the other sign it is that of the edit's reverse.
+    `is_refused` says of one that failed that a person did not let it happen.
     """
 
     id: str
@@ -58,6 +59,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     edit_hash: str | None = None
     result_hash: str | None = None
     is_error: bool | None = None
+    is_refused: bool = False
 
 
 class Block(Record, frozen=True, kw_only=True):

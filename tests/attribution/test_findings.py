@@ -26,11 +26,21 @@ class Calls(Scene):
         self._waiting: tuple[Block, ...] = (prompt(),)
 
     def call(self, name: str, target: str | None, args: str = "a", tokens: int = 500, **facts: Any) -> ToolCall:
+        facts.setdefault("is_error", False)
         made = call(name, target, call_id=f"c{len(self.entries)}", args_hash=args, **facts)
         self.step(tool_calls=(made,), made=(said("call", 80, made.id),))
         self._waiting = (result(4 * tokens - 32, made.id),)
         self._context += 20 + tokens
         return made
+
+    def lose(self, tokens: int) -> None:
+        """So much goes from the context before the next turn, which no record tells."""
+        self._context -= tokens
+
+    def asks(self) -> None:
+        """A person says something before the next turn."""
+        self._waiting = (*self._waiting, prompt())
+        self._context += 108
 
     def step(self, **facts: Any) -> Turn:
         turn = self.turn(self._context, 20, entered=self._waiting, **facts)
@@ -99,6 +109,44 @@ def test_a_file_that_a_compaction_took_away_may_be_read_again() -> None:
     assert scene.found("reread") == []
 
 
+def test_a_file_that_went_from_a_shrunken_context_may_be_read_again() -> None:
+    """Only what was still read from the cache when a context shrank is sure to be there; what came later is, too."""
+    scene = Calls()
+    scene.call("Read", "/p/a.py", tokens=8_000, result_hash="same")
+    scene.call("Bash", "ls", "ls")
+    scene.lose(7_900)
+    scene.call("Bash", "ls", "ls again")
+    scene.call("Read", "/p/a.py", tokens=8_000, result_hash="same")
+    assert scene.found("reread") == []
+    scene.call("Read", "/p/a.py", tokens=8_000, result_hash="same")
+    (found,) = scene.found("reread")
+    assert found.evidence.turns == (5,)
+
+
+def test_what_stands_before_all_that_went_is_still_there() -> None:
+    """A shrink takes nothing of what was read from the cache."""
+    scene = Calls()
+    scene.call("Read", "/p/a.py", result_hash="same")
+    scene.call("Bash", "cat", "cat", tokens=8_000)
+    scene.call("Bash", "ls", "ls")
+    scene.lose(7_900)
+    scene.step(read=11_000, made=(said(),))
+    scene.call("Read", "/p/a.py", result_hash="same")
+    (found,) = scene.found("reread")
+    assert found.evidence.turns == (4,)
+
+
+def test_what_was_lost_while_more_came_in_may_be_read_again() -> None:
+    """A context may grow though something went: then what came in seems far too small."""
+    scene = Calls()
+    scene.call("Read", "/p/a.py", tokens=8_000, result_hash="same")
+    scene.call("Bash", "cat", "cat", tokens=9_000)
+    scene.lose(7_900)
+    scene.step(read=10_000, made=(said(),))
+    scene.call("Read", "/p/a.py", tokens=8_000, result_hash="same")
+    assert scene.found("reread") == []
+
+
 def test_what_another_branch_read_is_not_known_here() -> None:
     scene = Calls()
     first = scene.step(made=(said(),))
@@ -139,6 +187,19 @@ def test_an_oversized_result() -> None:
     assert found.evidence.entered == 30_020
 
 
+def test_what_is_rewound_is_as_large_as_it_was_once() -> None:
+    """A result that came in anew on each branch was never oversized, nor carried by as many times its size."""
+    scene = Calls()
+    scene.call("Read", "/p/a.py", tokens=6_000)
+    asked = scene.turns[-1].message_id
+    context = scene.step(made=(said(),)).usage.context
+    for _ in range(2):
+        came = (result(4 * 6_000 - 32, "c0"), prompt(0))
+        scene.turn(context + 8, entered=came, parent=asked, read=10_000, made=(said(),))
+    assert only(scene.explained(), "call").entered > 15_000
+    assert [one.kind for one in findings.in_rail(scene.explained(), scene.turns) if one.kind == "oversized"] == []
+
+
 def test_the_same_call_failing_three_times() -> None:
     scene = Calls()
     for _ in range(4):
@@ -146,6 +207,44 @@ def test_the_same_call_failing_three_times() -> None:
         scene.call("Read", "/p/log", f"{len(scene.entries)}")
     (found,) = scene.found("retry-loop")
     assert (found.evidence.count, found.evidence.turns) == (4, (0, 2, 4, 6))
+
+
+@pytest.mark.parametrize(
+    "between", [("Edit", "/p/a.py"), ("Write", "/p/b.py"), ("Bash", "npm install"), ("mcp__db__start", None)]
+)
+def test_a_call_that_fails_after_a_change_is_work(between: tuple[str, str | None]) -> None:
+    """A test that fails, is followed by edits and fails again is no loop: whatever may have made it work ends one."""
+    scene = Calls()
+    for n in range(4):
+        scene.call("Bash", "pytest", "pytest -x", is_error=True)
+        scene.call(*between, f"{n}")
+    assert scene.found("retry-loop") == []
+
+
+def test_a_change_that_did_not_happen_does_not_end_a_loop() -> None:
+    scene = Calls()
+    for n in range(4):
+        scene.call("Bash", "pytest", "pytest -x", is_error=True)
+        scene.call("Edit", "/p/a.py", f"{n}", is_error=True)
+    (found,) = scene.found("retry-loop")
+    assert found.evidence.turns == (0, 2, 4, 6)
+
+
+def test_who_is_asked_to_try_again_is_in_no_loop() -> None:
+    """A person who says something may have mended what was wrong."""
+    scene = Calls()
+    for _ in range(4):
+        scene.call("Bash", "make", "make deploy", is_error=True)
+        scene.asks()
+    assert scene.found("retry-loop") == []
+
+
+def test_what_a_person_refuses_has_not_failed() -> None:
+    scene = Calls()
+    for _ in range(6):
+        scene.call("Bash", "rm", "rm -r build", is_error=True, is_refused=True)
+    assert scene.found("retry-loop") == []
+    assert scene.found("failure-run") == []
 
 
 def test_a_success_ends_a_loop() -> None:
@@ -166,21 +265,57 @@ def test_a_run_of_failures() -> None:
 
 def test_edits_that_go_back_and_forth() -> None:
     scene = Calls()
-    for args in ("a to b", "b to a", "a to b", "b to a"):
-        scene.call("Edit", "/p/a.py", args)
+    for args, change in (("a to b", "+1"), ("b to a", "-1"), ("a to b", "+1"), ("b to a", "-1")):
+        scene.call("Edit", "/p/a.py", args, edit_hash=change)
     (found,) = scene.found("edit-revert")
-    assert found.evidence.files == ("/p/a.py",)
-    assert found.evidence.count >= 2
+    assert (found.evidence.files, found.evidence.turns) == (("/p/a.py",), (0, 1, 2, 3))
 
 
-def test_a_file_that_is_as_it_was_before_its_edits() -> None:
+def test_a_part_of_a_file_that_reads_as_before_says_nothing_of_its_edits() -> None:
+    """What was read need not be all there is: the edit may be elsewhere."""
     scene = Calls()
-    scene.call("Read", "/p/a.py", result_hash="one")
-    scene.call("Edit", "/p/a.py", "x")
-    scene.call("Edit", "/p/a.py", "y")
-    scene.call("Read", "/p/a.py", result_hash="one")
+    scene.call("Read", "/p/a.py", "lines 1-20", result_hash="one")
+    scene.call("Edit", "/p/a.py", "x", edit_hash="+1")
+    scene.call("Read", "/p/a.py", "lines 1-20", result_hash="one")
+    assert scene.found("edit-revert") == []
+
+
+def test_an_edit_that_is_made_twice_says_nothing_of_another() -> None:
+    """Only where the whole of a file is written again is it what it was."""
+    scene = Calls()
+    scene.call("Edit", "/p/a.py", "one import less", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "z to y", edit_hash="+2")
+    scene.call("Edit", "/p/a.py", "one import less", edit_hash="+1")
+    assert scene.found("edit-revert") == []
+
+
+def test_a_file_that_is_written_whole_as_before() -> None:
+    """What was done to it in between came to nothing; to write the same twice in a row takes nothing back."""
+    scene = Calls()
+    scene.call("Write", "/p/a.py", "all of it")
+    scene.call("Write", "/p/a.py", "all of it")
+    scene.call("Write", "/p/a.py", "other")
+    scene.call("Edit", "/p/a.py", "x", edit_hash="+1")
+    scene.call("Write", "/p/a.py", "all of it")
     (found,) = scene.found("edit-revert")
-    assert found.evidence.turns == (1, 2)
+    assert found.evidence.turns == (2, 3)
+
+
+def test_what_another_branch_did_is_not_taken_back_here() -> None:
+    """Whoever goes back to an earlier point may have got the files of that time, too."""
+    scene = Calls()
+    first = scene.step(made=(said(),))
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
+    scene.step(parent=first.message_id)
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
+    assert scene.found("edit-revert") == []
+
+
+def test_an_edit_of_which_nothing_came_back_may_not_have_been() -> None:
+    scene = Calls()
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1", is_error=None)
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
+    assert scene.found("edit-revert") == []
 
 
 def test_an_edit_and_the_one_that_takes_it_back() -> None:
@@ -274,9 +409,25 @@ def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
         return [one for one in findings.in_session(rails) if one.kind == "delegation"]
 
     (found,) = session(prefix=25_000, work=300, looks=2)
+    assert "larger pieces" in found.advice
     assert (found.evidence.rail_id, found.evidence.calls, found.evidence.target) == ("a1", ("t1",), "explore")
     assert session(prefix=5_000, work=12_000, looks=8) == []
     assert session(prefix=25_000, work=300, looks=2, model="claude-haiku-4-5") == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_an_agent_that_failed(refused: bool) -> None:
+    """It is told as a failure, with what to do about one; an agent that a person stopped has not failed."""
+    parent = Scene()
+    asks = call("Agent", "explore", call_id="t1", is_error=True, is_refused=refused)
+    parent.turn(30_000, 50, entered=(prompt(),), made=(said("call", 200, "t1"),), tool_calls=(asks,))
+    parent.turn(30_100, entered=(result(40, "t1"),))
+    agent = Scene(rail_id="a1")
+    agent.turn(5_000, 20, entered=(prompt(),), subagent=Subagent(agent_id="a1", parent_tool_use_id="t1"))
+    rails = [(scene.explained(), scene.turns) for scene in (parent, agent)]
+    found = [one for one in findings.in_session(rails) if one.kind == "delegation"]
+    assert [one.evidence.reason for one in found] == ([] if refused else ["failed"])
+    assert all("failed" in one.advice and "larger pieces" not in one.advice for one in found)
 
 
 def test_findings_are_bounded() -> None:

@@ -55,17 +55,17 @@ async def main(turns: int) -> None:
 async def _ask(index: Any, ledger: Path, name: str) -> None:
     params = WasteParams()
     await index.transact(kept_waste.begin)
-    planned, plan = await _timed(index, lambda view: waste_search.plan(view, choose(view, params)))
-    found = [family.kept for family in plan.families if family.kept is not None]
+    planned, plan = await _timed(index, lambda view: waste_search.plan(view, choose(view, params), compared=True))
+    looked_at: dict[int, bytes] = {}
     looked = 0.0
     for some in plan.portions():
         took, told = await _timed(index, lambda view: waste_search.look(view, ledger, plan.chosen, some))  # noqa: B023
         await index.transact(lambda db: kept_waste.keep(db, kept_waste.sizes_of(PRICES), told))  # noqa: B023
-        found += [kept for _, kept in told]
+        looked_at |= {family.root: kept for family, kept in told}
         looked += took
-    decoded = [waste_search.decoded(kept) for kept in found]
-    asked, told = await _timed(index, lambda view: answer(view, Quotes(view, None), params, plan.chosen, decoded))
-    size = sum(map(len, found)) / 1e6
+    seen = plan.seen(looked_at)
+    asked, told = await _timed(index, lambda view: answer(view, Quotes(view, None), params, seen))
+    size = sum(map(len, looked_at.values())) / 1e6
     print(
         f"{name}: planned in {planned * 1000:.0f} ms, looked for {looked:.2f} s, answered in {asked * 1000:.0f} ms "
         f"({len(told['findings']) + told['moreFindings']} findings, {size:.1f} MB kept)"

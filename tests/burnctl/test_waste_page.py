@@ -44,6 +44,11 @@ def page(*findings: dict[str, Any], **more: Any) -> str:
         ),
         (finding("prefix-bloat", 3, target="/code/a", usual=5_000), "3 sessions of a began with up to 12.0k tokens"),
         (finding("retry-loop", 4), "Bash make failed 4 times ("),
+        (finding("retry-loop", 4, quote="make world"), "Bash make failed 4 times: “make world” ("),
+        (finding("oversized", quote="make world"), "Bash “make world” brought in 12.0k tokens at once ("),
+        (finding("oversized", quote="cd a && make"), "Bash make “cd a && make” brought in 12.0k tokens at once ("),
+        (finding("oversized", 2, quote="make world"), "tokens at once, twice, such as “make world” ("),
+        (finding("failure-run", 6, tool=None, quote="ls x"), "6 calls in a row failed, the first “ls x” ("),
     ],
 )
 def test_a_sentence_claims_what_was_found(found: dict[str, Any], told: str) -> None:

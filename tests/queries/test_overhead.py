@@ -35,9 +35,9 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
 
     def ask(db: object) -> dict[str, object]:
         view = View(db, PRICES, NOW)  # type: ignore[arg-type]
-        plan = waste_search.plan(view, choose(view, params))
+        plan = waste_search.plan(view, choose(view, params), compared=False)
         told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
-        return overhead.answer(view, plan.chosen, [waste_search.decoded(found) for _, found in told])
+        return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
 
     answer = msgspec.convert(await pipeline.index.ask(ask), dict)
     (source,) = answer["sources"]

@@ -20,7 +20,7 @@ from burnd.queries.view import Refusal, View
 from burnd.queries.waste import WasteParams, answer
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Session, Subagent, Usage
+from burnd.records import Session, Subagent, ToolUse, Usage
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
@@ -40,15 +40,13 @@ class Looked:
         asked = msgspec.convert(params, WasteParams)
         asked.check()
         await self._index.transact(kept_waste.begin)
-        plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked)))
-        found = [family.kept for family in plan.families if family.kept is not None]
+        plan = await self._index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), asked), compared=True))
+        looked_at: dict[int, bytes] = {}
         for some in plan.portions():
-            found += [kept for _, kept in await self.look(plan, some)]
+            looked_at |= {family.root: kept for family, kept in await self.look(plan, some)}
             self.turns += sum(family.turns for family in some)
-        told = [waste_search.decoded(kept) for kept in found]
-        return await self._index.ask(
-            lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, plan.chosen, told)
-        )
+        seen = plan.seen(looked_at)
+        return await self._index.ask(lambda db: answer(_view(db), Quotes(_view(db), self._recall), asked, seen))
 
     async def look(
         self, plan: waste_search.Plan, some: list[kept_waste.Family]
@@ -126,7 +124,9 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     await pipeline.commit(Batch(entries=[*wasteful().entries]))
     looked = Looked(pipeline)
     await pipeline.index.transact(kept_waste.begin)
-    plan = await pipeline.index.ask(lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams())))
+    plan = await pipeline.index.ask(
+        lambda db: waste_search.plan(_view(db), choose(_view(db), WasteParams()), compared=True)
+    )
     scene = wasteful()
     scene.turn(90_000, 60, entered=(prompt(),), made=(said(),))
     await pipeline.commit(Batch(entries=[scene.turns[-1]]))
@@ -245,6 +245,31 @@ async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> N
     assert found["evidence"]["usual"] < found["evidence"]["entered"]
 
 
+async def test_what_a_project_usually_begins_with_does_not_depend_on_filters(opened: Opened) -> None:
+    """Of a session alone, or of a part of it, the same is told as among all; of others nothing is; and what sessions
+    began with that are only compared with is kept, too."""
+    pipeline = await opened()
+    for n in range(5):
+        scene = Scene()
+        for turn in range(2):
+            scene.turn(20_000 + 30_000 * (n == 3) + turn * 200, 50, entered=(prompt(),), made=(said(),))
+        turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
+        await pipeline.commit(Batch(entries=[*turns, *elsewhere(scene, f"beside{n}")]))
+    alone = Looked(pipeline)
+    told = await alone(session="s3")
+    assert (told["families"], told["totals"]["turns"], alone.turns) == (1, 2, 10)
+    found = kinds(told)["prefix-bloat"]
+    assert found == kinds(await Looked(pipeline)())["prefix-bloat"]
+    assert "prefix-bloat" not in kinds(await alone(session="s1"))
+    later = kinds(await alone(since=scene.turns[1].ts, session="s3"))["prefix-bloat"]
+    assert (later["evidence"]["usual"], later["evidence"]["entered"]) == (
+        found["evidence"]["usual"],
+        found["evidence"]["entered"],
+    )
+    assert 0 < later["tokens"] < found["tokens"]
+    assert alone.turns == 12
+
+
 async def test_a_lot_tells_of_all_that_it_costs(opened: Opened) -> None:
     """Large results of the same command in one session are one finding, which names the turns and calls of all."""
     pipeline = await opened()
@@ -297,7 +322,8 @@ async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str
     the call, as opencode's; without content the same finding without it."""
     pipeline = await opened()
     scene = wasteful()
-    kept = [text("u1", "go on", role="user"), tool_use("main-3", {"command": "npm test"}, n=1)]
+    use = ToolUse(id="b0", name="Bash", input=msgspec.Raw(b'{"command": "npm test -- checkout"}'))
+    kept = [text("u1", "go on", role="user"), tool_use("main-3", n=1, tool_use=use)]
     result_of = tool_result(message, said, n=2)
     assert result_of.tool_result is not None
     failed = msgspec.structs.replace(result_of.tool_result, tool_use_id="b0")
@@ -306,6 +332,7 @@ async def test_the_error_is_quoted_where_it_is_kept(opened: Opened, message: str
     recall = Recall(pipeline.home.content)
     found = kinds(await Looked(pipeline, recall)())["retry-loop"]
     assert found["evidence"].pop("error") == "TypeError: x is not a function"
+    assert found["evidence"].pop("quote") == "npm test -- checkout"
     assert kinds(await Looked(pipeline)())["retry-loop"] == found
     recall.close()
 

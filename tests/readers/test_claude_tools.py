@@ -90,6 +90,22 @@ def test_a_call_failed_when_the_harness_or_the_exit_code_says_so(
     assert _answered(name, content, is_error=is_error).is_error is failed
 
 
+@pytest.mark.parametrize(
+    ("content", "is_error", "refused"),
+    [
+        ("The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was", True, True),
+        ([text("The user doesn't want to take this action right now. STOP what you are doing")], True, True),
+        ("[Request interrupted by user for tool use]", True, True),
+        ("Permission to use Bash with command rm has been denied.", True, False),
+        ("Exit code 1\nThe user doesn't want to proceed with this tool use", True, False),
+        ("The user doesn't want to proceed with this tool use", None, False),
+    ],
+)
+def test_what_a_person_refused_is_told_from_what_failed(content: Any, is_error: bool | None, refused: bool) -> None:
+    """As far as the harness itself says so: not what a rule forbids, nor a result that holds the same words."""
+    assert _answered("Bash", content, is_error=is_error).is_refused is refused
+
+
 def test_an_unanswered_call_has_no_outcome() -> None:
     t = Transcript()
     t.calls("m1", call("c1", "Bash", command="ls"))

@@ -72,6 +72,13 @@ def test_how_a_call_ended(name: str, state: dict[str, Any], failed: bool | None)
     assert (call.result_hash is None) == (failed is None)
 
 
+def test_what_a_person_refused_is_told_from_what_failed() -> None:
+    said = "The user rejected permission to use this specific tool call."
+    rule = "The user has specified a rule which prevents you from using this specific tool call."
+    refused = [called("bash", {"command": "x"}, status="error", error=error).call for error in (said, rule)]
+    assert [(call.is_error, call.is_refused) for call in refused] == [(True, True), (True, False)]
+
+
 def test_what_comes_back_is_weighed_with_its_attachments() -> None:
     """Text by its UTF-8, files by the bytes that their base64 stands for."""
     picture = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAAAAA="}

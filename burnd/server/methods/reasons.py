@@ -13,7 +13,7 @@ from burnd.causes import kept_waste
 from burnd.causes.kept_waste import Family, sizes_of
 from burnd.errors import StorageError
 from burnd.queries import overhead, waste, waste_search
-from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.filters import Filters, choose
 from burnd.queries.flow import FlowParams, flow
 from burnd.queries.hotspots import ByToolParams, HotspotsParams, hotspots
 from burnd.queries.overhead import OverheadParams
@@ -47,14 +47,14 @@ async def show_by_tool(service: Service, params: ByToolParams) -> Result:
 
 async def look_for_waste(service: Service, params: WasteParams, caller: Caller) -> Result:
     params.check()
-    found = await _found(service, params, caller)
+    seen = await _seen(service, params, caller, compared=True)
     recall = service.search_indexer.recall
-    return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, *found)))
+    return await service.ask(lambda view: at_its_prices(view, waste.answer(view, Quotes(view, recall), params, seen)))
 
 
 async def weigh_prefixes(service: Service, params: OverheadParams, caller: Caller) -> Result:
-    found = await _found(service, params, caller)
-    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, *found)))
+    seen = await _seen(service, params, caller, compared=False)
+    return await service.ask(lambda view: at_its_prices(view, overhead.answer(view, seen)))
 
 
 async def draw(service: Service, params: FlowParams) -> Result:
@@ -62,33 +62,33 @@ async def draw(service: Service, params: FlowParams) -> Result:
     return await service.ask(lambda view: at_its_prices(view, flow(view, ledger, params)))
 
 
-async def _found(service: Service, filters: Filters, caller: Caller) -> tuple[Chosen, list[waste_search.Found]]:
+async def _seen(service: Service, filters: Filters, caller: Caller, *, compared: bool) -> waste_search.Seen:
     """Looks at what has changed since somebody last asked. An index that is made anew meanwhile is looked at again."""
     while True:
         generation = service.pipeline.generation
-        found = await _found_in(service, generation, filters, caller)
+        await _write(service, generation, kept_waste.begin)
+        plan = await service.ask(
+            lambda view: waste_search.plan(view, choose(view, filters), compared=compared), project=filters.project
+        )
+        looked_at = await _looked_at(service, generation, plan, caller)
         if service.pipeline.generation == generation:
-            return found
+            return plan.seen(looked_at)
 
 
-async def _found_in(
-    service: Service, generation: int, filters: Filters, caller: Caller
-) -> tuple[Chosen, list[waste_search.Found]]:
-    """Portion by portion, and keeps what it finds."""
+async def _looked_at(service: Service, generation: int, plan: waste_search.Plan, caller: Caller) -> dict[int, bytes]:
+    """Portion by portion, and keeps what it finds: by the roots of families."""
     ledger = service.home.ledger
-    await _write(service, generation, kept_waste.begin)
-    plan = await service.ask(lambda view: waste_search.plan(view, choose(view, filters)), project=filters.project)
-    found = [family.kept for family in plan.families if family.kept is not None]
-    done, total = 0, sum(family.turns for family in plan.families if family.kept is None)
+    looked_at: dict[int, bytes] = {}
+    done, total = 0, sum(family.turns for family in plan.every if family.kept is None)
     for some in plan.portions():
         if service.pipeline.generation != generation:
             break  # rows are other sessions' now
         told = await service.ask(partial(_look, ledger, plan, some), within=_PORTION_S)
         await _write(service, generation, partial(kept_waste.keep, told=told.families, sizes=told.sizes))
-        found += [kept for _, kept in told.families]
+        looked_at |= {family.root: found for family, found in told.families}
         done += sum(family.turns for family in some)
         await caller.progress(done, total)
-    return plan.chosen, [waste_search.decoded(kept) for kept in found]
+    return looked_at
 
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
