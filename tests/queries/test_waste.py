@@ -24,7 +24,7 @@ from burnd.records import Session, Subagent, ToolUse, Usage
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
-from tests.make import examples, text, tool_result, tool_use
+from tests.make import at, examples, text, tool_result, tool_use
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_why import placed
 
@@ -261,7 +261,7 @@ async def test_what_a_project_usually_begins_with_does_not_depend_on_filters(ope
     found = kinds(told)["prefix-bloat"]
     assert found == kinds(await Looked(pipeline)())["prefix-bloat"]
     assert "prefix-bloat" not in kinds(await alone(session="s1"))
-    later = kinds(await alone(since=scene.turns[1].ts, session="s3"))["prefix-bloat"]
+    later = kinds(await alone(since=at(20), session="s3"))["prefix-bloat"]
     assert (later["evidence"]["usual"], later["evidence"]["entered"]) == (
         found["evidence"]["usual"],
         found["evidence"]["entered"],
