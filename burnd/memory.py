@@ -21,7 +21,7 @@ def collect_seldom() -> None:
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
 
 
-def keep_little(large: int = 256 << 10) -> None:
+def keep_little(large: int = 1 << 20) -> None:
     """To be called before there are threads: glibc would give each a pool of its own and keep what is freed in it.
 
     While a backlog is read, large pieces pass through several threads; with a pool for each the process grew with

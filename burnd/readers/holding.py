@@ -168,8 +168,8 @@ def turn_of(holding: Holding) -> Turn:
         stop_reason=holding.stop_reason,
         activity=holding.lent_activity or _label(calls, holding.prompt_words, holding.reasoned),
         prompt_words=holding.prompt_words,
-        retries=retries(calls),
-        has_edits=has_edits(calls),
+        retries=_retries(calls),
+        has_edits=_has_edits(calls),
         prompt_id=holding.prompt_id,
         prompt_retries=holding.prompt_retries,
         quality=holding.quality,
@@ -209,6 +209,10 @@ def _as_call(call: ToolCall) -> Call:
 
 
 # Most turns repeat a few patterns of calls, and reading a shell command again is the dear part of a label.
+_retries = lru_cache(maxsize=4096)(retries)
+_has_edits = lru_cache(maxsize=4096)(has_edits)
+
+
 @lru_cache(maxsize=4096)
 def _label(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> str:
     return label(calls, words, reasoned=reasoned)

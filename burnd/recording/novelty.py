@@ -140,9 +140,7 @@ async def not_said(index: IndexStore, journal: Journal, items: Sequence[Written]
 async def _known(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, Known]:
     """What the ledger has already said about the same things."""
     keys = {identity(entry) for entry in entries}
-    turns = await index.known_turns([(k[1], k[2]) for k in keys if k[0] == "turn"])
-    facts = await index.known_facts([(k[0], fact_key(k)) for k in keys if k[0] != "turn"])
-    found = {
-        key: turns.get((key[1], key[2])) if key[0] == "turn" else facts.get((key[0], fact_key(key))) for key in keys
-    }
-    return {key: known for key, known in found.items() if known is not None}
+    facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
+    known: dict[Key, Known] = {facts[fact]: row for fact, row in (await index.known_facts(list(facts))).items()}
+    turns = await index.known_turns([(key[1], key[2]) for key in keys if key[0] == "turn"])
+    return known | {("turn", *key): row for key, row in turns.items()}

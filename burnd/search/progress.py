@@ -26,7 +26,7 @@ _Row = tuple[str, str, int, int, int, int]  # a record's rail and message, and i
 Landed = Callable[[str, int, int], Sequence[Placed]]
 STATES: Final = "search"  # the cursors that hold a Progress for each session
 CURRENT: Final = "search-index"  # the cursor that says which folder is in use
-AT_ONCE_BYTES: Final = 256 << 10  # of a sidecar: some hundred messages
+AT_ONCE_BYTES: Final = 1 << 20  # of a sidecar: some thousand messages
 
 
 class Progress(msgspec.Struct, frozen=True, array_like=True):
