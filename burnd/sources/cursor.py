@@ -54,10 +54,15 @@ class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         """Whether the file ended with something that has no newline and was not looked at yet."""
         return self.passed > 0 and self.position == self.size and not self.unfinished
 
-    def describes(self, dev: int, ino: int, size: int, ctime_ns: int) -> bool:
-        """Whether a file that looks like this was read to its end and is as it was left: no need to open it."""
-        left = (self.dev, self.ino, self.position, self.size, self.ctime_ns)
-        return left == (dev, ino, size, size, ctime_ns)
+    @property
+    def left(self) -> int | None:
+        """How the file looks for as long as there is no need to open it; None if it was not read to its end."""
+        return looks_of(self.dev, self.ino, self.size, self.ctime_ns) if self.position == self.size else None
+
+
+def looks_of(dev: int, ino: int, size: int, ctime_ns: int) -> int:
+    """All by which a file that was changed, or is another, is told from how it was: one number, as there are many."""
+    return hash((dev, ino, size, ctime_ns))
 
 
 def loaded(stored: bytes) -> Cursor | None:

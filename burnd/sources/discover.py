@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
+from burnd.sources.cursor import looks_of
 from burnd.sources.safe_open import objection
 
 Suffix = str | tuple[str, ...]
@@ -65,44 +68,70 @@ class Scanner:
     def __init__(self, *, suffix: Suffix = SUFFIX, max_depth: int = MAX_DEPTH) -> None:
         self._suffix = suffix
         self._max_depth = max_depth
-        self._seen: dict[str, int] = {}
+        self._seen: dict[str, dict[str, int]] = {}  # folders, and how each file in them looked
+
+    def know(self, path: str, looks: int) -> None:
+        """Before the first scan: a file that is nothing new as long as it looks like this."""
+        folder, name = os.path.split(path)
+        self._seen.setdefault(folder, {})[name] = looks
 
     def count(self, suffix: Suffix) -> int:
         """How many of the files that the last scan saw have such a name."""
-        return sum(path.endswith(suffix) for path in self._seen)
+        return sum(name.endswith(suffix) for folder in self._seen.values() for name in folder)
 
     def has_seen(self, path: str) -> bool:
         """Whether the last scan saw this file."""
-        return path in self._seen
+        folder, name = os.path.split(path)
+        return name in self._seen.get(folder, ())
 
     def scan(self, roots: Iterable[str]) -> Scan:
         started = time.perf_counter()
         tally = Tally()
-        before, seen = self._seen, dict[str, int]()
         changed: list[Found] = []
-        owner = os.geteuid()
+        gone: list[str] = []
+        entered: set[str] = set()
         for root in roots:
-            for entry in _sweep(root, self._suffix, self._max_depth, tally):
-                found = _looked_at(entry)
-                if found is None:
-                    continue
-                path, looks = entry.path, hash((found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
-                if before.get(path) != looks:  # else it may be read, as it could when it was last looked at
-                    if _is_refused(path, found, owner, tally):
-                        continue
-                    if path not in seen:
-                        changed.append(_found(path, root, found))
-                seen[path] = looks
-        self._seen = seen
+            for folder, entries in _sweep(root, self._suffix, self._max_depth, tally):
+                entered.add(folder)
+                changed += self._news_in(folder, entries, root, tally)
+                gone += self._missed_in(folder, {entry.name for entry in entries})
+        for folder in self._seen.keys() - entered:
+            gone += self._missed_in(folder, set())
         return Scan(
             changed=changed,
-            gone=[path for path in before if path not in seen],
-            files=len(seen),
+            gone=gone,
+            files=sum(map(len, self._seen.values())),
             directories=tally.directories,
             refused=dict(tally.refused),
             places=tally.places,
             seconds=time.perf_counter() - started,
         )
+
+    def _news_in(self, folder: str, entries: Iterable[os.DirEntry[str]], root: str, tally: Tally) -> Iterator[Found]:
+        """The files of a folder that look different. What is as it was costs a look and nothing else."""
+        known = self._seen.setdefault(folder, {})
+        owner = os.geteuid()
+        for entry in entries:
+            found = _looked_at(entry)
+            looks = found and looks_of(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+            if known.get(entry.name) == looks:  # it may be read, as it could when it was last looked at
+                continue
+            path = os.path.join(folder, entry.name)
+            if found is None or looks is None or _is_refused(path, found, owner, tally):
+                known.pop(entry.name, None)
+            else:
+                known[entry.name] = looks
+                yield _found(path, root, found)
+
+    def _missed_in(self, folder: str, names: AbstractSet[str]) -> list[str]:
+        """Lets go of the files of a folder that are not among these: they are gone."""
+        known = self._seen.get(folder, {})
+        gone = [] if known.keys() <= names else [name for name in known if name not in names]
+        for name in gone:
+            del known[name]
+        if not known:
+            self._seen.pop(folder, None)
+        return [os.path.join(folder, name) for name in gone]
 
 
 def walk(
@@ -111,41 +140,58 @@ def walk(
     """Every file below `root` that may be read and whose name ends in `suffix`; a root that is missing has none."""
     tally = Tally() if tally is None else tally
     owner = os.geteuid()
-    for entry in _sweep(root, suffix, max_depth, tally):
-        found = _looked_at(entry)
-        if found is not None and not _is_refused(entry.path, found, owner, tally):
-            yield _found(entry.path, root, found)
+    for folder, entries in _sweep(root, suffix, max_depth, tally):
+        for entry in entries:
+            path, found = os.path.join(folder, entry.name), _looked_at(entry)
+            if found is not None and not _is_refused(path, found, owner, tally):
+                yield _found(path, root, found)
 
 
-def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[os.DirEntry[str]]:
-    """The walk itself: every entry whose name ends in `suffix` and that is no folder."""
+_Entries = list[os.DirEntry[str]]
+
+
+def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[tuple[str, _Entries]]:
+    """The walk itself: every folder, with its entries whose names end in `suffix` and that are no folders.
+
+    An entry can be looked at until the next folder is asked for: the folder is open until then, so that the kernel
+    need not find the way to each of its files.
+    """
     folders = [(root, 0)]
     while folders:
         folder, depth = folders.pop()
-        for entry in _entries(folder, tally):
-            if entry.is_dir(follow_symlinks=False):
-                if depth < max_depth:
-                    folders.append((entry.path, depth + 1))
-                else:
-                    tally.refuse("too deep", entry.path)
-            elif entry.name.endswith(suffix):
-                yield entry
-            elif entry.is_symlink() and entry.is_dir():
-                tally.refuse("symlink", entry.path)
+        with _opened(folder, tally, is_root=depth == 0) as listed:
+            wanted: _Entries = []
+            for entry in listed:
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < max_depth:
+                        folders.append((os.path.join(folder, entry.name), depth + 1))
+                    else:
+                        tally.refuse("too deep", os.path.join(folder, entry.name))
+                elif entry.name.endswith(suffix):
+                    wanted.append(entry)
+                elif entry.is_symlink() and entry.is_dir():
+                    tally.refuse("symlink", os.path.join(folder, entry.name))
+            yield folder, wanted
 
 
-def _entries(folder: str, tally: Tally) -> Sequence[os.DirEntry[str]]:
-    """A folder's entries, read at once so that no descriptor stays open while somebody consumes the walk."""
+@contextlib.contextmanager
+def _opened(folder: str, tally: Tally, *, is_root: bool) -> Iterator[_Entries]:
+    """A folder's entries, none where it cannot be listed. Below a root no link is followed, not even a sudden one."""
+    fd, listed = -1, list[os.DirEntry[str]]()
     try:
-        with os.scandir(folder) as entries:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if is_root else os.O_NOFOLLOW))
+        with os.scandir(fd) as entries:
             listed = list(entries)
+        tally.directories += 1
     except (FileNotFoundError, NotADirectoryError):
-        return ()
+        pass
     except OSError:
         tally.refuse("unreadable folder", folder)
-        return ()
-    tally.directories += 1
-    return listed
+    try:
+        yield listed
+    finally:
+        if fd >= 0:
+            os.close(fd)
 
 
 def _looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:

@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import anyio.to_thread
+import msgspec
 
 from burnd.index.change import FileChange
 from burnd.index.path_key import is_there, path_key
@@ -13,7 +14,7 @@ from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import DAY_MS
 from burnd.sources.base import UnusedInAll, UnusedLine
-from burnd.sources.cursor import Cursor, loaded
+from burnd.sources.cursor import Cursor, loaded, looks_of
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
 from burnd.sources.transcripts import OLD_MS
@@ -21,10 +22,22 @@ from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UNFINISHED
 
 FORGET_AFTER_MS = DAY_MS
 LINES_SHOWN = 20
+AT_ONCE = 2500  # files that are loaded: what all of them take for a moment would be kept for good
+_FILES = (
+    "SELECT id, path, root, cursor, CASE WHEN open THEN state END FROM files WHERE +source = ? AND id > ? "
+    "ORDER BY id LIMIT ?"
+)
 _VANISHED = (
     "SELECT f.path FROM files f WHERE f.source = ? AND f.seen < ? "
     "AND NOT EXISTS (SELECT 1 FROM open_turns WHERE file = f.id)"
 )
+
+
+class Read(msgspec.Struct, frozen=True, gc=False):
+    """All that is kept in memory of a cursor, as there may be very many: how far, and how the file looked then."""
+
+    position: int
+    looks: int | None  # None if it was not read to its end
 
 
 class Saved:
@@ -36,14 +49,14 @@ class Saved:
 
     def _begin(self) -> None:
         self.tails = Tails()
-        self._cursors: dict[str, Cursor] = {}
-        self.marred: set[str] = set()  # files with lines that were passed over, and that are still there
+        self._read: dict[str, Read] = {}
+        self.marred: dict[str, Cursor] = {}  # files with lines that were passed over, and that are still there
 
     def __len__(self) -> int:
-        return len(self._cursors)
+        return len(self._read)
 
     def __contains__(self, path: str) -> bool:
-        return path_key(path) in self._cursors
+        return path_key(path) in self._read
 
     async def load(self, is_usable: Callable[[bytes], bool]) -> None:
         """Where every file was read to. One that was deleted upstream leaves its turns; its cursor goes after a day.
@@ -51,11 +64,13 @@ class Saved:
         A file whose cursor cannot be used is read again, as is one with something open whose state is not `is_usable`.
         """
         self._begin()
-        sql = "SELECT path, root, cursor, CASE WHEN open THEN state END FROM files WHERE source = ?"
-        for path, root, stored, state in await self._pipeline.index.rows(sql, (self._source,)):
-            cursor = loaded(stored)
-            if cursor is not None and (state is None or is_usable(state)):
-                self._keep(path, root, cursor, self._pipeline.now())
+        last = 0
+        while rows := await self._pipeline.index.rows(_FILES, (self._source, last, AT_ONCE)):
+            for _, path, root, stored, state in rows:
+                cursor = loaded(stored)
+                if cursor is not None and (state is None or is_usable(state)):
+                    self._keep(path, root, cursor, self._pipeline.now())
+            last = rows[-1][0]
         before = self._pipeline.now() - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
         present = await anyio.to_thread.run_sync(_present, old)
@@ -82,35 +97,39 @@ class Saved:
             self._keep(change.path, change.root, cursor, change.seen_ms)
 
     def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
-        self._cursors[path] = cursor
+        self._read[path] = Read(cursor.position, cursor.left)
         if cursor.unused or cursor.unfinished:
-            self.marred.add(path)
+            self.marred[path] = cursor
         else:
-            self.marred.discard(path)
+            self.marred.pop(path, None)
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
         self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
 
     def unused(self) -> UnusedInAll:
         """Lines that were passed over, in all files together: of every file the first before another's second."""
-        marred = [(path, self._cursors[path]) for path in self.marred]
+        marred = self.marred.items()
         ranked = heapq.nsmallest(LINES_SHOWN, (item for path, cursor in marred for item in _ranked(path, cursor)))
         count = sum(one.count for _, cursor in marred for one in cursor.unused)
         unfinished = sum(cursor.unfinished for _, cursor in marred)
         return UnusedInAll(count + unfinished, unfinished, [UnusedLine(*line) for *_, line in ranked])
 
+    def looks(self) -> Iterator[tuple[str, int]]:
+        """The files that were read to their ends, each with how it looked then."""
+        return ((path, read.looks) for path, read in self._read.items() if read.looks is not None)
+
     def is_unread(self, found: Found) -> bool:
-        cursor = self._cursors.get(path_key(found.path))
-        return cursor is None or not cursor.describes(found.dev, found.ino, found.size, found.ctime_ns)
+        read = self._read.get(path_key(found.path))
+        return read is None or read.looks != looks_of(found.dev, found.ino, found.size, found.ctime_ns)
 
     def left(self, found: Found) -> int:
         """How many of its bytes were not read yet."""
-        cursor = self._cursors.get(path_key(found.path))
-        return max(0, found.size - (cursor.position if cursor is not None else 0))
+        read = self._read.get(path_key(found.path))
+        return max(0, found.size - (read.position if read is not None else 0))
 
     async def _drop(self, paths: list[str]) -> None:
         for path in paths:
-            self._cursors.pop(path, None)
-            self.marred.discard(path)
+            self._read.pop(path, None)
+            self.marred.pop(path, None)
             self.tails.drop(path)
         if paths:
             await self._pipeline.commit(Batch(files=[FileChange(self._source, path, None) for path in paths]))

@@ -116,6 +116,9 @@ class Finder:
     async def scan(self, reason: str) -> None:
         """Looks at every file: the truth that events are only a hint of."""
         naming = self._naming
+        if not self.has_scanned:
+            for path, looks in self._saved.looks():
+                self._scanner.know(path, looks)
         roots = await self._pieces.in_thread(lambda: [root.path for root in present(self.named_roots)])
         scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
         held = set(await self._pieces.in_thread(self._pieces.known.held))
@@ -151,7 +154,8 @@ class Finder:
         """Of logs that are gone nobody need be told which of their lines could not be used."""
         unseen = [path for path in self._saved.marred if not self._scanner.has_seen(path)]
         gone = await self._pieces.in_thread(lambda: [path for path in unseen if not os.path.lexists(path)])
-        self._saved.marred.difference_update(gone)
+        for path in gone:
+            self._saved.marred.pop(path, None)
 
     async def _told_more(self, changed: Sequence[Found]) -> list[str]:
         """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""

@@ -85,14 +85,14 @@ def test_a_folder_that_cannot_be_listed_is_counted(tmp_path: Path, monkeypatch: 
     """F17: one bad folder is counted and the others are read."""
     make(tmp_path / "bad" / "a.jsonl")
     make(tmp_path / "good" / "b.jsonl")
-    scandir = os.scandir
+    opened = os.open
 
-    def failing(path: str) -> object:
+    def failing(path: str, flags: int) -> int:
         if path.endswith("bad"):
             raise PermissionError(13, "Permission denied", path)
-        return scandir(path)
+        return opened(path, flags)
 
-    monkeypatch.setattr(os, "scandir", failing)
+    monkeypatch.setattr(os, "open", failing)
     scan = Scanner().scan([str(tmp_path)])
     assert [file.path for file in scan.changed] == [str(tmp_path / "good" / "b.jsonl")]
     assert scan.refused == {"unreadable folder": 1}
