@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 import structlog
 
-from burnd import unforeseen
+from burnd import looking_again, unforeseen
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import Claim, claimed_by, matching, settle
 from burnd.errors import IndexDamaged, NotNow
@@ -125,7 +125,7 @@ class Spool:
     async def keep_taking_in(self) -> None:
         """Looks every few seconds, for ever."""
         while True:
-            await anyio.sleep(EVERY_S)
+            await looking_again.rest(EVERY_S)
             self._pipeline.check_home()
             if not self._is_as_it_was_left():
                 await self.try_to_take_in()

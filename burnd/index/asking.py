@@ -74,6 +74,11 @@ class Asking:
             raise outcome.error
         return cast("T", outcome.answer)
 
+    def shrink(self) -> None:
+        """Lets go of pages that connections which nobody uses just now keep at hand."""
+        for connection in self._idle:
+            shrink(connection)
+
     @contextlib.asynccontextmanager
     async def paused(self) -> AsyncIterator[None]:
         """Nothing is asked meanwhile and no connection is open: the file may be replaced."""
@@ -93,6 +98,11 @@ class Asking:
         connection.execute("PRAGMA query_only=ON")
         connection.execute("PRAGMA cache_size=-4000")
         return connection
+
+
+def shrink(db: sqlite3.Connection) -> None:
+    """Lets go of what a connection keeps at hand and does not need; it touches no file."""
+    db.execute("PRAGMA shrink_memory")
 
 
 class _Place:

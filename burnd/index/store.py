@@ -17,7 +17,7 @@ import zstandard
 
 from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
-from burnd.index.asking import DEADLINE_S, Asking
+from burnd.index.asking import DEADLINE_S, Asking, shrink
 from burnd.index.change import Known
 from burnd.index.reading import read_only
 from burnd.ledger import files
@@ -151,6 +151,14 @@ class IndexStore:
     async def empty_log(self) -> bool:
         """The same, unless somebody is reading just now."""
         return await self._in_writer(empty_log)
+
+    async def shrink(self) -> None:
+        """Lets go of pages that are kept at hand: the file system has them as well."""
+        await self._in_writer(shrink)
+        for _ in range(READERS):
+            await self._in_reader(shrink)
+            self._idle.insert(0, self._idle.pop())  # so that the next one has its turn
+        self._asking.shrink()
 
     async def disown(self) -> None:
         """Says that this index is of no ledger any more: found beside one, it is made anew."""

@@ -1,10 +1,14 @@
-"""Empties write-ahead logs when nothing is being written: a backlog leaves long ones behind."""
+"""Tidies up when nothing is being written: empties long write-ahead logs, and gives back memory that was for work."""
 
 from __future__ import annotations
 
+import contextlib
+
 import anyio
+import anyio.to_thread
 import structlog
 
+from burnd import looking_again, memory
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger.write_ahead import log_bytes
 from burnd.recording.pipeline import Pipeline
@@ -12,6 +16,7 @@ from burnd.recording.pipeline import Pipeline
 log = structlog.get_logger()
 EVERY_S = 5.0
 LONG = 1 << 20  # bytes; a shorter one is not worth the syncs
+CALM_LOOKS = 4  # without anything written between them: what is needed again in a moment is not given back
 
 
 class Tidying:
@@ -21,12 +26,21 @@ class Tidying:
         self._pipeline = pipeline
 
     async def run(self) -> None:
-        beats = -1
+        beats, calm = -1, 0
         while True:
-            await anyio.sleep(EVERY_S)
+            await looking_again.rest(EVERY_S)
             before, beats = beats, self._pipeline.pulse.beats
-            if before == beats and self._is_due():
+            calm = calm + 1 if before == beats else 0
+            if calm and self._is_due():
                 await self._empty()
+            if calm == CALM_LOOKS:
+                await self._give_back()
+
+    async def _give_back(self) -> None:
+        """Rows that SQLite keeps at hand, and what lies free between things that are in use."""
+        with contextlib.suppress(NotNow, IndexDamaged):  # then it stays a little larger
+            await self._pipeline.index.shrink()
+        await anyio.to_thread.run_sync(memory.trim)
 
     def _is_due(self) -> bool:
         home = self._pipeline.home

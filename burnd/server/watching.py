@@ -6,8 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 
-import anyio
-
+from burnd import looking_again
 from burnd.budget_watch import BudgetWatch
 from burnd.errors import NotNow
 from burnd.restarting import Minded
@@ -29,7 +28,7 @@ async def _follow_prices(service: Service) -> None:
     while True:
         with contextlib.suppress(NotNow):  # until then reports read more turns one by one
             await service.pipeline.adopt_prices(service.prices.table)
-        await anyio.sleep(_PRICES_S)
+        await looking_again.rest(_PRICES_S)
 
 
 async def _watch_budgets(service: Service) -> None:

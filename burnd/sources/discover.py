@@ -72,7 +72,7 @@ class Scanner:
 
     def know(self, path: str, looks: int) -> None:
         """Before the first scan: a file that is nothing new as long as it looks like this."""
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         self._seen.setdefault(folder, {})[name] = looks
 
     def count(self, suffix: Suffix) -> int:
@@ -81,7 +81,7 @@ class Scanner:
 
     def has_seen(self, path: str) -> bool:
         """Whether the last scan saw this file."""
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition("/")
         return name in self._seen.get(folder, ())
 
     def scan(self, roots: Iterable[str]) -> Scan:

@@ -13,6 +13,7 @@ import anyio.to_thread
 import structlog
 
 from burnd.index.path_key import path_key
+from burnd.looking_again import next_look
 from burnd.readers.opencode_session import SOURCE
 from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
@@ -58,7 +59,7 @@ class OpenCode:
         self._pace = pace or Pace()
         self._clock = clock
         self._databases: dict[str, ScheduledDatabase] = {}
-        self._discovered_at = float("-inf")
+        self._discover_at = float("-inf")
         self._generation = pipeline.generation
         self._projects = ProjectKeys()
         self._keys: dict[str, str | None] = {}
@@ -96,7 +97,7 @@ class OpenCode:
         more, named = announced_places(folders)
         self._folders += [folder for folder in more if folder not in self._folders]
         self._named += [path for path in named if path not in self._named]
-        self._discovered_at = float("-inf")
+        self._discover_at = float("-inf")
         self._bell.set()
 
     async def attend(self) -> None:
@@ -104,7 +105,7 @@ class OpenCode:
         if self._generation != self._pipeline.generation:
             await self._begin_anew()
         flushes, self._flushes = self._flushes, []
-        if flushes or self._clock() - self._discovered_at >= self._pace.discover:
+        if flushes or self._clock() >= self._discover_at:
             await self._discover()
         for one in list(self._databases.values()):
             await self._visit(one, forced=bool(flushes))
@@ -166,7 +167,7 @@ class OpenCode:
 
     async def _discover(self) -> None:
         """Finds databases that have come, and lets go of those that are gone. That there is none is normal."""
-        self._discovered_at = self._clock()
+        self._discover_at = next_look(self._clock(), self._pace.discover)
         paths = await self._in_thread(lambda: present_databases(self._folders, self._named))
         gone = [path for path in self._databases if path not in paths]
         for path in gone:
@@ -273,7 +274,7 @@ class OpenCode:
         for one in self._databases.values():
             one.follower.db.rest()
         self._databases = {}
-        self._discovered_at = float("-inf")
+        self._discover_at = float("-inf")
 
     async def _rest(self) -> None:
         self._bell = anyio.Event()
@@ -284,7 +285,7 @@ class OpenCode:
 
     def _rests(self, now: float) -> float:
         """How long nobody needs to look: where there is no database, until it is time to see whether one has come."""
-        discovery = max(0.0, self._discovered_at + self._pace.discover - now)
+        discovery = max(0.0, self._discover_at - now)
         return min([discovery, *(one.rests(now, self._pace) for one in self._databases.values())])
 
     def _tell_state(self) -> None:

@@ -64,14 +64,14 @@ class Saved:
         A file whose cursor cannot be used is read again, as is one with something open whose state is not `is_usable`.
         """
         self._begin()
-        last = 0
+        last, now = 0, self._pipeline.now()
         while rows := await self._pipeline.index.rows(_FILES, (self._source, last, AT_ONCE)):
             for _, path, root, stored, state in rows:
                 cursor = loaded(stored)
                 if cursor is not None and (state is None or is_usable(state)):
-                    self._keep(path, root, cursor, self._pipeline.now())
+                    self._keep(path, root, cursor, now)
             last = rows[-1][0]
-        before = self._pipeline.now() - FORGET_AFTER_MS
+        before = now - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
         present = await anyio.to_thread.run_sync(_present, old)
         await self._drop([path for (path,) in old if path not in present])
@@ -102,6 +102,9 @@ class Saved:
             self.marred[path] = cursor
         else:
             self.marred.pop(path, None)
+        if not cursor.has_untried_tail:
+            self.tails.drop(path)
+            return
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
         self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
 

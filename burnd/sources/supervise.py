@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from burnd.looking_again import next_look
 from burnd.sources.dirty import Inbox
 from burnd.sources.discover import Suffix
 from burnd.sources.observe import ROOT_LOST, Observation, Observe, Unwatchable
@@ -118,7 +119,7 @@ class Supervisor:
         at = self._due.get(what)
         if at is None or now < at:
             return False
-        self._due[what] = now + self._every[what]
+        self._due[what] = next_look(now, self._every[what])
         return True
 
     def _check_alive(self, observation: Observation, now: float) -> str | None:
@@ -164,7 +165,7 @@ class Supervisor:
             # Whatever a library's threads trip over, scans go on without them.
             self._give_up(Unwatchable(f"the watcher failed ({type(error).__name__})"), now)
         else:
-            self._due["alive"] = now + self._every["alive"]
+            self._due["alive"] = next_look(now, self._every["alive"])
             self._heed_refusal(self._observation, now)
 
     def _heed_refusal(self, observation: Observation, now: float) -> bool:

@@ -24,11 +24,9 @@ class Tails:
         self._waiting: dict[str, Tail] = {}
 
     def note(self, path: str, root: str, cursor: Cursor, now: float, *, is_old: bool) -> None:
-        """A log was read up to here. It `is_old` if nobody has written to it for long: why wait longer?"""
+        """A log was read up to its last line. It `is_old` if nobody has written to it for long: why wait longer?"""
         known = self._waiting.get(path)
-        if not cursor.has_untried_tail:
-            self._waiting.pop(path, None)
-        elif known is None or known.position != cursor.position:
+        if known is None or known.position != cursor.position:
             self._waiting[path] = Tail(root, cursor.position, now if is_old else now + QUIET_S)
 
     def put_off(self, path: str, now: float) -> None:

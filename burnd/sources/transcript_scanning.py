@@ -119,9 +119,7 @@ class Finder:
         if not self.has_scanned:
             for path, looks in self._saved.looks():
                 self._scanner.know(path, looks)
-        roots = await self._pieces.in_thread(lambda: [root.path for root in present(self.named_roots)])
-        scan = await self._pieces.in_thread(lambda: self._scanner.scan(roots))
-        held = set(await self._pieces.in_thread(self._pieces.known.held))
+        scan, held = await self._pieces.in_thread(self._look)
         await self._forget_marred()
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
@@ -143,6 +141,11 @@ class Finder:
                 self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
 
+    def _look(self) -> tuple[Scan, set[str]]:
+        """What a scan finds, and which files are held open."""
+        scan = self._scanner.scan([root.path for root in present(self.named_roots)])
+        return scan, set(self._pieces.known.held())
+
     def _note_others(self, unread: Sequence[Found], scan: Scan) -> None:
         """Remembers what is not read, so that it can be told."""
         place_of = self._pieces.known.place_of
@@ -153,8 +156,9 @@ class Finder:
     async def _forget_marred(self) -> None:
         """Of logs that are gone nobody need be told which of their lines could not be used."""
         unseen = [path for path in self._saved.marred if not self._scanner.has_seen(path)]
-        gone = await self._pieces.in_thread(lambda: [path for path in unseen if not os.path.lexists(path)])
-        for path in gone:
+        if not unseen:
+            return
+        for path in await self._pieces.in_thread(lambda: [one for one in unseen if not os.path.lexists(one)]):
             self._saved.marred.pop(path, None)
 
     async def _told_more(self, changed: Sequence[Found]) -> list[str]:

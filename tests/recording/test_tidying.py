@@ -8,6 +8,7 @@ from contextlib import closing
 import anyio
 import pytest
 
+from burnd import memory
 from burnd.ledger.write_ahead import log_bytes
 from burnd.recording import tidying
 from burnd.recording.batch import Batch
@@ -70,6 +71,25 @@ async def test_whoever_reads_is_not_in_the_way_of_recording(opened: Opened) -> N
             reader.execute("COMMIT")
             await until_empty(pipeline)
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.usefixtures("quickly")
+async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F80: when nothing was written for a while; after that only when something was written again."""
+    given_back: list[int] = []
+    pipeline = await opened()
+    monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.pulse.beats))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Tidying(pipeline).run)
+        for n in range(2):
+            await backlog(pipeline, n)
+            with anyio.fail_after(30):
+                while len(given_back) <= n:  # noqa: ASYNC110 - nobody tells of it
+                    await anyio.sleep(0.01)
+            await anyio.sleep(0.3)
+        tasks.cancel_scope.cancel()
+    assert len(given_back) == len(set(given_back)) == 2
+    assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(400,)]
 
 
 async def test_short_logs_are_left_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

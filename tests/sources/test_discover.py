@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from burnd.sources.cursor import looks_of
 from burnd.sources.discover import Scanner, Tally, walk
 from tests.server.wire import noise
 
@@ -118,6 +119,48 @@ def test_a_scan_reports_only_what_changed(tmp_path: Path) -> None:
     make(tmp_path / "q" / "e.jsonl")
     assert scan() == (set("abe"), set("c"))
     assert scan() == (set(), set())
+
+
+def test_what_is_known_from_before_is_no_news(tmp_path: Path) -> None:
+    """Of files that were read in an earlier life, a first scan reports those that changed since, and those gone."""
+    scanner = Scanner()
+    for name in "abc":
+        path = make(tmp_path / "p" / f"{name}.jsonl")
+        found = path.stat()
+        scanner.know(str(path), looks_of(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+    make(tmp_path / "p" / "b.jsonl", "{}\n{}\n")
+    (tmp_path / "p" / "c.jsonl").unlink()
+    make(tmp_path / "p" / "d.jsonl")
+    scanner.know(str(tmp_path / "elsewhere" / "e.jsonl"), 1)
+    scan = scanner.scan([str(tmp_path)])
+    assert {Path(found.path).stem for found in scan.changed} == {"b", "d"}
+    assert {Path(path).stem for path in scan.gone} == {"c", "e"}
+    assert (scan.files, scanner.count(".jsonl")) == (3, 3)
+    assert scanner.has_seen(str(tmp_path / "p" / "a.jsonl"))
+    assert not scanner.has_seen(str(tmp_path / "p" / "c.jsonl"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_that_was_given_away_is_gone_until_it_is_given_back(tmp_path: Path) -> None:
+    """F17: what may not be read any more is counted at every scan, and reported again once it may."""
+    path, scanner = make(tmp_path / "p" / "a.jsonl"), Scanner()
+    assert len(scanner.scan([str(tmp_path)]).changed) == 1
+    os.chown(path, 65534, -1)
+    for _ in range(2):
+        scan = scanner.scan([str(tmp_path)])
+        assert (scan.changed, scan.files, scan.refused) == ([], 0, {"foreign owner": 1})
+    os.chown(path, os.geteuid(), -1)
+    assert len(scanner.scan([str(tmp_path)]).changed) == 1
+
+
+def test_a_scan_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    """F80: neither one that is done nor a walk that somebody gave up on the way."""
+    for name in "abc":
+        make(tmp_path / name / "s.jsonl")
+    before = len(os.listdir("/dev/fd"))
+    Scanner().scan([str(tmp_path)])
+    next(walk(str(tmp_path)))
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_a_turned_back_clock_hides_nothing(tmp_path: Path) -> None:
