@@ -9,6 +9,8 @@ import anyio
 
 def next_look(after: float, every: float) -> float:
     """The first moment after this one at which whoever looks so often does, by the same clock."""
+    if not every:
+        return after
     moment = (math.floor(after / every) + 1) * every
     return moment if moment > after else moment + every  # fractions are never quite what they are called
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[1]
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
 MAY_IMPORT = {
     "unforeseen": "",
+    "looking_again": "",
     "restarting": "unforeseen",
     "records": "",
     "classify": "",
@@ -26,18 +27,20 @@ MAY_IMPORT = {
     "logs": "ledger",
     "index": "records readers ledger pricing",
     "content": "records ledger index",
-    "recording": "records readers ledger pricing settings index content unforeseen",
+    "recording": "records readers ledger pricing settings index content looking_again unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
-    "sources": "records readers ledger settings index recording restarting unforeseen",
+    "sources": "records readers ledger settings index recording restarting looking_again unforeseen",
     "reclassify": "records classify readers ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
-    "clients": "records classify readers ledger index content recording queries quota restarting unforeseen",
+    "clients": (
+        "records classify readers ledger index content recording queries quota restarting looking_again unforeseen"
+    ),
     "server": (
         "records readers ledger pricing settings index content recording causes search sources reclassify queries "
-        "quota budget_watch clients restarting unforeseen"
+        "quota budget_watch clients restarting unforeseen looking_again"
     ),
     "notify": "",
     "health": "server notify",
