@@ -29,7 +29,7 @@ def config_folder(env: Mapping[str, str] = os.environ) -> str:
 def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) -> Look:
     """The transcripts of a working folder as they are now."""
     found: Look = {}
-    for folder in _folders(config, working_folder, env):
+    for folder in project_folders(config, working_folder, env):
         for entry in os.scandir(folder):
             stem, suffix = os.path.splitext(entry.name)
             if suffix == ".jsonl" and not stem.startswith("agent-") and entry.is_file():
@@ -51,8 +51,8 @@ def written_to(before: Look, after: Look, expected: str | None) -> str | None:
     return changed[0] if len(changed) == 1 else None
 
 
-def _folders(config: str, working_folder: str, env: Mapping[str, str]) -> list[str]:
-    """Where transcripts of a working folder are. Of a long path the name ends in a hash of Claude Code's own."""
+def project_folders(config: str, working_folder: str, env: Mapping[str, str]) -> list[str]:
+    """Where Claude Code keeps what is of a working folder. Of a long path the name ends in a hash of its own."""
     projects = os.path.join(config, "projects")
     name = env.get("CLAUDE_CODE_PROJECT_DIR_NAME") or "".join(
         letter if letter.isascii() and letter.isalnum() else "-"

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from burnctl.memory_files import MemoryFile
+    from burnctl.client import Client
+    from burnctl.instructions.files import MemoryFile
 
 _BYTES_PER_TOKEN = 4
+_LOOKED_AT = 200
+
+
+def begun_in(client: Client, folder: str) -> str:
+    """The folder in which sessions of a project began, for one who stands further down; else the folder itself."""
+    if not os.path.isabs(folder):
+        return folder
+    began = {row["project"] for row in client.sessions_list(project=folder, limit=_LOOKED_AT)["sessions"]}
+    if any(_is_in(one, folder) for one in began if one):
+        return folder
+    began = began or {row["key"] for row in client.summary(by="project")["rows"]}
+    above = [one for one in began if one and os.path.isabs(one) and _is_in(folder, one)]
+    return max(above, key=len, default=folder)
+
+
+def _is_in(folder: str, other: str) -> bool:
+    return folder == other or folder.startswith(other.rstrip("/") + "/")
 
 
 def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "tells what the standing instructions of a project cost: every session begins with them, and pays for them again "
-    "in every turn. CLAUDE.md (yours, the project's, what they import) and AGENTS.md, by file and section, as a share "
-    "of what the prefixes of the project's sessions cost; files in folders below, which are only read when needed, are "
+    "in every turn. CLAUDE.md (yours, the project's, what they import), rules, the memory that Claude Code writes for "
+    "itself, AGENTS.md and opencode's instructions, by file and section, as a share of what the prefixes of the "
+    "project's sessions cost; files in folders below and rules for some paths, which are only read when needed, are "
     "listed without. Files are sized as they are today. Also says which MCP servers were never called"
 )
 EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 30d")
@@ -29,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import os
 
-    from burnctl.memory_files import find, servers
-    from burnctl.overhead import priced
+    from burnctl.instructions import find
+    from burnctl.instructions.servers import servers
+    from burnctl.overhead import begun_in, priced
 
-    folder = flags.project(options.project)
     zone = flags.time_zone() if options.since or options.until else None
     client = reach(options)
+    asked = flags.project(options.project)
+    folder = begun_in(client, asked)
     with ProgressLine("looking") as heard:
         answer = client.overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
     files, known = (find(folder, os.environ), servers(folder, os.environ)) if os.path.isdir(folder) else ([], [])
@@ -49,5 +52,5 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.text import clean
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, screen) or no_matches(client, options, f"No sessions of {clean(folder)}"))
+    screen.show(shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(folder)}"))
     return 0

@@ -18,15 +18,25 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
-_HOW = {"global": "yours", "project": "project", "import": "imported", "nested": "when needed"}
+_HOW = {
+    "managed": "policy",
+    "global": "yours",
+    "project": "project",
+    "import": "imported",
+    "memory": "its notes",
+    "nested": "when needed",
+}
 _SECTIONS = 8
 
 
-def shown(told: Mapping[str, Any], folder: str, screen: Screen) -> str:
-    """All of it, for a person; nothing where no session matches."""
+def shown(told: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> str:
+    """All of it, for a person; nothing where no session matches. `folder` is the one sessions of `asked` began in."""
     if not told["sources"]:
         return ""
     lines = []
+    if folder != asked:
+        elsewhere = f"No session began in {tilde(asked)}; these began in {tilde(folder)}."
+        lines += [*wrapped(clean(elsewhere), screen.width), ""]
     for source in told["sources"]:
         lines += [*_source(source, told["totals"]["costUsd"], folder, screen), ""]
     notes = [line for note in _notes(told) for line in wrapped(clean(note), screen.width)]
@@ -60,8 +70,7 @@ def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: 
     for file in source["files"]:
         rows += _rows(file, cost, folder)
     rest = source["rest"]
-    everything = "everything else" if source["files"] else "all of it"
-    rows.append([f"{everything}: system prompt, tools, MCP", "", number(rest["tokens"]), *_paid(rest["costUsd"], cost)])
+    rows.append(["system prompt and tools", "", number(rest["tokens"]), *_paid(rest["costUsd"], cost)])
     footer = ["total", "", number(sizes["median"]), *_paid(cost, cost)]
     yield table(columns, rows, screen, footer=footer)
 
@@ -80,7 +89,7 @@ def _rows(file: Mapping[str, Any], whole: float | None, folder: str) -> Iterator
     for n in sorted(largest):
         section = sections[n]
         heading = section["heading"] or "(before the first heading)"
-        yield [f"  {heading}", "", number(section["tokens"]), *_paid(section["costUsd"], whole)]
+        yield [(f"  {heading}", "", "end"), "", number(section["tokens"]), *_paid(section["costUsd"], whole)]
     if len(sections) > _SECTIONS:
         others = [section for n, section in enumerate(sections) if n not in largest]
         cost = sum(section["costUsd"] for section in others) if others[0]["costUsd"] is not None else None

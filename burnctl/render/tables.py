@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from burnctl.render.screen import Screen
 
+    _Cell = tuple[str, str, str]  # the text, how it is painted, which part of it may be cut
+
 _GAP = 2
 
 
@@ -45,31 +47,35 @@ def table(
     header: bool = True,
     indent: int = 0,
 ) -> str:
-    """The table as text. Cells are cleaned; a `(text, style)` pair paints one cell; `footer` stands below a line."""
+    """The table as text. Cells are cleaned; `footer` stands below a line.
+
+    A `(text, style)` pair paints one cell, and `(text, style, where)` also says which part of it may be cut.
+    """
     every = [[_cell(value, column) for value, column in zip(row, columns, strict=True)] for row in rows]
     last = [_cell(value, column) for value, column in zip(footer, columns, strict=True)] if footer else None
     chosen, widths = _fitted(columns, [*every, last] if last else every, screen.width - indent, header=header)
     margin = " " * indent
     lines = []
     if header:
-        heads = [(columns[i].title, "bold") for i in chosen]
+        heads = [(columns[i].title, "bold", columns[i].where) for i in chosen]
         lines.append(_line(heads, [columns[i] for i in chosen], widths, screen))
     lines += [_line([row[i] for i in chosen], [columns[i] for i in chosen], widths, screen) for row in every]
     if last:
         lines.append(screen.paint("─" * (sum(widths) + _GAP * (len(widths) - 1)), "dim"))
-        bold = [(last[i][0], last[i][1] or "bold") for i in chosen]
+        bold = [(last[i][0], last[i][1] or "bold", last[i][2]) for i in chosen]
         lines.append(_line(bold, [columns[i] for i in chosen], widths, screen))
     return "\n".join(margin + line for line in lines)
 
 
-def _cell(value: object, column: Column) -> tuple[str, str]:
+def _cell(value: object, column: Column) -> _Cell:
     if isinstance(value, tuple):
-        return clean(value[0]), value[1]
-    return ("" if value is None else clean(value)), column.style
+        text, style, *where = value
+        return clean(text), style, where[0] if where else column.where
+    return ("" if value is None else clean(value)), column.style, column.where
 
 
 def _fitted(
-    columns: Sequence[Column], rows: Sequence[Sequence[tuple[str, str]]], room: int, *, header: bool
+    columns: Sequence[Column], rows: Sequence[Sequence[_Cell]], room: int, *, header: bool
 ) -> tuple[list[int], list[int]]:
     """Which columns are shown, and how wide each is."""
     natural = [
@@ -97,10 +103,10 @@ def _fitted(
     return chosen, [widths[i] for i in chosen]
 
 
-def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> str:
+def _line(cells: Sequence[_Cell], columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> str:
     parts = []
-    for (text, style), column, wide in zip(cells, columns, widths, strict=True):
-        shown = cut(text, wide, column.where)
+    for (text, style, where), column, wide in zip(cells, columns, widths, strict=True):
+        shown = cut(text, wide, where)
         padded = pad(shown, wide, column.align)
         parts.append(padded.replace(shown, screen.paint(shown, style), 1) if shown else padded)
     line = (" " * _GAP).join(parts)
