@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _SENTENCES = {
     "pause": "the cache had expired in a pause",
+    "slow-call": "the cache had expired while a call ran or waited to be allowed",
     "prefix": "the beginning of the context had changed, or the provider had dropped it",
     "model-switch": "the turn before had another model",
     "compaction": "a compaction began the context anew",
@@ -13,6 +14,7 @@ _SENTENCES = {
 }
 _WORDS = {
     "pause": "expired in a pause",
+    "slow-call": "expired in a long call",
     "prefix": "new beginning, or dropped",
     "model-switch": "another model",
     "compaction": "after a compaction",

@@ -8,7 +8,7 @@ from burnd.attribution.context import Bounds
 from burnd.attribution.rates import CLASSES, Spent
 from burnd.records.times import HOUR_MS, to_ms
 
-Reason = Literal["compaction", "model-switch", "pause", "rewind", "edited", "prefix", "unknown"]
+Reason = Literal["compaction", "model-switch", "pause", "slow-call", "rewind", "edited", "prefix", "unknown"]
 
 # Less than providers cache at all. The last few tokens of a turn are seldom cached and always paid for again.
 LEAST_TOKENS: Final = 1024
@@ -23,7 +23,10 @@ class Miss(NamedTuple):
 
 
 class Circumstances(NamedTuple):
-    """What is known of a turn and of the one before it that may explain a miss. `earlier` may be unknown, and empty."""
+    """What is known of a turn and of the one before it that may explain a miss. `earlier` may be unknown, and empty.
+
+    `waited` says that it was a call that came back in between, and that nobody said anything.
+    """
 
     compacted: bool
     switched: bool
@@ -33,6 +36,7 @@ class Circumstances(NamedTuple):
     earlier: str
     later: str
     prefix: int
+    waited: bool
 
 
 def miss_of(before: int, bounds: Bounds, found: Circumstances) -> Miss:
@@ -50,7 +54,7 @@ def _reason(read: int, found: Circumstances) -> Reason:
         return "model-switch"
     lives = HOUR_MS if found.for_an_hour else _FIVE_MINUTES_MS
     if found.earlier and to_ms(found.later) - to_ms(found.earlier) > lives:
-        return "pause"
+        return "slow-call" if found.waited else "pause"
     if found.rewound:
         return "rewind"
     if read < found.prefix:

@@ -195,6 +195,7 @@ class Rail:
                 earlier=node.ts,
                 later=turn.ts,
                 prefix=last.prefix,
+                waited=_waited(turn.entered),
             ),
         )
 
@@ -294,6 +295,13 @@ def _limited(claims: list[Claim]) -> tuple[Claim, ...]:
         old = sum(claim.expected for claim in claims[:-_MOST_PENDING])
         claims = [Claim(UNEXPLAINED_OWNER, old, LOOSE), *claims[-_MOST_PENDING:]]
     return tuple(claims)
+
+
+def _waited(blocks: Sequence[Block]) -> bool:
+    """Whether calls came back and nobody said anything: then it was no person who let the time pass."""
+    return any(block.call_id is not None for block in blocks) and all(
+        block.kind != "prompt" and (block.kind != "image" or block.call_id is not None) for block in blocks
+    )
 
 
 def _has_summary(blocks: Sequence[Block]) -> bool:

@@ -31,6 +31,8 @@ _ANY: Final = Rate("")
 
 _MISS_ADVICE: Final[dict[Reason, str]] = {
     "pause": "The cache had expired: answer sooner, or begin a new session after a long break.",
+    "slow-call": "The cache had expired while a call ran, or waited to be allowed: let long work run in the "
+    "background, and allow beforehand what may run.",
     "prefix": "The beginning of the context changed, or the provider dropped it early: leave tools, MCP servers and "
     "memory files alone within a session.",
     "model-switch": "Each model has a cache of its own: switch models between sessions, not within one.",

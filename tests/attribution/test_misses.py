@@ -9,7 +9,7 @@ import pytest
 from burnd.attribution.causes import TurnMiss
 from burnd.attribution.rates import Spent
 from burnd.records import Block, Usage
-from tests.attribution.scenes import Scene, prompt, said
+from tests.attribution.scenes import Scene, prompt, result, said
 
 
 def last_miss(*turns: dict[str, Any]) -> TurnMiss | None:
@@ -28,12 +28,18 @@ def last_miss(*turns: dict[str, Any]) -> TurnMiss | None:
     [
         ({"read": 0, "pause": 301}, "pause"),
         ({"read": 0, "pause": 301, "model": "claude-opus-4-5"}, "model-switch"),
+        ({"read": 0, "pause": 301, "entered": (result(168),)}, "slow-call"),
+        ({"read": 0, "pause": 301, "entered": (result(100), Block(kind="image", bytes=9, call_id="c1"))}, "slow-call"),
+        ({"read": 0, "pause": 301, "entered": (result(100), prompt(68))}, "pause"),
+        ({"read": 0, "pause": 301, "entered": (Block(kind="reminder", bytes=168),)}, "pause"),
+        ({"read": 0, "entered": (result(168),)}, "prefix"),
         ({"read": 0}, "prefix"),
         ({"read": 5_000}, "prefix"),
         ({"read": 0, "context": 18_000, "entered": (Block(kind="summary", bytes=900),), "parent": None}, "compaction"),
     ],
 )
 def test_the_reason_is_told(turn: dict[str, Any], reason: str) -> None:
+    """Who waited for a call to come back made no pause."""
     found = last_miss(turn)
     assert found is not None
     assert found.miss.reason == reason
