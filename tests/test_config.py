@@ -138,3 +138,11 @@ def test_a_pipe_in_its_place_is_not_waited_for(home: Home) -> None:
         config.load(home, {})
     os.mkfifo(home.prices)
     assert "cannot be read" in Prices(home.prices).problem
+
+
+def test_a_link_to_nothing_is_not_taken_for_no_settings(home: Home) -> None:
+    """F81: settings on a disk that is not there may say that nothing is to be kept: it is no reason to keep all."""
+    home.root.mkdir(parents=True, exist_ok=True)
+    home.config.symlink_to("nowhere.toml")
+    with pytest.raises(ConfigError, match=r"config\.toml: cannot be read: is a link to nothing"):
+        config.load(home, {})

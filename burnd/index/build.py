@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -36,6 +37,7 @@ async def open_current(
 ) -> IndexStore:
     """An index that says what the ledger and the content say, whatever state the file at `path` was in."""
     remove_leftovers(path)
+    _make_way(path)
     try:
         store = await open_index(path)
     except IndexDamaged:
@@ -222,6 +224,13 @@ def remove_leftovers(path: Path) -> None:
     _remove_database(aside(path))
 
 
+def _make_way(path: Path) -> None:
+    """What stands where the index goes and is no file, as a link or a folder, is put aside for a new one."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            os.replace(path, path.with_name(path.name + ".foreign"))
+
+
 def aside(path: Path) -> Path:
     """Where the index that was replaced last is kept, for a look at what went wrong."""
     return path.with_name(path.name + ".aside")
@@ -233,5 +242,5 @@ def _beside(path: Path) -> Path:
 
 def _remove_database(path: Path) -> None:
     for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.unlink(f"{path}{suffix}")

@@ -35,6 +35,8 @@ def make_folder(path: Path) -> None:
     try:
         os.mkdir(path, FOLDER_MODE)
     except FileExistsError:
+        if not os.path.isdir(path):
+            raise StorageError("is not a folder", str(path), "move it away") from None
         return
     os.chmod(path, FOLDER_MODE)
     sync_folder(path.parent)
@@ -42,7 +44,12 @@ def make_folder(path: Path) -> None:
 
 def open_private(path: Path, flags: int) -> int:
     """A descriptor of a regular file of ours, made 0600 when new, never through a link."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise StorageError("is a link, which is not followed", str(path), "put the file itself there") from error
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise StorageError("is not a regular file", str(path), "move it away")

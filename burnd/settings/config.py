@@ -152,7 +152,7 @@ def init(home: Home) -> Path:
 
 
 def _from_file(home: Home) -> dict[str, Any]:
-    if home.config.exists():
+    if os.path.lexists(home.config):  # a link to nothing is no wish to have none: it may say what must not be kept
         return _from_toml(home.config)
     return _from_json(home.older_config) if home.older_config.exists() else {}
 
@@ -191,7 +191,10 @@ def text_of(path: Path) -> str:
     """A file of settings. Raises ConfigError."""
     try:
         return files.read_plain(path).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        what = "is a link to nothing" if path.is_symlink() and not path.exists() else error.strerror
+        raise ConfigError(str(path), "", f"cannot be read: {what}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(str(path), "", f"cannot be read: {error}") from error
 
 

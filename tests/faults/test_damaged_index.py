@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -298,3 +300,20 @@ def test_an_index_that_cannot_be_opened_is_waited_for(home: Home) -> None:
         assert watched.recorded("s") == sum_of(*range(6))
         assert daemon.terminate() == 0
     tally.faults()
+
+
+@pytest.mark.slow
+def test_what_stands_in_the_place_of_the_index(home: Home, known: dict[str, Any]) -> None:  # noqa: F811
+    """F54, P5: a link, a folder or a pipe where the index goes: put aside, and the index is built anew."""
+    put: list[Callable[[Path], Any]] = [lambda path: path.symlink_to("elsewhere"), Path.mkdir, os.mkfifo]
+    for n, one in enumerate(put):
+        home.index_db.unlink()
+        one(home.index_db)
+        with started(home) as watched:
+            assert {watched.outputs(session) for session in SESSIONS} == {EVERYTHING}
+            assert watched.daemon.terminate() == 0
+        foreign = home.index / "burn.db.foreign"
+        assert os.path.lexists(foreign)
+        foreign.rename(home.index / f"{n}")
+        assert home.index_db.is_file()
+    tally.faults(len(put))
