@@ -244,7 +244,10 @@ def repacked(raw: bytes, kept: Iterable[tuple[int, int]]) -> bytes:
 def _open(path: Path) -> sqlite3.Connection:
     files.make_folder(path.parent)
     files.touch(path)
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    try:
+        db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    except sqlite3.Error as error:
+        raise _as_storage_error(error, path) from error
     try:
         for pragma in ("auto_vacuum=INCREMENTAL", "journal_mode=WAL", "synchronous=FULL", "secure_delete=ON"):
             db.execute(f"PRAGMA {pragma}").fetchall()
@@ -303,8 +306,8 @@ def _as_storage_error(error: sqlite3.Error, path: Path) -> StorageError:
         return later
     if name in ("SQLITE_IOERR_FSYNC", "SQLITE_IOERR_DIR_FSYNC"):
         return SyncFailed(str(error), str(path))
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")) or name in _UNREADABLE:
         return BlobsDamaged(str(error), str(path))
-    if name.startswith("SQLITE_IOERR") and name not in _UNREADABLE:
+    if name.startswith("SQLITE_IOERR"):
         return no_space(error, path)
     return StorageError(f"{name}: {error}", str(path))

@@ -204,16 +204,17 @@ class ContentStore:
         return self._with_blobs(lambda store: store.release(session_ids))
 
     def _with_blobs(self, work: Callable[[BlobStore], T]) -> T:
-        """Does something with the blobs; damaged ones are set aside, and it is done on a new file."""
-        try:
-            return work(self._open_blobs())
-        except BlobsDamaged:
-            if self._blobs is not None:
-                self._blobs.close()
-                self._blobs = None
-            set_aside(self._blobs_path)
-            self.set_aside += 1
-            return work(self._open_blobs())
+        """Does something with the blobs; those that are damaged at a second look are set aside for a new file."""
+        for _ in range(2):
+            try:
+                return work(self._open_blobs())
+            except BlobsDamaged:
+                if self._blobs is not None:
+                    self._blobs.close()
+                    self._blobs = None
+        set_aside(self._blobs_path)
+        self.set_aside += 1
+        return work(self._open_blobs())
 
     def _open_blobs(self) -> BlobStore:
         if self._blobs is None:

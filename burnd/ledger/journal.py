@@ -32,7 +32,11 @@ class Journal:
         self.path = path
         files.clear_replacement(path)
         self._file = files.AppendFile(path)
-        self.torn = self._cut_torn_tail(now_ms)
+        try:
+            self.torn = self._cut_torn_tail(now_ms)
+        except OSError as error:
+            self.close()
+            raise files.as_storage_error(error, path) from error
 
     @property
     def end(self) -> int:

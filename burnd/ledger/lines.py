@@ -25,6 +25,9 @@ def read_lines(path: Path, start: int = 0, stop: int | None = None) -> Iterator[
                 return
             yield position, length, line
             position += length
+    except OSError as error:
+        error.filename = error.filename or str(path)  # which reading does not tell
+        raise
     finally:
         os.close(fd)
 

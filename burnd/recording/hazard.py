@@ -167,7 +167,9 @@ class Hazard:
 
     def _left_behind(self) -> Note:
         """What an earlier process had in hand when it died, that death counted."""
-        data = os.pread(self._fd, _LARGEST, 0) if self._fd is not None else b""
+        data = b""
+        with contextlib.suppress(OSError):  # a bad sector: nobody can tell
+            data = os.pread(self._fd, _LARGEST, 0) if self._fd is not None else b""
         length = int.from_bytes(data[:_LENGTH], "big")
         try:
             note = msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=Note)

@@ -1,4 +1,4 @@
-"""Part D, where the trouble is one session's sidecar: it cannot be read, or may not be."""
+"""Part D, where a file of ours lies on bad sectors, or its rights were taken away: a sidecar above all."""
 
 from __future__ import annotations
 
@@ -77,3 +77,46 @@ def test_rights_to_a_sidecar_that_were_taken_away_are_taken_back(home: Home, tmp
         assert watched.call("status")["degraded"] == []
     assert {path.stat().st_mode & 0o777 for path in home.content.glob("*.jsonl")} == {0o600}
     tally.faults(2)
+
+
+_LARGE = "large " * 2000  # no sidecar's, but a blob
+
+
+@needs_shims
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["content/blobs.db", "index/burn.db", "index/searching", "index/reading.claude-code"])
+def test_bad_sectors_elsewhere_stop_no_recording(home: Home, tmp_path: Path, file: str) -> None:
+    """F53, P5, P7: what can be made anew is; large texts that cannot be read are set aside, which is told."""
+    with running(home) as daemon:
+        watched = Watched(home, daemon)
+        watched.append("a", whole(answers("a", 0, 6, words=_LARGE)))
+        watched.flush()
+        until(lambda: not watched.call("status")["search"]["pending"])
+        assert daemon.terminate() == 0
+    bad: dict[str, Any] = {"LD_PRELOAD": str(built("bad_sector", tmp_path))}
+    with running(home, **bad, BAD_INODE=str((home.root / file).stat().st_ino)) as daemon:
+        watched = Watched(home, daemon)
+        watched.append("a", whole(answers("a", 6, 2, words=_LARGE)))
+        watched.until_recorded("a", sum_of(*range(8)))
+        assert [said for said in watched.texts("a") if "7 of a" in said] == [f"{_LARGE} 7 of a"]
+        until(lambda: len(watched.call("sessions.search", query="large")["hits"]) == 1)
+        told = [one["what"] for one in watched.call("status")["degraded"]]
+        assert told == (["the file of large content was damaged and was set aside"] if "blobs" in file else [])
+        assert daemon.terminate() == 0
+    tally.faults()
+
+
+@needs_shims
+@pytest.mark.slow
+def test_a_ledger_on_bad_sectors_is_named(home: Home, tmp_path: Path) -> None:
+    """F46, P3: without the truth there is nothing to go on with: it ends with code 1, the path and the reason."""
+    _two_sessions(home)
+    before = home.ledger.read_bytes()
+    bad = {"LD_PRELOAD": str(built("bad_sector", tmp_path)), "BAD_INODE": str(home.ledger.stat().st_ino)}
+    command = [sys.executable, "-m", "burnd", "run"]
+    done = subprocess.run(
+        command, env=environment(home, **bad), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, f"burnd: {home.ledger}: Input/output error")
+    assert home.ledger.read_bytes() == before
+    tally.faults()
