@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from math import log
@@ -265,9 +265,8 @@ class Lookup:
             sessions = self._searcher.fast_field_values("session", addresses)
         return _Page(scores, addresses, sessions, len(hits) == limit)
 
-    def _matches(self, page: _Page, chosen: Iterable[int]) -> list[Match]:
+    def _matches(self, page: _Page, numbers: Sequence[int]) -> list[Match]:
         """These of a page: most of what is found is of a session that was found before, and never looked at."""
-        numbers = list(chosen)
         if not numbers:
             return []
         addresses = [page.addresses[number] for number in numbers]
@@ -292,7 +291,7 @@ def _is_wide(only: Only) -> bool:
     return only.sessions is not None and len(only.sessions) > _MOST_FILTERED
 
 
-def _allowed(page: _Page, only: Only) -> Iterable[int]:
+def _allowed(page: _Page, only: Only) -> Sequence[int]:
     """Those of the sessions it is narrowed to, which may have been too many to tell tantivy."""
     allowed = only.sessions
     if allowed is None:
@@ -307,11 +306,14 @@ def _best_of_each(page: _Page, only: Only) -> dict[int, float]:
     return best if allowed is None else {session: best[session] for session in best if session in allowed}
 
 
-def _first_of_each(page: _Page, numbers: Iterable[int], seen: set[int]) -> Iterator[int]:
-    for number in numbers:
-        if page.sessions[number] not in seen:
-            seen.add(page.sessions[number])
-            yield number
+def _first_of_each(page: _Page, numbers: Sequence[int], seen: set[int]) -> list[int]:
+    """The first of these for each session that was not seen before, which it is from now on."""
+    sessions = page.sessions
+    # From the last to the first, so that the first is the one that stays.
+    firsts = {sessions[number]: number for number in reversed(numbers)}
+    new = sorted([firsts[session] for session in firsts.keys() - seen])
+    seen |= firsts.keys()
+    return new
 
 
 def slips(word: str) -> set[str]:

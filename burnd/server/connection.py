@@ -72,7 +72,8 @@ class Connection:
                 await self._run(asked)
             finally:
                 later.cancel()
-            tasks.cancel_scope.cancel()
+            if loop.time() >= later.when():
+                tasks.cancel_scope.cancel()
         if isinstance(asked.failure, Gone | SyncFailed):
             raise asked.failure
 
