@@ -17,10 +17,14 @@ _LOOKED_AT = 200
 
 
 def begun_in(client: Client, folder: str) -> str:
-    """The folder in which sessions of a project began, for one who stands further down; else the folder itself."""
+    """The folder in which sessions of a project began, for one who stands further down; else the folder itself.
+
+    A project that is called by its name is looked for where its newest sessions began.
+    """
+    rows = client.sessions_list(project=folder, limit=_LOOKED_AT)["sessions"]
     if not os.path.isabs(folder):
-        return folder
-    began = {row["project"] for row in client.sessions_list(project=folder, limit=_LOOKED_AT)["sessions"]}
+        return next((row["project"] for row in rows if row["project"] and os.path.isdir(row["project"])), folder)
+    began = {row["project"] for row in rows}
     if any(_is_in(one, folder) for one in began if one):
         return folder
     began = began or {row["key"] for row in client.summary(by="project")["rows"]}

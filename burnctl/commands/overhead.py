@@ -39,9 +39,11 @@ def run(options: argparse.Namespace) -> int:
     asked = flags.project(options.project)
     folder = begun_in(client, asked)
     with ProgressLine("looking") as heard:
-        answer = client.overhead(project=folder, since=options.since, until=options.until, tz=zone, heard=heard)
-    files, known = (find(folder, os.environ), servers(folder, os.environ)) if os.path.isdir(folder) else ([], [])
-    told = priced(answer, files, known)
+        project = folder if os.path.isabs(asked) else asked
+        answer = client.overhead(project=project, since=options.since, until=options.until, tz=zone, heard=heard)
+    is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
+    files, known = (find(folder, os.environ), servers(folder, os.environ)) if is_path else ([], [])
+    told = priced(answer, files, known) | {"folder": folder if os.path.isdir(folder) else None}
     if options.json:
         from burnctl.output import as_json
 
@@ -52,5 +54,5 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.text import clean
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(folder)}"))
+    screen.show(shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(asked)}"))
     return 0

@@ -22,6 +22,15 @@ _LEAST_NAME = 20  # names give way before numbers do
 _WHOLE_NAMES = ("prompt", "cache-miss")  # theirs are short
 DELEGATES = ("Task", "Agent", "task", "spawn_agent")
 _CUT = {"file": "start", "prefix": "start", "tool": "middle"}
+_NONE_OF = {
+    "file": "No call was about a file.",
+    "command": "No command was run.",
+    "mcp": "No MCP server was called.",
+    "skill": "No skill was used.",
+    "subagent": "No subagent was started.",
+    "cache-miss": "No turn missed the cache.",
+}
+_PREFIX, _OTHER_TOOLS = "prefix", "other tools"
 _RESTS = (NOT_COUNTED, NOT_MISSED)  # of these it is not known what came in and what rode
 
 
@@ -94,11 +103,17 @@ def _label(row: dict[str, Any], by: str) -> str:
         return f"{short_id(row['sessionId'])}{agent} turn {row['turnIndex']}, {day(row['at'])}"
     if by in ("file", "prefix"):
         label = tilde(label)
+    if by == "prefix" and row["kind"] == OTHER and label == _OTHER_TOOLS:
+        label = "tools"
     return f"({label})" if row["kind"] == OTHER else label
 
 
 def _notes(answer: dict[str, Any]) -> list[str]:
     totals, notes = answer["totals"], []
+    if answer["by"] in _NONE_OF and all(row["kind"] == OTHER for row in answer["rows"]):
+        notes.append(_NONE_OF[answer["by"]])
+    if any(row["kind"] == OTHER and row["key"] == _PREFIX for row in answer["rows"]):
+        notes.append("(prefix) is what sessions begin with: system prompt, tools, memory files. See: burnctl overhead")
     is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in answer["rows"])
     if answer["pending"] and (is_short or answer["by"] == "cache-miss"):
         count = answer["pending"]

@@ -34,7 +34,7 @@ def shown(told: Mapping[str, Any], folder: str, asked: str, screen: Screen) -> s
     if not told["sources"]:
         return ""
     lines = []
-    if folder != asked:
+    if folder != asked and os.path.isabs(asked):
         elsewhere = f"No session began in {tilde(asked)}; these began in {tilde(folder)}."
         lines += [*wrapped(clean(elsewhere), screen.width), ""]
     for source in told["sources"]:
@@ -49,7 +49,7 @@ def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: 
     sessions = counted(source["sessions"], "session")
     span = (
         f" (from {number(sizes['smallest'])} to {number(sizes['largest'])})"
-        if sizes["smallest"] != sizes["largest"]
+        if number(sizes["smallest"]) != number(sizes["largest"])
         else ""
     )
     said = (
@@ -70,7 +70,8 @@ def _source(source: Mapping[str, Any], bill: float | None, folder: str, screen: 
     for file in source["files"]:
         rows += _rows(file, cost, folder)
     rest = source["rest"]
-    rows.append(["system prompt and tools", "", number(rest["tokens"]), *_paid(rest["costUsd"], cost)])
+    everything = "system prompt and tools" if source["files"] else "all of it"
+    rows.append([everything, "", number(rest["tokens"]), *_paid(rest["costUsd"], cost)])
     footer = ["total", "", number(sizes["median"]), *_paid(cost, cost)]
     yield table(columns, rows, screen, footer=footer)
 
@@ -109,6 +110,8 @@ def _place(path: str, folder: str) -> str:
 
 
 def _notes(told: Mapping[str, Any]) -> Iterator[str]:
+    if told["folder"] is None:
+        yield "The project's folder is not on this machine: what its files cost is with the system prompt and tools."
     if told["neverCalled"]:
         names = ", ".join(told["neverCalled"][:8]) + (" ..." if len(told["neverCalled"]) > 8 else "")
         yield f"MCP servers never called in these sessions, though every one began with their tools: {names}."

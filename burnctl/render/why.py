@@ -91,7 +91,7 @@ class _Drawing:
         """The heading of one of several requests that bear the same number."""
         paid = [money(request["costUsd"])] if request["costUsd"] is not None else []
         said = ["billed beside it" if n else "the response", *paid, *_about(request)]
-        for line in wrapped(clean(" · ".join(said)), self._screen.width):
+        for line in _beside(said, self._screen.width):
             yield self._screen.paint(line, "cyan")
 
     def _heading(self, what: str, *about: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ class _Drawing:
         if answer["title"]:
             yield self._screen.paint(cut(clean(answer["title"]), self._screen.width), "bold")
         said = [short_id(answer["sessionId"]), what, *about]
-        for line in wrapped(clean(" · ".join(filter(None, said))), self._screen.width):
+        for line in _beside(filter(None, said), self._screen.width):
             yield self._screen.paint(line, "dim")
 
     def _bar(self, parts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
@@ -169,6 +169,18 @@ class _Drawing:
 
     def _told(self, note: str) -> list[str]:
         return wrapped(clean(note), self._screen.width)
+
+
+def _beside(facts: Iterable[str], room: int) -> Iterator[str]:
+    """Facts with dots between them, in as many lines as it takes, broken between facts where they fit at all."""
+    held = ""
+    for fact in map(clean, facts):
+        more = f"{held} · {fact}" if held else fact
+        if held and width_of(more) > room:
+            yield from wrapped(held, room)
+            more = fact
+        held = more
+    yield from wrapped(held, room)
 
 
 def _about(request: Mapping[str, Any]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
 from burnd.queries.costing import Costing, total
 from burnd.queries.view import Params, Refusal, View
-from burnd.queries.wording import within
+from burnd.queries.wording import about
 from burnd.records import ToolCall, Turn
 from burnd.records.times import to_ms
 
@@ -169,7 +169,7 @@ class _Lanes:
         return [
             {
                 "tool": tool,
-                "target": within(target, self._project) if target is not None else None,
+                "target": about(tool, target, self._project),
                 "times": times,
                 "isError": (tool, target) in failed,
             }

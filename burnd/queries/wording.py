@@ -6,6 +6,8 @@ from typing import Final
 
 from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
+from burnd.classify.shell_runners import UNKNOWN_GOAL
+from burnd.classify.tools import kind
 
 _STANDING: Final = {
     "prefix": "system prompt, tools and memory files",
@@ -29,8 +31,15 @@ def label(cause: Cause | Origin, project: str | None) -> str:
         return _STANDING[cause.kind]
     if cause.kind != "call":
         return _IN_A_TURN[cause.kind].format(cause.turn_index)
-    named = f"{cause.tool or 'a call that the log does not show'} {within(cause.target or '', project)}"
+    named = f"{cause.tool or 'a call that the log does not show'} {about(cause.tool, cause.target, project) or ''}"
     return named.strip()[:_LONGEST]
+
+
+def about(tool: str | None, target: str | None, project: str | None) -> str | None:
+    """What a call was about: a file by its place in the project, a command without the goal that it has no word for."""
+    if target is not None and tool is not None and kind(tool) == "shell":
+        return target.removesuffix(f" {UNKNOWN_GOAL}")
+    return within(target, project) if target is not None else None
 
 
 def within(path: str, project: str | None) -> str:

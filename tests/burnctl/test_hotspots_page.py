@@ -40,6 +40,17 @@ def test_rows_are_named_in_words() -> None:
     assert "type not known" in hotspots.shown(answer("subagent", row("subagent", "subagent")), Screen(80))
 
 
+def test_what_there_is_none_of_is_said() -> None:
+    """A table of nothing but the rest explains itself; the largest row of the rest says what it is."""
+    shown = hotspots.shown(answer("mcp", row("prefix", "other"), row("other tools", "other")), Screen(100))
+    assert "No MCP server was called." in shown
+    assert "(prefix) is what sessions begin with" in shown
+    some = hotspots.shown(answer("mcp", row("tickets", "mcp"), row("other tools", "other")), Screen(100))
+    assert "No MCP server" not in some
+    assert "(prefix)" not in some
+    assert "(tools)" in hotspots.shown(answer("prefix", row("/p", "prefix"), row("other tools", "other")), Screen(100))
+
+
 def test_an_agents_call_is_not_the_agent() -> None:
     """Where a table has the call alone, it says where the whole is found."""
     assert all(kind(name) == "delegate" for name in hotspots.DELEGATES)

@@ -275,7 +275,7 @@ class Sessions:
         ("/code", Sessions("/code/it"), "/code"),
         ("/code/other", Sessions("/code/it", "/code/oth"), "/code/other"),
         ("/code/it/src", Sessions(clones=("/code/it", "/tmp/it")), "/code/it"),
-        ("github.com/me/it", Sessions("/code/it"), "github.com/me/it"),
+        ("github.com/me/it", Sessions("/code/it"), "github.com/me/it"),  # not on this machine
     ],
 )
 def test_a_project_is_found_from_a_folder_within_it(asked: str, sessions: Any, folder: str) -> None:
@@ -287,12 +287,25 @@ def test_a_project_is_found_from_a_folder_within_it(asked: str, sessions: Any, f
 def test_labels_keep_their_words(folder: Path, width: int) -> None:
     """A heading loses its end, not its middle; what has no file has a name that fits."""
     write(folder / "CLAUDE.md", f"# {'How we name what we build here and why, ' * 4}\n" + "x" * 400 + "\n## B\ny")
-    told = priced(answer(), find(str(folder), {}), []) | {"unpricedModels": []}
+    told = priced(answer(), find(str(folder), {}), []) | {"unpricedModels": [], "folder": str(folder)}
     shown_text = shown(told, str(folder), str(folder / "src"), Screen(width))
     assert "  How we name what we build" in shown_text
     assert "system prompt and tools" in shown_text
     assert "No session began in ~/code/it/src; these began in ~/code/it." in shown_text
     assert all(width_of(line) <= width for line in shown_text.splitlines())
+    gone = priced(answer(), [], []) | {"unpricedModels": [], "folder": None}
+    assert "not on this machine" in shown(gone, str(folder), "it", Screen(width))
+    assert "No session began" not in shown(gone, str(folder), "it", Screen(width))
+
+
+def test_a_project_that_is_called_by_its_name_has_a_folder(folder: Path) -> None:
+    """That of its newest sessions that is on this machine."""
+
+    class Named:
+        def sessions_list(self, **_: Any) -> dict[str, Any]:
+            return {"sessions": [{"project": one} for one in (None, "/not/here", str(folder))]}
+
+    assert begun_in(Named(), "github.com/me/it") == str(folder)  # type: ignore[arg-type]
 
 
 def answer(**more: Any) -> dict[str, Any]:

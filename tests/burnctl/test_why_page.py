@@ -102,7 +102,8 @@ def test_a_turns_heading_has_its_time_on_every_screen() -> None:
     request = {"context": 123_456, "model": "claude-sonnet-4-5-20250929", "costUsd": 0.02, "miss": None}
     answer = session(cause("it", request=0), turn=turn, requests=[request])
     shown = why.shown(answer, Screen(60)).splitlines()
-    assert any(line.endswith(":12") or ":11" in line for line in shown[:3])
+    assert any(line.endswith(":12") for line in shown[:4])
+    assert not any(line.endswith("·") for line in shown)
     assert all(width_of(line) <= 60 for line in shown)
 
 
