@@ -288,6 +288,36 @@ def test_odd_descriptors_are_not_adopted(home: Home, monkeypatch: pytest.MonkeyP
     assert adopted(path, [900], monkeypatch) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("pid", ["os.getpid()", "1"])
+def test_what_was_handed_over_wrongly_is_not_used(home: Home, pid: str) -> None:
+    """F85: a file in a socket's place, or sockets for somebody else: the daemon has a socket of its own, says so, and
+    what was handed over is as it was."""
+    home.root.mkdir(mode=0o700)
+    file = home.root.parent / "file"
+    file.write_bytes(b"mine")
+    script = (
+        "import os, sys\n"
+        "os.dup2(os.open(sys.argv[1], os.O_RDWR), 3); os.set_inheritable(3, True)\n"
+        f"os.environ.update(LISTEN_PID=str({pid}), LISTEN_FDS='1')\n"
+        "os.execv(sys.executable, [sys.executable, '-m', 'burnd', 'run'])\n"
+    )
+    command = [sys.executable, "-c", script, str(file)]
+    started = subprocess.Popen(command, env=environment(home), stderr=subprocess.PIPE, text=True)
+    try:
+        until((home.root / "burnd.sock").exists)
+        with Wire(home.root / "burnd.sock") as wire:
+            assert wire.call("status")["daemon"]["pid"] == started.pid
+            wire.call("shutdown")
+        said = started.communicate(timeout=30)[1]
+    finally:
+        started.kill()
+        started.wait()
+    assert started.returncode == 0
+    assert "socket.not_adopted" in said
+    assert file.read_bytes() == b"mine"
+
+
 def test_an_adopted_socket_is_used_and_left(home: Home) -> None:
     """F86: handed over as systemd does it; after the end its path is still there."""
     home.root.mkdir(mode=0o700)

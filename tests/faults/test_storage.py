@@ -287,13 +287,16 @@ def test_an_index_damaged_while_it_is_used(home: Home) -> None:
 
 
 def test_an_index_ahead_of_its_ledger(home: Home, known: dict[str, Any]) -> None:
-    """F55: the ledger lost its tail and the logs are gone: answers are the ledger's, not the index's."""
+    """F55: the ledger lost its tail and the logs are gone: answers are the ledger's. Once they are back, all is."""
     lines = _lines(home)
     (home.root.parent / ".claude").rename(home.root.parent / "gone")
     last = max(n for n, line in enumerate(lines) if b'"messageId":"c-m11"' in line)
     (home.root / "ledger.jsonl").write_bytes(b"".join(lines[:last]))
     with started(home) as watched:
         assert watched.outputs("c") == EVERYTHING - sum_of(11)
+        (home.root.parent / "gone").rename(home.root.parent / ".claude")
+        until(lambda: watched.recorded("c") == EVERYTHING)
+    assert len(turns_in(home)) == len(set(turns_in(home))) == 36
     tally.faults()
 
 

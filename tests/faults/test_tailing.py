@@ -10,7 +10,7 @@ import socket
 import stat
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from burnd.paths import Home
 from burnd.sources.unused import TOO_LONG
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
+from tests.readers import opencode_data as opencode
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import projects
 from tests.server.wire import noise, running, until
@@ -290,21 +291,41 @@ def test_the_same_message_in_many_files_counts_once(watched: Watched) -> None:
     tally.faults()
 
 
-@pytest.mark.parametrize(
-    "name", ["../../../escape", "/etc/escape", "x" * 10_000, "con", "a\u0000b", "..", ".", "a/b/c", "sp ace\n"]
-)
-def test_a_session_id_names_no_path(watched: Watched, name: str) -> None:
-    """F15: whatever it says, content stays in its folder, under a short name."""
-    number = abs(hash(name)) % 10**8
-    line = json.loads(answers(f"f15-{number}", 0, 1)[0]) | {"sessionId": name}
-    watched.append(f"f15-{number}", whole([json.dumps(line).encode()]))
-    watched.flush()
-    content = watched.home.root / "content"
-    entries = list(content.rglob("*"))
-    assert entries
-    assert all(len(entry.name.encode()) <= 120 and entry.resolve().is_relative_to(content) for entry in entries)
-    assert not (watched.home.root.parent / "escape.jsonl").exists()
-    tally.bad_inputs()
+_ODD_IDS = [
+    *("../../../escape", "/etc/escape", "..", ".", "a/b/c", "a\\b", "x" * 10_000, "con", "a\u0000b", "sp ace\n", "-rf"),
+    *("F15", "f15", "\u00c4", "A\u0308", "\u202e", "%s%n", "f15.jsonl", "blobs.db", "\U0001f600" * 60),
+]
+
+
+def test_a_session_id_names_no_path(watched: Watched) -> None:
+    """F15: whatever it says, content stays in its folder, under a short name of its own: each is read back by its id,
+    also where ids differ by their case only, and forgetting it takes nobody else's."""
+    path = watched.home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
+    with closing(opencode.Writer(path)) as writer:  # a log's name is a file's, but a row says what it likes
+        elsewhere = _outside_content(watched)
+        for n, name in enumerate(_ODD_IDS):
+            writer.session(name)
+            writer.user(f"f15-u{n}", name, "go")
+            writer.step(f"f15-a{n}", name, f"f15-u{n}", opencode.text(f"odd {n}"), tokens=opencode.tokens(output=1))
+        watched.flush()
+    said = [["go", f"odd {n}"] for n in range(len(_ODD_IDS))]
+    assert [watched.texts(name) for name in _ODD_IDS] == said
+    entries = list(watched.home.content.rglob("*"))
+    assert all(len(entry.name.encode()) <= 120 and entry.parent == watched.home.content for entry in entries)
+    assert _outside_content(watched) == elsewhere
+    for name in _ODD_IDS[::6]:
+        watched.call("content.forget", session=name)
+    kept = [words if n % 6 else [] for n, words in enumerate(said)]
+    assert [watched.texts(name) for name in _ODD_IDS] == kept
+    tally.bad_inputs(len(_ODD_IDS))
+
+
+def _outside_content(watched: Watched) -> set[Path]:
+    """What there is beside logs, content and the index's own files."""
+    home = watched.home
+    own = (home.content, home.index, watched.root, home.root.parent / ".local")
+    found = home.root.parent.rglob("*")
+    return {path for path in found if not any(path.is_relative_to(folder) for folder in own)} - {watched.root.parent}
 
 
 @pytest.mark.timed
