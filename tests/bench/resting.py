@@ -18,7 +18,7 @@ from burnd.sources.claude_code import ClaudeCode
 from tests.bench.corpus import small_logs
 from tests.bench.running import Home, is_caught_up, running
 
-CALM_S = 20.0  # by then search has given back what it took
+CALM_S = 30.0  # by then everybody has given back what it took
 
 
 class Idle(NamedTuple):
@@ -43,7 +43,7 @@ def idle(root: Path, files: int, watched_s: float) -> Idle:
         wire.close()
     with running(Home(root, logs)) as daemon:
         wire = daemon.wire()
-        while not is_caught_up(wire.call("status")):
+        while not is_caught_up(status := wire.call("status")) or status["causes"]["state"] != "ready":
             time.sleep(0.2)
         wire.close()
         time.sleep(CALM_S)
