@@ -150,10 +150,10 @@ def _unpacked(data: memoryview) -> Piece:
     return piece._replace(content=content)
 
 
-def _packed_up(piece: Piece, answer: bytearray) -> bytearray:
+def _packed_up(piece: Piece) -> bytearray:
     holdings, piece.reading.holdings, piece.reading.content = piece.reading.holdings, [], []
     rest = pickle.dumps(piece._replace(content=[]), pickle.HIGHEST_PROTOCOL)
-    answer[:1] = b"p"  # with its kind before it: some MB are not to be copied for that
+    answer = bytearray(b"p")  # with its kind before it: some MB are not to be copied for that
     _encoder.encode_into((rest, holdings, piece.content), answer, 1)
     return answer
 
@@ -177,13 +177,12 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _answer(transcripts: Transcripts, wanted: Wanted, room: bytearray) -> bytes | bytearray:
-    """What is to be told of a file. `room` is used again and again: it need not grow anew with every piece."""
+def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes | bytearray:
     try:
         transcript = transcripts.open(wanted.path, wanted.root, wanted.saved)
         if transcript is None:
             return b"n" + pickle.dumps(None)
-        return _packed_up(transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms), room)
+        return _packed_up(transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms))
     except Refused as refused:
         return b"r" + pickle.dumps((refused.path, refused.reason))
     except OSError as error:
@@ -207,11 +206,9 @@ def main() -> None:
     sys.stdout = sys.stderr  # whatever else is said must not stand between answers
     transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
     transcripts: Transcripts = transcripts_type(index_path, inline_bytes, note=_NOTE)
-    room = bytearray()
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
-            wanted: Wanted = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
-            _send(answers, _answer(transcripts, wanted, room))
+            _send(answers, _answer(transcripts, pickle.loads(_receive(asked))))  # noqa: S301 - from our own parent
 
 
 if __name__ == "__main__":
