@@ -27,6 +27,7 @@ _COST, _SHARE = 9, 7
 _MARGIN = _COST + _SHARE + 2
 _LEAST_ROOM = 24
 _HANGING = "  "
+_MUCH = 100  # tokens: fewer explain no cost
 _MOST = 0.5  # of a bill: small causes that make up more say little one by one
 
 
@@ -197,6 +198,9 @@ def _sentence(row: Mapping[str, Any]) -> str:
         told.append(f"{roughly(row['entered'], 'token')} entered")
     elif row["size"]:
         told.append(f"{roughly(row['size'], 'token')} from before")
+    spoken = row["usage"]["output"] + row["usage"]["reasoning"]
+    if told and spoken > max(2 * row["entered"], _MUCH):  # more than stays: then that is what it cost
+        told.append(f"{number(spoken)} said")
     if row["rides"]:
         told.append(_rode(row))
     if not told:

@@ -55,7 +55,7 @@ def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chos
     begin = moment(filters.since, view.now, zone) if filters.since is not None else None
     end = moment(filters.until, view.now, zone, is_end=True) if filters.until is not None else None
     if begin is not None and end is not None and begin >= end:
-        raise Mistaken("the time ends before it begins", f"since is {to_iso(begin)}, until is {to_iso(end)}")
+        raise Mistaken("the time ends before it begins", f"since is {to_iso(begin)}, and it is up to {to_iso(end)}")
     kinds = kinds_of(view)
     selection = Selection(
         begin=begin,

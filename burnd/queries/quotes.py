@@ -84,7 +84,9 @@ class Quotes:
     def error(self, rail: RailEntries, turn_index: int, call_id: str) -> str | None:
         """The first line of what a call that failed brought back; it was made in that turn."""
         turns = self._view.rows(_TURN, (rail.session, rail.rail_id, turn_index)) if self._recall is not None else []
-        if self._recall is None or not turns or (place := self._place(rail, turns[0][0])) is None:
+        # What was billed beside a turn bears its number and has no place among what was said.
+        place = next((place for (message,) in turns if (place := self._place(rail, message)) is not None), None)
+        if self._recall is None or place is None:
             return None
         with self._recall.opened(rail.session_id) as reading:
             for record in self._found(reading, _RESULTS, (rail.session, rail.rail_id, place)):

@@ -90,7 +90,8 @@ def _rail(known: Known, rails: Sequence[RailEntries], name: str | None) -> RailE
     if len(alike) == 1:
         return alike[0]
     if alike:
-        raise Missing(f"several subagents of this session begin with {name[:80]!r}", "say more of its name")
+        which = ", ".join(rail.rail_id if rail.session == known.row else rail.session_id for rail in alike[:8])
+        raise Missing(f"several subagents of this session begin with {name[:80]!r}", f"say more of it: {which}")
     names = ", ".join(rail.rail_id for rail in own[:8])
     raise Missing(f"there is no subagent {name[:80]!r} in this session", f"its conversations are: {names}")
 

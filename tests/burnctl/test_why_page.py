@@ -79,6 +79,11 @@ def test_what_came_in_before_has_its_size() -> None:
         ({"entered": 10, "rides": 3, "reentries": 1}, "10 tokens entered, rode 3 turns, 1 of them paid in full again"),
         ({"kind": "unexplained", "entered": 10, "rides": 3}, "10 tokens entered, rode up to 3 turns"),
         ({"usage": NOTHING | {"output": 1}}, "it: 1 token"),
+        (
+            {"entered": 3, "rides": 1, "usage": NOTHING | {"output": 7_000, "reasoning": 1_000}},
+            "3 tokens entered, 8.0k said, rode 1 turn",
+        ),
+        ({"entered": 40, "rides": 1, "usage": NOTHING | {"output": 44}}, "40 tokens entered, rode 1 turn"),
     ],
 )
 def test_counts_read_as_people_say_them(facts: dict[str, Any], told: str) -> None:

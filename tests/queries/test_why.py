@@ -190,8 +190,9 @@ async def test_an_agent_may_be_named_by_the_beginning_of_its_id(opened: Opened) 
     await pipeline.commit(Batch(entries=[entry for rail in rails for entry in rail.entries]))
     answer = await ask_why(pipeline, "s1", turn=0, rail="aa")
     assert {row["railId"] for row in answer["causes"]} == {"aa11"}
-    with pytest.raises(Missing, match="several subagents"):
+    with pytest.raises(Missing, match="several subagents") as refused:
         await ask_why(pipeline, "s1", turn=0, rail="a")
+    assert "aa11" in str(refused.value.hint)
     with pytest.raises(Missing, match="no subagent ''"):
         await ask_why(pipeline, "s1", turn=0, rail="")
 
