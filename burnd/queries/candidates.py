@@ -127,16 +127,14 @@ class Candidates:
     def _to_look_into(self, titles: Mapping[int, Match], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
         """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
         known = set() if self._each else {candidate.match.session for candidate in worth}
-        named = [session for session in titles if session not in known]
-        told = [session for session in spread.several() if session not in known]
+        others = [session for session in dict.fromkeys([*titles, *spread.several()]) if session not in known]
+        last = least = 0.0
         if self._is_by_session and len(worth) >= self._lot:
             # What is not among the matches has no better message than the last of them.
-            least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
             last = worth[-1].match.score
-            named, told = (
-                [session for session in some if _worth(last, session, titles, spread) > least] for some in (named, told)
-            )
-        return [*named[: self._lot], *nlargest(self._lot, told, key=spread.of)]
+            least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
+        at_most = {session: _worth(last, session, titles, spread) for session in others}
+        return nlargest(self._lot, [session for session in others if at_most[session] > least], key=at_most.__getitem__)
 
     def _there(self, places: Sequence[Place]) -> _There:
         sessions = known_of(self._view, {place.session_id for place in places})
