@@ -277,8 +277,8 @@ class _Blobs:
         return data
 
     def _unpacked(self, packed: bytes, end: int) -> memoryview:
-        size = zstandard.frame_content_size(packed)
-        wanted = size if end * 2 > size else end
+        size = min(zstandard.frame_content_size(packed), PACK_BYTES)  # a damaged one may say anything
+        wanted = max(size, end) if end * 2 > size else end
         room, self._room = self._room, bytearray()
         if len(room) < wanted:
             room = bytearray(max(wanted, PACK_BYTES))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from burnd.content import recall as recall_module
 from burnd.content.recall import Recall, Spot
 from burnd.ledger.content import ContentStore
 from burnd.records import BlobRef, Content
@@ -101,6 +102,25 @@ def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: P
         for record, whole in zip(records, (said(n), said(n + 100)), strict=True):
             found, lost = shown(record)
             assert (lost is not None and n in (1, 4)) or (len(found) >= 90 and whole.startswith(found))
+    recall.close()
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_no_text_is_taken_for_another_that_was_unpacked_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Where there is room for one pack only, which is used again for each, none shows what another one left there."""
+    monkeypatch.setattr(recall_module, "_KEPT_BYTES", 1)
+    wanted = made(tmp_path)
+    damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
+    recall = Recall(tmp_path)
+    for n, at_most in [(n, at_most) for n in (0, 1, 2, 1, 5, 4, 3, 0) for at_most in (None, 100, 5000)]:
+        session, spots = wanted[n]
+        (records,) = recall.records([(session, [spot._replace(at_most=at_most) for spot in spots])])
+        for record, whole in zip(records, (said(n), said(n + 100)), strict=True):
+            found, lost = shown(record)
+            enough = len(whole) if at_most is None else at_most * 9 // 10
+            assert (lost is not None and n in (1, 4)) or (len(found) >= enough and whole.startswith(found))
     recall.close()
 
 
