@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from burnd.classify.shell import COMMAND_LIMIT, UNREADABLE, read
 from burnd.classify.shell_programs import FLAGGED, SUBCOMMANDS
 from burnd.classify.shell_runners import RUNNERS
+from burnd.classify.shell_split import simple_commands
 from burnd.classify.shell_wrappers import WRAPPERS
 from tests.classify.families import FAMILIES, VERB_WORDS
 from tests.classify.test_shell_families import EACH
@@ -96,3 +97,10 @@ def test_time_stays_bounded_however_often_a_text_repeats(unit: str, times: int) 
     start = time.process_time()
     read((unit * times)[: 2 * COMMAND_LIMIT])
     assert time.process_time() - start < 4
+
+
+@given(st.lists(st.sampled_from(["git", "x=1", "./a.py", "-m", "for", "in", "do", "done", "function", " ", "é"])))
+def test_a_command_of_words_and_blanks_is_split_as_any_other(words: list[str]) -> None:
+    """The short way for easy commands and the scanner agree on what is run; a comment never changes that."""
+    text = " ".join(words)
+    assert list(simple_commands(text)) == list(simple_commands(f"{text} #"))
