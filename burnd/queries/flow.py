@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,6 +96,16 @@ class _Marks:
         return self._misses.get(turn.message_id)
 
 
+def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
+    """Where steps of about so many turns begin: each where a row did, if one did nearer to it than to the next."""
+    cuts = list(range(0, turns, size))
+    for at in begins:
+        n = min(max((at + size // 2) // size, 1), len(cuts) - 1)
+        if n > 0 and cuts[n] == n * size:  # not moved yet
+            cuts[n] = at
+    return sorted(set(cuts))
+
+
 class _Lanes:
     """Rails as lanes. Long ones are told in steps of several turns each, so that a picture stays one."""
 
@@ -117,7 +128,8 @@ class _Lanes:
         agent = bill.explained.agent
         by = self._calls.get(bill.explained.started_by or "")
         marks = _Marks(bill)
-        groups = [turns[n : n + self._size] for n in range(0, len(turns), self._size)]
+        cuts = _cuts(len(turns), self._size, [n for n, turn in enumerate(turns) if marks.began(turn)])
+        groups = [turns[begin:end] for begin, end in pairwise((*cuts, len(turns)))]
         return {
             "sessionId": bill.rail.session_id,
             "railId": bill.rail.rail_id,

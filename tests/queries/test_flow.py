@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from burnd.paths import Home
-from burnd.queries.flow import FlowParams, flow
+from burnd.queries.flow import FlowParams, _cuts, flow
 from burnd.queries.view import Missing, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
@@ -104,3 +104,30 @@ async def test_what_was_billed_beside_a_turn_and_where_one_went_back(opened: Ope
     assert (lane["steps"][1]["context"], lane["steps"][1]["parts"]) == (beside.usage.context, None)
     (step,) = (await ask_flow(pipeline, "s1", limit=1))["lanes"][0]["steps"]
     assert (step["beside"], step["goesOnFrom"]) == (False, 0)
+
+
+async def test_a_step_begins_where_the_context_did(opened: Opened) -> None:
+    """Turns of two rows are not one step where there are steps enough to tell them apart."""
+    pipeline = await opened()
+    scene = Scene()
+    for n in range(60):
+        if n == 23:
+            scene.compaction()
+        scene.turn(20_000 + 100 * (n % 23), 50, read=0, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    (lane,) = (await ask_flow(pipeline, "s1", limit=6))["lanes"]
+    assert [(step["turnIndex"], step["began"]) for step in lane["steps"]] == [
+        (0, False), (10, False), (23, True), (30, False), (40, False), (50, False)
+    ]  # fmt: skip
+    assert [step["turns"] for step in lane["steps"]] == [10, 13, 7, 10, 10, 10]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("begins", [[], [1], [5], [59], [3, 4, 5, 6], list(range(1, 60))])
+def test_steps_are_as_many_as_there_may_be(size: int, begins: list[int]) -> None:
+    """However often the context began anew, in order, from the first turn on."""
+    cuts = _cuts(60, size, begins)
+    assert cuts[0] == 0
+    assert cuts == sorted(set(cuts))
+    assert len(cuts) <= -(-60 // size)
+    assert size > 1 or cuts == list(range(60))
