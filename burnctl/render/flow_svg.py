@@ -84,6 +84,7 @@ class _Picture:
         yield '<rect class="c" x="456" y="62" width="10" height="10"/>' + _text(471, 71, "size of the context", "d")
         yield '<line class="m" x1="600" x2="600" y1="60" y2="74"/>' + _text(607, 71, "the context began anew", "d")
         yield '<circle class="x" cx="772" cy="67" r="3"/>' + _text(780, 71, "a call failed", "d")
+        yield _text(866, 71, "↩7 goes on from turn 7", "d")
 
     def _lane(self, n: int, lane: Mapping[str, Any]) -> Iterator[str]:
         top = _TOP + _LANE * n
@@ -93,7 +94,8 @@ class _Picture:
         yield _text(16, base - 34, cut(clean(named), 22), "b")
         who = lane["railId"] if lane["railId"] != "main" else lane["sessionId"]
         yield _text(16, base - 19, cut(clean(short_id(who)), 24), "d") if n else ""
-        yield _text(16, base - 4, f"{counted(lane['turns'], 'turn')}, {money(lane['costUsd'])}", "d")
+        paid = f", {money(lane['costUsd'])}" if lane["costUsd"] is not None else ""
+        yield _text(16, base - 4, counted(lane["turns"], "turn") + paid, "d")
         yield from self._context(n, lane, top)
         for m, step in enumerate(lane["steps"]):
             yield from self._step(self._x[n, m], step, base)
@@ -123,7 +125,8 @@ class _Picture:
         if any(call["isError"] for call in step["calls"]):
             yield f'<circle class="x" cx="{x + wide / 2:.1f}" cy="{base + 6}" r="2.5"/>'
         if self._column >= 26:
-            yield _text(x, base + 19, f"{step['turnIndex']}{'+' * step['beside']}", "d")
+            back = f" ↩{step['goesOnFrom']}" if step["goesOnFrom"] is not None else ""
+            yield _text(x, base + 19, f"{step['turnIndex']}{'+' * step['beside']}{back}", "d")
             tool = clean(step["calls"][0]["tool"]) if step["calls"] else ""
             yield _text(x, base + 30, cut(tool, int(self._column / _LETTER)), "s") if tool else ""
         yield "</g>"

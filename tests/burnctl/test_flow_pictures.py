@@ -71,7 +71,7 @@ def test_what_was_billed_beside_a_turn_has_its_own_place() -> None:
     assert "billed beside turn 0" in shown
     assert "back to turn 0" in shown
     picture = ElementTree.fromstring(flow_svg.drawn(said))
-    numbers = [(node.get("x"), node.get("y")) for node in picture.iter() if node.text in ("0", "0+", "1", "2")]
+    numbers = [(node.get("x"), node.get("y")) for node in picture.iter() if node.text in ("0", "0+", "1", "2 ↩0")]
     assert len(numbers) == len(set(numbers)) == 8
     diagram = flow_mermaid.drawn(said)
     assert 'n0_1["beside turn 0: -' in diagram
