@@ -62,6 +62,15 @@ class _Units(NamedTuple):
     runs: tuple[int, ...]
 
 
+class _Sizes(NamedTuple):
+    """By owner, as `Cause` has them."""
+
+    entered: list[int]
+    size: list[int]
+    largest: list[int]
+    end: list[int]
+
+
 class Account:
     """Takes the steps of those turns that are to count, each right after the rail was fed with it."""
 
@@ -111,8 +120,7 @@ class Account:
     def causes(self) -> tuple[Cause, ...]:
         """Every owner that had a share in the turns that were added."""
         paid, present, read = self._settled()
-        entered, size = self._sizes(present)
-        largest, end = self._at_once()
+        entered, size, largest, end = self._sizes(present)
         rides, reentries = self._riding(present, read)
         owners = [owner for owner, fields in enumerate(paid) if fields]
         spent = _by_rate([paid[owner] for owner in owners], list(self._rates))
@@ -137,30 +145,28 @@ class Account:
             for origin in (origins[owner],)
         )
 
-    def _sizes(self, present: list[int]) -> tuple[list[int], list[int]]:
-        """By owner the tokens that came in, and these with those that had before and were still there."""
-        row = self._rail.row
+    def _sizes(self, present: list[int]) -> _Sizes:
+        """By owner what came in of it, in all and at once."""
+        row, count = self._rail.row, len(self._rail.origins)
         parents, ends, owners = row.parents, row.ends, row.owners
-        entered = [0] * len(self._rail.origins)
-        for slot in chain.from_iterable(self._entered):
-            entered[owners[slot]] += ends[slot] - ends[parents[slot]]
-        size = entered.copy()
-        for slot in chain.from_iterable(self._entered_unseen):
-            size[owners[slot]] += row.size(slot) if present[slot] else 0
-        return entered, size
-
-    def _at_once(self) -> tuple[list[int], list[int]]:
-        """By owner the most tokens that came in with one turn, and where on the row the last of it then ended."""
-        row = self._rail.row
-        largest, end = [0] * len(self._rail.origins), [0] * len(self._rail.origins)
-        for slots in chain(self._entered, self._entered_unseen):
+        entered, largest, end = [0] * count, [0] * count, [0] * count
+        for slots in self._entered:
             came: dict[int, int] = {}
             for slot in slots:
-                owner = row.owners[slot]
-                came[owner] = tokens = came.get(owner, 0) + row.ends[slot] - row.ends[row.parents[slot]]
-                largest[owner] = max(largest[owner], tokens)
-                end[owner] = max(end[owner], row.ends[slot])
-        return largest, end
+                owner = owners[slot]
+                end[owner] = upto = ends[slot]
+                came[owner] = came.get(owner, 0) + upto - ends[parents[slot]]
+            for owner, tokens in came.items():
+                entered[owner] += tokens
+                if tokens > largest[owner]:
+                    largest[owner] = tokens
+        size = entered.copy()
+        for slot in chain.from_iterable(self._entered_unseen):
+            owner, tokens = owners[slot], row.size(slot)
+            size[owner] += tokens if present[slot] else 0
+            largest[owner] = max(largest[owner], tokens)
+            end[owner] = max(end[owner], ends[slot])
+        return _Sizes(entered, size, largest, end)
 
     def _riding(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
         """By owner in how many turns after it came in it was there, and in how many of these it was not read."""

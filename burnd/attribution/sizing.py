@@ -11,6 +11,7 @@ from burnd.attribution.blocks import FIRM, LOOSE, Claim, portions
 from burnd.attribution.context import Row
 from burnd.attribution.shrinking import Fitted, Need, RanksOf, cut_to, make_room, rescale, tolerated
 
+_FITS: Final = Fitted()
 _ANOTHER_TOKENIZER: Final = 20  # parts of the row: a difference of one part or more is no matter of new blocks
 
 
@@ -86,7 +87,7 @@ def extend(row: Row, claims: Sequence[Claim], bill: Bill, ranks_of: RanksOf, une
             thought += claim.expected
     total, context = row.path_ends[-1], bill.context
     short = total + firm + thought + loose - context
-    fitted = Fitted()
+    fitted = _FITS
     if bill.switched or context < total or short > tolerated(firm + thought, loose):
         fitted = _refit(row, Need(firm, thought, loose), bill, short, ranks_of)
     before, first_new = row.path_ends[-1], len(row.path)
@@ -101,7 +102,7 @@ def _refit(row: Row, need: Need, bill: Bill, short: int, ranks_of: RanksOf) -> F
     if bill.switched and _counted_anew(row.total, short, need) and len(row.path) <= bill.credit:
         return Fitted(rescale(row, max(0, row.total - short)))
     if bill.context >= row.total and short <= tolerated(need.firm + need.thought, need.loose):
-        return Fitted()
+        return _FITS
     if len(row.path) - row.beyond(bill.read) > bill.credit:
         cut_to(row, bill.context)
         return Fitted(is_shrunk=True)
