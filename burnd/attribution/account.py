@@ -148,9 +148,20 @@ class Account:
     def _sizes(self, present: list[int]) -> _Sizes:
         """By owner what came in of it, in all and at once."""
         row, count = self._rail.row, len(self._rail.origins)
+        largest, end = [0] * count, [0] * count
+        self._come_in(self._entered_unseen, largest, end)
+        entered = self._come_in(self._entered, largest, end)
+        size = entered.copy()
+        for slot in chain.from_iterable(self._entered_unseen):
+            size[row.owners[slot]] += row.size(slot) if present[slot] else 0
+        return _Sizes(entered, size, largest, end)
+
+    def _come_in(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
+        """By owner the tokens that came in; `largest` and `end` are brought up to date."""
+        row = self._rail.row
         parents, ends, owners = row.parents, row.ends, row.owners
-        entered, largest, end = [0] * count, [0] * count, [0] * count
-        for slots in self._entered:
+        entered = [0] * len(largest)
+        for slots in steps:
             came: dict[int, int] = {}
             for slot in slots:
                 owner = owners[slot]
@@ -160,13 +171,7 @@ class Account:
                 entered[owner] += tokens
                 if tokens > largest[owner]:
                     largest[owner] = tokens
-        size = entered.copy()
-        for slot in chain.from_iterable(self._entered_unseen):
-            owner, tokens = owners[slot], row.size(slot)
-            size[owner] += tokens if present[slot] else 0
-            largest[owner] = max(largest[owner], tokens)
-            end[owner] = max(end[owner], ends[slot])
-        return _Sizes(entered, size, largest, end)
+        return entered
 
     def _riding(self, present: list[int], read: list[int]) -> tuple[list[int], list[int]]:
         """By owner in how many turns after it came in it was there, and in how many of these it was not read."""
