@@ -131,7 +131,8 @@ class Finder:
         transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
         unread = [found for found in transcripts if self._saved.is_unread(found)]
         self._note_others(unread, scan)
-        self._files = self._scanner.count(naming.transcripts) - len(self._others)
+        if scan.changed or scan.gone or not self.has_scanned:
+            self._files = self._scanner.count(naming.transcripts) - len(self._others)
         self._read_since.clear()
         unread = [found for found in unread if found.path not in self._others]
         for path in await self._told_more(scan.changed):
