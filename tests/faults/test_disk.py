@@ -168,9 +168,8 @@ def test_a_file_system_that_is_made_read_only_heals(home: Home) -> None:
 
 
 @needs_shims
-@pytest.mark.parametrize(
-    ("error", "words"), [pytest.param(errno.EROFS, "answer", marks=pytest.mark.slow), (errno.EDQUOT, _LARGE)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "words"), [(errno.EROFS, "answer"), (errno.EDQUOT, _LARGE)])
 def test_a_disk_that_takes_nothing_more_heals(home: Home, tmp_path: Path, error: int, words: str) -> None:
     """F41, F52: the file system became read-only, or the quota is used up: said in status, and nothing is lost."""
     flag = tmp_path / "flag"
