@@ -68,6 +68,8 @@ class Owners(Protocol):
 
     def call_owner(self, call_id: str) -> int: ...
 
+    def knows_call(self, call_id: str) -> bool: ...
+
 
 def expected_tokens(block: Block) -> int:
     """What a block is likely to weigh. Twice that is the most: no text has more than a token for two bytes."""
@@ -81,10 +83,10 @@ def inherited_tokens(copy: Copy) -> int:
 
 
 def entered_claims(blocks: Sequence[Block], owners: Owners) -> list[Claim]:
-    """What came into the context since the turn before."""
+    """What came into the context since the turn before. What is said of a call that is long gone is a reminder."""
     claims = []
     for block in blocks:
-        if block.call_id is not None:
+        if block.call_id is not None and (block.kind != "reminder" or owners.knows_call(block.call_id)):
             owner = owners.call_owner(block.call_id)
         else:
             owner = owners.owner(_ENTERED_KINDS.get(block.kind, "reminder"))

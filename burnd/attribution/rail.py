@@ -271,10 +271,11 @@ class Rail:
         return owner
 
     def call_owner(self, call_id: str) -> int:
+        return self.calls[call_id][-1].owner if self.knows_call(call_id) else self._begin_call(call_id)
+
+    def knows_call(self, call_id: str) -> bool:
         made = self.calls.get(call_id)
-        if made is not None and made[-1].n > self.last.n - REACH:
-            return made[-1].owner
-        return self._begin_call(call_id)
+        return made is not None and made[-1].n > self.last.n - REACH
 
     def _begin_call(self, call_id: str, tool: str | None = None, target: str | None = None) -> int:
         owner = self._begin("call", tool, target, call_id)

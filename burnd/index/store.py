@@ -31,6 +31,7 @@ READERS = 3
 # What SQLite says, and what those say who make something of a value that was stored.
 UNREADABLE = (sqlite3.Error, msgspec.DecodeError, zstandard.ZstdError)
 _SCRUB_TRIES = 40
+_MOST_AT_HAND = 24 << 20  # bytes of pages that all connections of this process together keep, as far as they can
 _DAMAGE = {"SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CORRUPT_INDEX", "SQLITE_CORRUPT_VTAB"}
 
 
@@ -270,7 +271,8 @@ async def _close_all(connections: list[aiosqlite.Connection]) -> None:
 
 
 async def _prepare(writer: aiosqlite.Connection) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", "cache_size=-8000"):
+    at_hand = ("cache_size=-8000", f"soft_heap_limit={_MOST_AT_HAND}")
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=ON", *at_hand):
         await writer.execute_fetchall(f"PRAGMA {pragma}")
     ((version,),) = await writer.execute_fetchall("PRAGMA user_version")
     if version == 0:

@@ -22,6 +22,7 @@ from burnd.readers.claude_prompts import (
     is_harness_text,
     is_queued_prompt,
     notified_agent,
+    of_its_call,
     text_of,
 )
 from burnd.readers.claude_state import Prompt, SavedOutput
@@ -46,7 +47,7 @@ def read_user(memory: Memory, spot: Spot) -> None:
     is_prompt = bool(content) and not results and _is_prompt(spot, text)
     kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
     blocks, answers = _answered(memory, spot, results) if results else ((), ())
-    blocks += blocks_of(content, kind)
+    blocks += of_its_call(blocks_of(content, kind), text) if kind == "reminder" else blocks_of(content, kind)
     said = f"{spot.ts} {short_hash(text.encode())}" if text and not results and spot.line.timestamp else None
     if _says_again(memory, spot, blocks, said):
         return
@@ -189,6 +190,8 @@ def read_attachment(memory: Memory, spot: Spot) -> None:
     text = text_of(attachment.prompt)
     is_prompt = is_queued_prompt(attachment, text)
     blocks = attached_blocks(spot.line, attachment, is_prompt=is_prompt)
+    if not is_prompt:
+        blocks = of_its_call(blocks, text)
     add_entry(spot, blocks, hangs=True)
     if is_prompt:
         _begin_prompt(memory, spot, text, blocks)

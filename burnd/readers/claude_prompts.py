@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from burnd.classify.said import said_by_person
 from burnd.readers import claude_lines
@@ -91,6 +92,12 @@ def notified_agent(text: str) -> tuple[str, str] | None:
     """The (task, call) a task notification is about."""
     found = _NOTIFIED.search(text, 0, _HEAD) if text.lstrip().startswith(TASK_NOTIFICATION) else None
     return (found[1], found[2]) if found else None
+
+
+def of_its_call(blocks: tuple[Block, ...], text: str) -> tuple[Block, ...]:
+    """What the harness says when a call that went on in the background is over belongs to that call."""
+    notified = notified_agent(text)
+    return tuple([replace(block, call_id=notified[1]) for block in blocks]) if notified is not None else blocks
 
 
 def attachment_of(line: Line) -> Attachment | None:

@@ -1,4 +1,4 @@
-"""Tidies up when nothing is being written: empties long write-ahead logs, and gives back memory that was for work."""
+"""Tidies up: empties long write-ahead logs when nothing is being written, and gives back memory that was for work."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ log = structlog.get_logger()
 EVERY_S = 5.0
 LONG = 1 << 20  # bytes; a shorter one is not worth the syncs
 CALM_LOOKS = 4  # without anything written between them: what is needed again in a moment is not given back
+BUSY_LOOKS = 12  # with something written before each: what lies free by then is given back all the same
 
 
 class Tidying:
@@ -26,15 +27,18 @@ class Tidying:
         self._pipeline = pipeline
 
     async def run(self) -> None:
-        beats, calm = -1, 0
+        beats, calm, busy = -1, 0, 0
         while True:
             await looking_again.rest(EVERY_S)
             before, beats = beats, self._pipeline.pulse.beats
-            calm = calm + 1 if before == beats else 0
+            calm, busy = (calm + 1, 0) if before == beats else (0, busy + 1)
             if calm and self._is_due():
                 await self._empty()
             if calm == CALM_LOOKS:
                 await self._give_back()
+            if busy == BUSY_LOOKS:
+                busy = 0
+                await anyio.to_thread.run_sync(memory.trim)
 
     async def _give_back(self) -> None:
         """Rows that SQLite keeps at hand, and what lies free between things that are in use."""

@@ -127,6 +127,23 @@ def test_a_queued_notification_is_heeded_like_any_other() -> None:
     assert (link.agent_id, link.tool_use_id, link.told_by) == ("a17", "c1", "notification")
 
 
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_what_is_said_when_a_call_in_the_background_is_over_belongs_to_the_call(is_queued: bool) -> None:
+    """An agent's answer comes long after its call: whatever it costs from then on is the call's."""
+    t = Transcript()
+    t.calls("m1", call("c1", "Agent", subagent_type="Plan", prompt="x"))
+    t.result("c1", "launched", toolUseResult={"status": "async_launched", "agentId": "a17"})
+    t.says("m2", text("working on"))
+    note = "<task-notification>\n<task-id>a17</task-id>\n<tool-use-id>c1</tool-use-id>\n<result>found</result>"
+    if is_queued:
+        t.attach("queued_command", prompt=note, commandMode="task-notification")
+    else:
+        t.prompt(note)
+    t.says("m3", text("done"))
+    (block,) = read(t.lines).turn("m3").entered
+    assert (block.kind, block.call_id) == ("reminder", "c1")
+
+
 def test_retries_are_walked_over_a_whole_prompt() -> None:
     """Within a turn and over all turns of the prompt; a new prompt begins anew."""
     t = Transcript()
