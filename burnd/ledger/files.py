@@ -303,29 +303,19 @@ def _home_warnings(root: Path) -> list[str]:
 
 def file_system_of(path: Path) -> str:
     """The type of the file system `path` is on, as Linux tells it; empty where it cannot be told."""
-    best, kind = "", ""
-    real = str(path.resolve())
-    for point, mounted in _mounts():
-        inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, kind = point, mounted
-    return kind
-
-
-def file_systems_in(path: Path) -> set[str]:
-    """The types of the file system that `path` is on and of those that are mounted below it."""
-    below = str(path.resolve()).rstrip("/") + "/"
-    return {file_system_of(path)} | {kind for point, kind in _mounts() if point.startswith(below)}
-
-
-def _mounts() -> list[tuple[str, str]]:
-    """Where what is mounted, as Linux tells it."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
             mounts = [line.split(" ") for line in table]
     except OSError:
-        return []
-    return [(fields[4], fields[fields.index("-") + 1]) for fields in mounts]
+        return ""
+    best, kind = "", ""
+    real = str(path.resolve())
+    for fields in mounts:
+        point = fields[4]
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[fields.index("-") + 1]
+    return kind
 
 
 def free_bytes(path: Path) -> tuple[int, int]:

@@ -6,9 +6,8 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,7 +15,6 @@ from burnd.sources.cursor import looks_of
 from burnd.sources.safe_open import objection
 
 Suffix = str | tuple[str, ...]
-_Entries = list[os.DirEntry[str]]
 
 SUFFIX = ".jsonl"
 MAX_DEPTH = 8  # folders below a root; the deepest known transcript lies three down
@@ -60,29 +58,6 @@ class Scan(msgspec.Struct, frozen=True):
     seconds: float
 
 
-class _Part(NamedTuple):
-    """Which files are looked at this time: one in `parts`, by the number that the file system gave it, and `always`."""
-
-    parts: int
-    turn: int
-    always: dict[str, set[str]]
-
-    def of(self, folder: str, entries: _Entries, seen: Mapping[str, Container[str]]) -> _Entries:
-        if self.parts == 1:
-            return entries
-        known, always = seen.get(folder, ()), self.always.get(folder, ())
-        return [e for e in entries if e.inode() % self.parts == self.turn or e.name not in known or e.name in always]
-
-
-def _by_folder(paths: Iterable[str]) -> dict[str, set[str]]:
-    """Names by the folders that they stand in."""
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        folder, _, name = path.rpartition("/")
-        names.setdefault(folder, set()).add(name)
-    return names
-
-
 class Scanner:
     """Looks at every file below the roots and reports those that look different from last time.
 
@@ -94,7 +69,6 @@ class Scanner:
         self._suffix = suffix
         self._max_depth = max_depth
         self._seen: dict[str, dict[str, int]] = {}  # folders, and how each file in them looked
-        self._scans = 0
 
     def know(self, path: str, looks: int) -> None:
         """Before the first scan: a file that is nothing new as long as it looks like this."""
@@ -110,16 +84,8 @@ class Scanner:
         folder, _, name = path.rpartition("/")
         return name in self._seen.get(folder, ())
 
-    def __len__(self) -> int:
-        """How many files the last scan saw."""
-        return sum(map(len, self._seen.values()))
-
-    def scan(self, roots: Iterable[str], *, parts: int = 1, always: Iterable[str] = ()) -> Scan:
-        """Looks into every folder, and at every file that is new. Of those that it knows it looks at one in `parts`,
-        and at these `always`: so many scans look at all of them."""
+    def scan(self, roots: Iterable[str]) -> Scan:
         started = time.perf_counter()
-        self._scans += 1
-        part = _Part(parts, self._scans % parts, _by_folder(always))
         tally = Tally()
         changed: list[Found] = []
         gone: list[str] = []
@@ -127,14 +93,14 @@ class Scanner:
         for root in roots:
             for folder, entries in _sweep(root, self._suffix, self._max_depth, tally):
                 entered.add(folder)
-                changed += self._news_in(folder, part.of(folder, entries, self._seen), root, tally)
+                changed += self._news_in(folder, entries, root, tally)
                 gone += self._missed_in(folder, {entry.name for entry in entries})
         for folder in self._seen.keys() - entered:
             gone += self._missed_in(folder, set())
         return Scan(
             changed=changed,
             gone=gone,
-            files=len(self),
+            files=sum(map(len, self._seen.values())),
             directories=tally.directories,
             refused=dict(tally.refused),
             places=tally.places,
@@ -179,6 +145,9 @@ def walk(
             path, found = os.path.join(folder, entry.name), _looked_at(entry)
             if found is not None and not _is_refused(path, found, owner, tally):
                 yield _found(path, root, found)
+
+
+_Entries = list[os.DirEntry[str]]
 
 
 def _sweep(root: str, suffix: Suffix, max_depth: int, tally: Tally) -> Iterator[tuple[str, _Entries]]:

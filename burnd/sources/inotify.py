@@ -10,7 +10,6 @@ import dataclasses
 import errno
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from watchdog.observers.api import BaseObserver
 from watchdog.observers.inotify import InotifyEmitter
@@ -24,15 +23,12 @@ from watchdog.observers.inotify_c import (
     WatchDescriptor,
 )
 
-from burnd.ledger.files import file_systems_in
 from burnd.sources.dirty import Inbox
 from burnd.sources.discover import Suffix
 from burnd.sources.observe import Unwatchable, Watched
 
 EVENTS_LOST = "events were lost"
 _STOP_SECONDS = 2.0
-# File systems of this machine alone. On others another machine may write, or a host below a container.
-_TOLD_OF = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs", "tmpfs"}
 _PIPES_WORTH = 2  # of descriptors: an instance takes one and a pipe
 _LIMITS = {
     errno.ENOSPC: ("watch limit", ("fs.inotify.max_user_watches", "user.max_inotify_watches")),
@@ -72,11 +68,8 @@ def _check_descriptors() -> None:
 
 
 class _Inotify(Watched):
-    """A watch whose events are lost only with a word, where nobody writes behind this kernel's back."""
-
     def __init__(self, channel: Channel, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> None:
         self._channel = channel
-        self._tells_all = all(file_systems_in(Path(root)) <= _TOLD_OF for root in roots)
         super().__init__(BaseObserver(InotifyEmitter, inotify_fd=channel), roots, inbox, suffix)
 
     def alive(self) -> bool:
@@ -87,9 +80,6 @@ class _Inotify(Watched):
 
     def watched(self) -> int | None:
         return len(self._channel.watched)
-
-    def tells_all(self) -> bool:
-        return self._tells_all
 
     def stop(self) -> None:
         super().stop()

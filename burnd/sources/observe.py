@@ -64,10 +64,6 @@ class Observation(Protocol):
         """How many folders are watched, where that can be known."""
         ...
 
-    def tells_all(self) -> bool:
-        """Whether nothing below the roots can change without an event, or a word that events were lost."""
-        ...
-
     def stop(self) -> None: ...
 
 
@@ -109,9 +105,6 @@ class Watched:
 
     def watched(self) -> int | None:
         return None
-
-    def tells_all(self) -> bool:
-        return False
 
     def stop(self) -> None:
         self._observer.stop()

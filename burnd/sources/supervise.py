@@ -66,11 +66,6 @@ class Supervisor:
         return f"watching {watched:,} folders"
 
     @property
-    def tells_all(self) -> bool:
-        """Whether the watch would say by itself that it may have missed something."""
-        return self._observation is not None and not self._short and self._observation.tells_all()
-
-    @property
     def remedy(self) -> str:
         """What a person can do so that folders are watched again."""
         return self._given_up.remedy if self._given_up is not None else ""

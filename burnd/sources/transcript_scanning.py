@@ -25,7 +25,6 @@ from burnd.sources.watch import Times, Watcher
 
 log = structlog.get_logger()
 
-_MANY, _PARTS = 2_000, 5  # with so many files a look at all is worth sparing; each is looked at within five minutes
 _COARSE_MS = 2_000  # file systems write times down less exactly than this
 
 
@@ -111,21 +110,16 @@ class Finder:
                 if self.root_of(path) is not None:
                     self._queue.add(path)
             if dirty.scan_all:
-                await self.scan(dirty.reason, is_routine=dirty.is_routine)
+                await self.scan(dirty.reason)
             ring()
 
-    async def scan(self, reason: str, *, is_routine: bool = False) -> None:
-        """Looks at every file: the truth that events are only a hint of.
-
-        Where it `is_routine`, a tree of very many is looked at in parts: in all of its folders, but at its quiet files
-        by turns.
-        """
+    async def scan(self, reason: str) -> None:
+        """Looks at every file: the truth that events are only a hint of."""
         naming = self._naming
         if not self.has_scanned:
             for path, looks in self._saved.looks():
                 self._scanner.know(path, looks)
-        parts = _PARTS if is_routine and len(self._scanner) > _MANY else 1
-        scan, held = await self._pieces.in_thread(lambda: self._look(parts))
+        scan, held = await self._pieces.in_thread(self._look)
         await self._forget_marred()
         self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
         transcripts = [found for found in scan.changed if found.path.endswith(naming.transcripts)]
@@ -148,11 +142,10 @@ class Finder:
                 self._queue.add(path)  # it was deleted, and no event need ever tell of its last lines
         log.debug("source.scanned", source=self._pieces.source, reason=reason, files=scan.files, unread=len(unread))
 
-    def _look(self, parts: int) -> tuple[Scan, set[str]]:
-        """What a scan finds, and which files are held open: those that were read lately."""
-        held = set(self._pieces.known.held())
-        roots = [root.path for root in present(self.named_roots)]
-        return self._scanner.scan(roots, parts=parts, always=held), held
+    def _look(self) -> tuple[Scan, set[str]]:
+        """What a scan finds, and which files are held open."""
+        scan = self._scanner.scan([root.path for root in present(self.named_roots)])
+        return scan, set(self._pieces.known.held())
 
     def _note_others(self, unread: Sequence[Found], scan: Scan) -> None:
         """Remembers what is not read, so that it can be told."""

@@ -45,7 +45,6 @@ class Dirty(msgspec.Struct, frozen=True):
     paths: set[str]
     scan_all: bool = False
     reason: str = ""
-    is_routine: bool = False  # nothing speaks for it but the time that has passed, and events tell of all changes
 
 
 def boot_clock() -> float:
@@ -185,8 +184,7 @@ class Watcher:
     async def _gather(self, drained: Drained) -> Dirty:
         now = self._clock()
         if now >= self._scan_at:
-            is_routine = self._scan_reason == _TIMER and self._supervisor.tells_all
-            dirty = Dirty(paths=drained.paths, scan_all=True, reason=self._scan_reason, is_routine=is_routine)
+            dirty = Dirty(paths=drained.paths, scan_all=True, reason=self._scan_reason)
             self._scanned_at = now
             self._scan_at = now + self._interval()
             self._scan_reason = _POLLING if self.state == "polling" else _TIMER

@@ -252,9 +252,9 @@ _WHY = """## Where it falls short, and why
 - **Search.** A query of everyday words takes some 7 ms of processor time, half of it for the ninety messages that stand
   around its ten hits, which are read from content and cut to a few lines each; the slowest of a hundred take twice
   that. With `limit` 1 it is little more than half. All of it is Python but for 1 ms of tantivy's.
-- **Idle.** What is left is a look into every folder each 55 s, with 10,000 files at a fifth of the quiet ones (some
-  20 ms of 60 for all), a wake-up every five seconds, and two a second by tantivy, which looks whether somebody else
-  changed its index and cannot be told not to.
+- **Idle.** What is left is a look at every file each 55 s, whatever events tell (some 50 ms for 10,000), a wake-up
+  every five seconds, and two a second by tantivy, which looks whether somebody else changed its index and cannot be
+  told not to.
 - **Disk.** The ledger takes 0.13 bytes for each byte of log and the sidecars 0.14: lines of JSON that any tool reads,
   each of which names its session, rail, message and time. Compressed they would take 0.05 together, and that is all
   that is missing; but then they would be lines for nobody but burnd. (A file system that compresses, as btrfs and ZFS

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -21,11 +20,8 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
-from burnd.sources import committing, transcript_scanning, transcript_settling
+from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
-from burnd.sources.dirty import Inbox
-from burnd.sources.follow import OpenFiles
-from burnd.sources.supervise import Supervisor
 from burnd.sources.watch import Times
 from tests.conftest import Opened
 from tests.folded import Folded
@@ -110,30 +106,6 @@ async def test_an_open_turn_is_seen_and_settles(opened: Opened, tmp_path: Path) 
 async def _is(watched: Watched, message_id: str, **facts: Any) -> bool:
     found = (await watched.turns()).get(message_id, {})
     return facts.items() <= found.items()
-
-
-async def test_what_no_event_told_of_a_quiet_log_is_found(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """F28: though the watch says that it tells all, logs are looked at by turns, and each has its turn."""
-    monkeypatch.setattr(transcript_scanning, "_MANY", 0)
-    monkeypatch.setattr(Supervisor, "tells_all", True)
-    monkeypatch.setattr(sys.modules[__name__], "QUICK", Times(roots=0.2, alive=1.0, scan=0.05, poll=0.05))
-    monkeypatch.setattr(Inbox, "changed", lambda _self, _path: None)
-    monkeypatch.setattr(OpenFiles, "paths", lambda _self: [])
-    sessions = [f"{n:08}-0000-4000-8000-000000000003" for n in range(12)]
-    logs = [Transcript(session=session, prefix=f"p{n}-") for n, session in enumerate(sessions)]
-    async with watching(opened, tmp_path / "projects") as watched:
-        for line in ("m1", "m2"):
-            for n, log in enumerate(logs):
-                log.prompt("hello")
-                log.says(f"{n}-{line}", text("hi"), output=7)
-                watched.append(log, watched.path(sessions[n]))
-            await until(partial(_are, watched, {f"{n}-{line}" for n in range(12)}))
-
-
-async def _are(watched: Watched, message_ids: set[str]) -> bool:
-    return message_ids <= (await watched.turns()).keys()
 
 
 async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:

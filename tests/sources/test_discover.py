@@ -121,28 +121,6 @@ def test_a_scan_reports_only_what_changed(tmp_path: Path) -> None:
     assert scan() == (set(), set())
 
 
-def test_in_parts_every_file_has_its_turn(tmp_path: Path) -> None:
-    """F28: a scan in five parts sees what is new or gone, and what is to be seen always, at once, all else in five."""
-    paths = [make(tmp_path / f"p{n % 3}" / f"{n}.jsonl") for n in range(60)]
-    scanner = Scanner()
-    scanner.scan([str(tmp_path)])
-    for path in paths:
-        with path.open("a") as file:
-            file.write("more\n")
-    new = make(tmp_path / "p0" / "new.jsonl")
-    gone = paths.pop()
-    gone.unlink()
-    reported: list[str] = []
-    for n in range(5):
-        scan = scanner.scan([str(tmp_path)], parts=5, always=[str(paths[7])])
-        reported += [found.path for found in scan.changed]
-        if n == 0:
-            assert {str(new), str(paths[7])} <= set(reported)
-            assert (scan.gone, scan.files) == ([str(gone)], 60)
-            assert len(reported) < len(paths)
-    assert sorted(reported) == sorted(map(str, [*paths, new]))
-
-
 def test_what_is_known_from_before_is_no_news(tmp_path: Path) -> None:
     """Of files that were read in an earlier life, a first scan reports those that changed since, and those gone."""
     scanner = Scanner()

@@ -16,8 +16,8 @@ from watchdog.events import FileSystemEvent, FileSystemEventHandler
 
 from burnd.sources.dirty import BURST, Inbox
 from burnd.sources.discover import Suffix
-from burnd.sources.observe import Observation, Observe, Unwatchable, Watched, observe
-from burnd.sources.watch import Dirty, Times, Watcher
+from burnd.sources.observe import Observation, Unwatchable, Watched, observe
+from burnd.sources.watch import Times, Watcher
 from tests.server.wire import noise
 from tests.sources.listening import DEADLINE, EVENTS_ONLY, QUICK, Listener, append, append_all
 
@@ -56,9 +56,6 @@ class Deaf:
 
     def watched(self) -> int | None:
         return None
-
-    def tells_all(self) -> bool:
-        return False
 
     def stop(self) -> None:
         pass
@@ -343,28 +340,6 @@ async def test_a_root_replaced_by_a_link(root: Path, tmp_path: Path) -> None:
 def turn_into_link(root: Path, elsewhere: Path) -> None:
     root.rename(root.with_name("old"))
     root.symlink_to(elsewhere)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
-async def test_only_a_watch_that_tells_all_makes_a_scan_routine(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F28: the timer's scan is one only where no change can go untold; any other scan is for a reason."""
-    from burnd.sources import inotify
-
-    append(root / "p" / "a.jsonl")
-
-    async def timed_scan(observe: Observe) -> Dirty:
-        async with Watcher([str(root)], times=Times(scan=0.1), observe=observe) as watcher:
-            listener = Listener(watcher)
-            first = await listener.step()
-            assert (first.reason, first.is_routine) == ("start", False)
-            await listener.until(lambda: "timer" in listener.reasons)
-            return await listener.step()
-
-    monkeypatch.setattr(inotify, "file_systems_in", lambda _: {"ext4"})
-    assert (await timed_scan(observe)).is_routine
-    assert not (await timed_scan(Deaf())).is_routine
-    monkeypatch.setattr(inotify, "file_systems_in", lambda _: {"ext4", "nfs4"})
-    assert not (await timed_scan(observe)).is_routine
 
 
 async def test_one_of_two_roots_may_be_missing(root: Path, tmp_path: Path) -> None:
