@@ -17,7 +17,7 @@ log = structlog.get_logger()
 EVERY_S = 5.0
 LONG = 1 << 20  # bytes; a shorter one is not worth the syncs
 CALM_LOOKS = 4  # without anything written between them: what is needed again in a moment is not given back
-BUSY_LOOKS = 12  # with something written before each: what lies free by then is given back all the same
+BUSY_LOOKS = 4  # with something written before each: what became garbage by then is cleared away all the same
 
 
 class Tidying:
@@ -38,13 +38,13 @@ class Tidying:
                 await self._give_back()
             if busy == BUSY_LOOKS:
                 busy = 0
-                await anyio.to_thread.run_sync(memory.trim)
+                await anyio.to_thread.run_sync(memory.clear_away)
 
     async def _give_back(self) -> None:
         """Rows that SQLite keeps at hand, and what lies free between things that are in use."""
         with contextlib.suppress(NotNow, IndexDamaged):  # then it stays a little larger
             await self._pipeline.index.shrink()
-        await anyio.to_thread.run_sync(memory.trim)
+        await anyio.to_thread.run_sync(memory.clear_away)
 
     def _is_due(self) -> bool:
         home = self._pipeline.home

@@ -78,6 +78,7 @@ async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch:
     """F80: when nothing was written for a while; after that only when something was written again."""
     given_back: list[int] = []
     pipeline = await opened()
+    monkeypatch.setattr(tidying, "BUSY_LOOKS", 1 << 30)
     monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.pulse.beats))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Tidying(pipeline).run)
@@ -90,6 +91,22 @@ async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch:
         tasks.cancel_scope.cancel()
     assert len(given_back) == len(set(given_back)) == 2
     assert await pipeline.index.rows("SELECT count(*) FROM turns") == [(400,)]
+
+
+async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F80: readers that were let go of hold on to themselves, and nothing else would look for them for long."""
+    cleared: list[None] = []
+    pipeline = await opened()
+    monkeypatch.setattr(tidying, "EVERY_S", 0.01)
+    monkeypatch.setattr(tidying, "CALM_LOOKS", 1 << 30)
+    monkeypatch.setattr(memory, "clear_away", lambda: cleared.append(None))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Tidying(pipeline).run)
+        with anyio.fail_after(30):
+            while len(cleared) < 2:
+                pipeline.pulse.beat()
+                await anyio.sleep(0.002)
+        tasks.cancel_scope.cancel()
 
 
 async def test_short_logs_are_left_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
