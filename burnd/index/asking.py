@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import sqlite3
 import threading
@@ -15,7 +14,6 @@ import anyio.to_thread
 
 T = TypeVar("T")
 AT_ONCE = 2  # more would not answer sooner: they share one interpreter, of which what is recorded needs its part
-_MOMENT_S = 0.05  # what takes no longer needs no looking after, which would cost as much as many a question
 LONG_S = 0.2  # a question that takes longer makes way, so that those that take a moment need not wait for it
 LONG_AT_ONCE = 2
 DEADLINE_S = 5.0
@@ -58,10 +56,9 @@ class Asking:
         self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float, place: _Place
     ) -> T:
         answered = threading.Event()
-        loop = asyncio.get_running_loop()
         with anyio.move_on_after(within) as deadline:
             async with anyio.create_task_group() as tasks:
-                later = loop.call_later(_MOMENT_S, tasks.start_soon, _look_after, connection, answered, place)
+                tasks.start_soon(_look_after, connection, answered, place)
                 try:
                     # Waited for even when cancelled: only a connection whose thread is done may be used again.
                     outcome = await anyio.to_thread.run_sync(
@@ -69,9 +66,7 @@ class Asking:
                     )
                 finally:
                     answered.set()  # also when it was cancelled before it began
-                    later.cancel()
-                if loop.time() >= later.when():
-                    tasks.cancel_scope.cancel()
+                tasks.cancel_scope.cancel()
         await anyio.lowlevel.checkpoint_if_cancelled()
         if deadline.cancel_called:
             raise TookTooLong
@@ -124,7 +119,7 @@ class _Place:
 
     async def make_way(self) -> None:
         """After a while lets the next one have its place, where there is another for it."""
-        await anyio.sleep(LONG_S - _MOMENT_S)
+        await anyio.sleep(LONG_S)
         await self._for_long.acquire()
         self._held.release()
         self._held = self._for_long
