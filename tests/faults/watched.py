@@ -6,6 +6,7 @@ The n-th answer of a session has 2**n output tokens: a sum says which were recor
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,9 @@ class Watched:
         return path
 
     def stop(self) -> None:
-        """Lets the daemon stand still."""
+        """Lets the daemon stand still, and returns when all of its threads do."""
         self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.daemon.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self) -> None:
         self.daemon.process.send_signal(signal.SIGCONT)
