@@ -47,7 +47,8 @@ def read_user(memory: Memory, spot: Spot) -> None:
     is_prompt = bool(content) and not results and _is_prompt(spot, text)
     kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
     blocks, answers = _answered(memory, spot, results) if results else ((), ())
-    blocks += of_its_call(blocks_of(content, kind), text) if kind == "reminder" else blocks_of(content, kind)
+    own = blocks_of(content, kind)
+    blocks += of_its_call(own, text) if kind == "reminder" else own
     said = f"{spot.ts} {short_hash(text.encode())}" if text and not results and spot.line.timestamp else None
     if _says_again(memory, spot, blocks, said):
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -231,14 +232,20 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
     assert kinds(await looked())["delegation"]["evidence"]["count"] == 2
 
 
-async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> None:
-    """One session of five began with twice as much as the others."""
-    pipeline = await opened()
+def five_beginnings() -> Iterator[tuple[list[Any], list[Any]]]:
+    """Sessions of one project, the fourth of which began with more than the others; and the same of no project."""
     for n in range(5):
         scene = Scene()
         for turn in range(2):
             scene.turn(20_000 + 30_000 * (n == 3) + turn * 200, 50, entered=(prompt(),), made=(said(),))
-        turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
+        ours = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
+        yield ours, elsewhere(scene, f"beside{n}")
+
+
+async def test_a_bloated_prefix_is_told_against_the_project(opened: Opened) -> None:
+    """One session of five began with twice as much as the others."""
+    pipeline = await opened()
+    for turns, _ in five_beginnings():
         await pipeline.commit(Batch(entries=[*turns]))
     found = kinds(await Looked(pipeline)())["prefix-bloat"]
     assert (found["sessions"], found["evidence"]["target"], found["project"]) == (["s3"], "/code/a", "/code/a")
@@ -249,12 +256,8 @@ async def test_what_a_project_usually_begins_with_does_not_depend_on_filters(ope
     """Of a session alone, or of a part of it, the same is told as among all; of others nothing is; and what sessions
     began with that are only compared with is kept, too."""
     pipeline = await opened()
-    for n in range(5):
-        scene = Scene()
-        for turn in range(2):
-            scene.turn(20_000 + 30_000 * (n == 3) + turn * 200, 50, entered=(prompt(),), made=(said(),))
-        turns = [msgspec.structs.replace(one, project="/code/a") for one in elsewhere(scene, f"s{n}")]
-        await pipeline.commit(Batch(entries=[*turns, *elsewhere(scene, f"beside{n}")]))
+    for turns, beside in five_beginnings():
+        await pipeline.commit(Batch(entries=[*turns, *beside]))
     alone = Looked(pipeline)
     told = await alone(session="s3")
     assert (told["families"], told["totals"]["turns"], alone.turns) == (1, 2, 10)
