@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import anyio
 import structlog
 
 from burnd.index.path_key import path_key
@@ -59,6 +60,7 @@ class Finder:
         self.backfill = Backfill()
         self._naming, self._queue, self._saved, self._pieces, self._clock = naming, queue, saved, pieces, clock
         self._scanner = Scanner(suffix=naming.suffixes)
+        self._scanning = anyio.Lock()
         self._roots: dict[str, str] = {}
         self.has_scanned = False
         self._files = 0  # transcripts that the last scan counted; beside these are
@@ -114,7 +116,14 @@ class Finder:
             ring()
 
     async def scan(self, reason: str) -> None:
-        """Looks at every file: the truth that events are only a hint of."""
+        """Looks at every file: the truth that events are only a hint of. What it found is queued when it returns.
+
+        One at a time: a second scan sees nothing new in what the first has looked at and not yet queued.
+        """
+        async with self._scanning:
+            await self._scan(reason)
+
+    async def _scan(self, reason: str) -> None:
         naming = self._naming
         if not self.has_scanned:
             for path, looks in self._saved.looks():
@@ -184,6 +193,7 @@ class Finder:
 
     async def scan_anew(self, reason: str) -> None:
         """Scans as if nothing had been seen before."""
-        self._scanner = Scanner(suffix=self._naming.suffixes)
-        self._others.clear()
-        await self.scan(reason)
+        async with self._scanning:
+            self._scanner = Scanner(suffix=self._naming.suffixes)
+            self._others.clear()
+            await self._scan(reason)

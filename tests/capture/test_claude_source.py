@@ -22,6 +22,7 @@ from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
+from burnd.sources.saved import Saved
 from burnd.sources.watch import Times
 from tests.conftest import Opened
 from tests.folded import Folded
@@ -558,6 +559,40 @@ async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opene
     async with watching(partial(opened, now=lambda: wall_ms() + 120_000), tmp_path / "projects") as watched:
         await watched.source.flush()
         assert not watched.source._pieces.known.live()
+
+
+async def test_a_flush_waits_for_the_scan_that_runs(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What one scan has looked at and not queued yet is no news to the next, and is flushed all the same."""
+    below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
+    below.mkdir(parents=True)
+    agent = Transcript(session=SESSION, prefix="late", isSidechain=True, agentId="late")
+    agent.prompt("look around", parent=None)
+    agent.says("late", text("done"), output=4)
+    async with watching(partial(opened, now=wall_ms), tmp_path / "projects") as watched:
+        watched.append(agent, below / "agent-late.jsonl")
+        await watched.source.flush()
+    (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+    seen_ms = Saved.seen_ms
+
+    async def slow(saved: Saved) -> dict[str, int]:
+        asked.set()
+        await anyio.sleep(0.3)
+        return await seen_ms(saved)
+
+    asked = anyio.Event()
+    monkeypatch.setattr(Saved, "seen_ms", slow)
+    again = Watched(await opened(), tmp_path / "projects")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(again.source._finder.scan, "the roots changed")
+        await asked.wait()
+        tasks.start_soon(again.source.run)
+        await again.source.flush()
+        told = again.ledger()["late"].subagent
+        assert told is not None
+        assert told.type == "Explore"
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_path: Path) -> None:
