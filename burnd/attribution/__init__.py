@@ -1,6 +1,6 @@
 """Why every token was spent: the turns of a rail in, causes as token counts out. Pure; nothing here knows a price."""
 
-from burnd.attribution.account import Cause
+from burnd.attribution.cause import Cause
 from burnd.attribution.causes import Anatomy, Explained, Part, anatomy, explain
 from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of

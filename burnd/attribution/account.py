@@ -8,16 +8,13 @@ first, tells it for all of them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
-import msgspec
-
-from burnd.attribution.blocks import Kind
+from burnd.attribution.cause import Causes, Paid, Sizes
 from burnd.attribution.rail import Rail
-from burnd.attribution.rates import CACHE_READ, CLASSES, Rate, Spent
+from burnd.attribution.rates import CACHE_READ, CLASSES, Rate
 from burnd.attribution.steps import Step
 
 # Many numbers in one: a field for each rate and class, and two that count turns. Adding up or multiplying the whole
@@ -31,44 +28,11 @@ _FIRST_RATE: Final = 2
 Fields = defaultdict[int, int]
 
 
-class Cause(msgspec.Struct, frozen=True, gc=False):
-    """One thing that tokens were spent on.
-
-    `spent` is all it was billed for, what it took to say it included. `entered` is how many tokens it brought into the
-    context, `size` these and those from before, in turns that were not selected, `rides` in how many later turns it was
-    still there, `reentries` in how many of these it was not read from the cache but paid in full again. `largest` is
-    the most of it that came in at once, in whichever turn, and `end` the place on the row up to which it then stood.
-    """
-
-    kind: Kind
-    spent: Mapping[Rate, Spent]
-    turn_index: int = 0
-    message_id: str = ""
-    call_id: str | None = None
-    tool: str | None = None
-    target: str | None = None
-    entered: int = 0
-    size: int = 0
-    rides: int = 0
-    reentries: int = 0
-    largest: int = 0
-    end: int = 0
-
-
 class _Units(NamedTuple):
     """By class the field of a token of a rate; and for a run, which counts the turns that read its slots as well."""
 
     tokens: tuple[int, ...]
     runs: tuple[int, ...]
-
-
-class _Sizes(NamedTuple):
-    """By owner, as `Cause` has them."""
-
-    entered: list[int]
-    size: list[int]
-    largest: list[int]
-    end: list[int]
 
 
 class Account:
@@ -117,36 +81,14 @@ class Account:
         self._rates[rate] = found = _Units(units, runs)
         return found
 
-    def causes(self) -> tuple[Cause, ...]:
+    def causes(self) -> Causes:
         """Every owner that had a share in the turns that were added."""
         paid, present, read = self._settled()
-        entered, size, largest, end = self._sizes(present)
-        rides, reentries = self._riding(present, read)
+        sizes = self._sizes(present, read)
         owners = [owner for owner, fields in enumerate(paid) if fields]
-        spent = _by_rate([paid[owner] for owner in owners], list(self._rates))
-        origins = self._rail.origins
-        return tuple(
-            Cause(
-                origin.kind,
-                spent_by_it,
-                origin.turn_index,
-                origin.message_id,
-                origin.call_id,
-                origin.tool,
-                origin.target,
-                entered[owner],
-                size[owner],
-                rides[owner],
-                reentries[owner],
-                largest[owner],
-                end[owner],
-            )
-            for owner, spent_by_it in zip(owners, spent, strict=True)
-            for origin in (origins[owner],)
-        )
+        return Causes(self._rail.origins, owners, sizes, _by_rate([paid[owner] for owner in owners], list(self._rates)))
 
-    def _sizes(self, present: list[int]) -> _Sizes:
-        """By owner what came in of it, in all and at once."""
+    def _sizes(self, present: list[int], read: list[int]) -> Sizes:
         row, count = self._rail.row, len(self._rail.origins)
         largest, end = [0] * count, [0] * count
         self._come_in(self._entered_unseen, largest, end)
@@ -154,7 +96,8 @@ class Account:
         size = entered.copy()
         for slot in chain.from_iterable(self._entered_unseen):
             size[row.owners[slot]] += row.size(slot) if present[slot] else 0
-        return _Sizes(entered, size, largest, end)
+        rides, reentries = self._riding(present, read)
+        return Sizes(entered, size, rides, reentries, largest, end)
 
     def _come_in(self, steps: list[list[int]], largest: list[int], end: list[int]) -> list[int]:
         """By owner the tokens that came in; `largest` and `end` are brought up to date."""
@@ -210,18 +153,15 @@ def _as_list(numbers: dict[int, int], length: int) -> list[int]:
     return column
 
 
-def _by_rate(paid: list[int], rates: list[Rate]) -> list[dict[Rate, Spent]]:
+def _by_rate(paid: list[int], rates: list[Rate]) -> dict[Rate, list[Paid]]:
     """What many fields say, all of them taken apart at once."""
     size = (_FIRST_RATE + len(rates) * CLASSES) * _FIELD // 8
     packed = b"".join([fields.to_bytes(size, "little") for fields in paid])
-    if len(rates) == 1:  # as in most sessions
-        return [{rates[0]: spent} for spent in _column(packed, size, 0)]
-    rows = zip(*(_column(packed, size, n) for n in range(len(rates))), strict=True)
-    return [{rate: spent for rate, spent in zip(rates, row, strict=True) if any(spent)} for row in rows]
+    return {rate: _column(packed, size, n) for n, rate in enumerate(rates)}
 
 
-def _column(packed: bytes, size: int, rate: int) -> Iterator[Spent]:
-    """What was spent at one rate."""
+def _column(packed: bytes, size: int, rate: int) -> list[Paid]:
+    """What was paid at one rate."""
     begin = (_FIRST_RATE + rate * CLASSES) * _FIELD // 8
     layout = Struct(f"<{begin}x{CLASSES}Q{size - begin - CLASSES * _FIELD // 8}x")
-    return map(Spent._make, layout.iter_unpack(packed))
+    return list(layout.iter_unpack(packed))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.attribution.account import Account, Cause
+from burnd.attribution.account import Account
+from burnd.attribution.cause import NONE, Cause, Causes
 from burnd.attribution.misses import Miss
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import CLASSES, Rate, Rates, Spent, add_up
@@ -42,7 +43,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str = ""
     rail_id: str = ""
     agent: Subagent | None = None
-    causes: tuple[Cause, ...] = ()
+    causes: Causes = NONE
     misses: tuple[TurnMiss, ...] = ()
     begins: tuple[int, ...] = ()
     shrinks: tuple[Shrink, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from burnd.attribution.causes import Explained
 from burnd.attribution.finding import Finding, bounded
 from burnd.attribution.wasted_calls import Calls, wasted_calls
-from burnd.attribution.wasted_context import delegations, prefix_bloat, wasted_context
+from burnd.attribution.wasted_context import Begun, delegations, prefix_bloat, wasted_context
 from burnd.records import Turn
 
 
@@ -27,6 +27,6 @@ def _in_rail(explained: Explained, turns: Sequence[Turn]) -> list[Finding]:
     return [*wasted_calls(calls), *wasted_context(calls)]
 
 
-def in_project(main_rails: Sequence[Explained]) -> tuple[Finding, ...]:
+def in_project(sessions: Sequence[Begun]) -> tuple[Finding, ...]:
     """What only a comparison of a project's sessions tells."""
-    return bounded(prefix_bloat(main_rails))
+    return bounded(prefix_bloat(sessions))

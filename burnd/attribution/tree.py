@@ -40,7 +40,9 @@ def nest(rails: Sequence[Explained]) -> tuple[Branch, ...]:
 
 def _above(rails: Sequence[Explained]) -> list[int | None]:
     """The rail each rail was started from. A log that makes a circle of them has it cut at its first rail."""
-    caller = {cause.call_id: n for n, one in enumerate(rails) for cause in one.causes if cause.kind == "call"}
+    if len(rails) == 1:
+        return [None]
+    caller = {call_id: n for n, one in enumerate(rails) for call_id, _ in one.causes.calls()}
     above = [caller.get(one.started_by) if one.started_by is not None else None for one in rails]
     free: set[int] = set()
     for n in range(len(rails)):

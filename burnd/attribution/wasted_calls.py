@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from burnd.attribution.account import Cause
+from burnd.attribution.cause import Cause
 from burnd.attribution.causes import Explained
 from burnd.attribution.finding import Evidence, Finding, FindingKind, finding
 from burnd.attribution.lineage import Lineage

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median_low
-from typing import Final
+from typing import Final, NamedTuple
 
-from burnd.attribution.account import Cause
+from burnd.attribution.cause import Cause
 from burnd.attribution.causes import Explained, TurnMiss
 from burnd.attribution.finding import Evidence, Finding, finding, weight
 from burnd.attribution.misses import Reason
@@ -140,26 +140,26 @@ def _read_again(calls: Calls, compactions: Sequence[int]) -> tuple[tuple[str, ..
     return tuple(files), causes
 
 
-def prefix_bloat(project: Sequence[Explained]) -> Iterator[Finding]:
-    """Sessions of a project that began with far more than its others did. Takes their main rails.
+class Begun(NamedTuple):
+    """A session, how large its prefix was, and what that cost: nothing where it is only there to be compared with."""
 
-    One without causes is there to be compared with.
-    """
+    session_id: str
+    prefix: int
+    spent: Mapping[Rate, Spent]
+
+
+def prefix_bloat(project: Sequence[Begun]) -> Iterator[Finding]:
+    """Sessions of a project that began with far more than its others did."""
     sizes = [one.prefix for one in project if one.prefix]
     if len(sizes) <= _OTHER_SESSIONS:
         return
     usual = median_low(sizes)
     large = [one for one in project if 2 * one.prefix >= 3 * usual and one.prefix - usual >= _BLOATED]
-    bloated = [one for one in large if one.causes]
+    bloated = [one for one in large if one.spent]
     bloated.sort(key=lambda one: (-one.prefix, one.session_id))
     if not bloated:
         return
-    bills = [
-        _part(cause.spent, one.prefix - usual, one.prefix)
-        for one in bloated
-        for cause in one.causes
-        if cause.kind == "prefix"
-    ]
+    bills = [_part(one.spent, one.prefix - usual, one.prefix) for one in bloated]
     evidence = Evidence(count=len(bloated), entered=bloated[0].prefix, usual=usual)
     yield finding("prefix-bloat", [one.session_id for one in bloated], evidence, bills)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -25,17 +27,47 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Bill:
-    """What a rail paid for, the dearest first; `below` are the bills of the rails that it started."""
+    """What a rail paid for; `below` are the bills of the rails that it started."""
 
     def __init__(self, rail: RailEntries, explained: Explained, below: list[Bill], costing: Costing) -> None:
         self.rail = rail
         self.explained = explained
-        price = costing.of
-        self.items = [Item(cause, price(cause.spent)) for cause in explained.causes]
-        self.items.sort(key=_weight if all(item.cost.is_priced for item in self.items) else _weight_without_price)
         self.below = below
-        self.own = total([item.cost for item in self.items])
+        self._priced = costing.each(explained.causes)
+        self.own = self._total()
         self.whole: Cost = total([self.own, *(bill.whole for bill in below)])
+
+    def dearest(self, most: int, but: AbstractSet[int] = frozenset()) -> list[Item]:
+        """So many of its causes without some of them, the dearest first; else in the order in which they began.
+
+        What has no price goes by its tokens, behind what has one.
+        """
+        units, unpriced = self._priced
+        if unpriced:
+            order = sorted(range(len(units)), key=lambda n: (-units[n], -sum(self._tokens(n))))
+        else:
+            order = sorted(range(len(units)), key=units.__getitem__, reverse=True)
+        return [self.item(n) for n in islice((n for n in order if n not in but), most)]
+
+    def item(self, n: int) -> Item:
+        """The n-th of its causes."""
+        units, unpriced = self._priced
+        return Item(self.explained.causes[n], Cost(self._tokens(n), units[n], n not in unpriced))
+
+    def count_priced(self, but: AbstractSet[int]) -> int:
+        """How many of its causes have a price, without some of them."""
+        units, unpriced = self._priced
+        return len(units) - len(unpriced | but)
+
+    def _tokens(self, n: int) -> tuple[int, ...]:
+        columns = self.explained.causes.paid.values()
+        return tuple(map(sum, zip(*(column[n] for column in columns), strict=True)))
+
+    def _total(self) -> Cost:
+        columns = self.explained.causes.paid.values()
+        by_class = zip(*(map(sum, zip(*column, strict=True)) for column in columns), strict=True)
+        units, unpriced = self._priced
+        return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
     @cached_property
     def _turns(self) -> dict[str, Turn]:
@@ -47,12 +79,15 @@ class Bill:
         calls = turn.tool_calls if turn is not None else ()
         return next((call for call in calls if call.id == cause.call_id), None)
 
-    def started(self) -> dict[str, list[Bill]]:
-        """The rails that its calls started, by call."""
-        found: dict[str, list[Bill]] = {}
+    def started(self) -> dict[int, list[Bill]]:
+        """The rails that its causes started, by the number of the cause."""
+        if not self.below:
+            return {}
+        found: dict[str | None, list[Bill]] = {}
         for bill in self.below:
-            found.setdefault(bill.explained.started_by or "", []).append(bill)
-        return found
+            found.setdefault(bill.explained.started_by, []).append(bill)
+        numbers = dict(self.explained.causes.calls())
+        return {numbers[call_id]: bills for call_id, bills in found.items() if call_id is not None}
 
     def every(self) -> Iterator[Bill]:
         """This one and all below it, each before those that it started."""
@@ -95,16 +130,6 @@ def _every(roots: Sequence[Branch]) -> Iterator[Branch]:
         branch = waiting.pop()
         yield branch
         waiting += reversed(branch.below)
-
-
-def _weight(item: Item) -> int:
-    """The dearest first; what costs the same stays in the order in which it began."""
-    return -item.cost.units
-
-
-def _weight_without_price(item: Item) -> tuple[int, int]:
-    """What has no price goes by its tokens, behind what has one."""
-    return -item.cost.units, -sum(item.cost.tokens)
 
 
 def billed(turns: Iterable[Turn]) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from operator import mul
-from typing import Any
+from operator import add, mul, sub
+from typing import Any, NamedTuple
 
 import msgspec
 
+from burnd.attribution.cause import Causes
 from burnd.attribution.rates import CLASSES, Rate, Spent
 from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, PriceTable
 from burnd.queries.kinds import rates_over, shown_model
@@ -47,6 +48,20 @@ def total(costs: Sequence[Cost]) -> Cost:
     return Cost(tokens, sum(cost.units for cost in costs), any(cost.is_priced for cost in costs))
 
 
+def without(whole: Cost, parts: Sequence[Cost], *, is_priced: bool) -> Cost:
+    """What is left of a whole."""
+    shown = total(parts)
+    tokens = tuple(map(sub, whole.tokens, shown.tokens))
+    return Cost(tokens, whole.units - shown.units, is_priced)
+
+
+class Priced(NamedTuple):
+    """What many causes cost, in their order, and which of them have no price."""
+
+    units: list[int]
+    unpriced: frozenset[int]
+
+
 class Costing:
     """Prices rates as they are met, each once."""
 
@@ -63,6 +78,17 @@ class Costing:
         priced = [(tokens, units) for rate, tokens in spent.items() if (units := self.units(rate)) is not None]
         summed = tuple(map(sum, zip(*spent.values(), strict=True))) or Cost().tokens
         return Cost(summed, sum(sum(map(mul, *pair)) for pair in priced), bool(priced))
+
+    def each(self, causes: Causes) -> Priced:
+        """What each of many causes cost."""
+        columns = [(column, units) for rate, column in causes.paid.items() if (units := self.units(rate)) is not None]
+        cost = [0] * len(causes)
+        for column, (a, b, c, d, e, f, g) in columns:
+            at_rate = [t * a + u * b + v * c + w * d + x * e + y * f + z * g for t, u, v, w, x, y, z in column]
+            cost = list(map(add, cost, at_rate)) if len(columns) > 1 else at_rate
+        if len(columns) == len(causes.paid):
+            return Priced(cost, frozenset())
+        return Priced(cost, frozenset(n for n in range(len(cost)) if not any(any(column[n]) for column, _ in columns)))
 
     def units(self, rate: Rate) -> tuple[int, ...] | None:
         """Units for one token of each class, and for a search; None where the model has no price."""

@@ -7,9 +7,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
-from burnd.attribution import Cause, Explained, add_up
+from burnd.attribution import add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
+from burnd.attribution.wasted_context import Begun
 from burnd.causes.rails import RailEntries
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
@@ -92,11 +93,10 @@ def _prefixes(seen: waste_search.Seen) -> list[waste_search.Prefix]:
 
 def _bloated(seen: waste_search.Seen, about: Mapping[str, About]) -> list[Finding]:
     """Sessions that began with far more than others of their project did, in the same harness."""
-    projects: dict[tuple[str | None, str | None], list[Explained]] = {}
+    projects: dict[tuple[str | None, str | None], list[Begun]] = {}
     for prefix in _prefixes(seen):
         known = about[prefix.session_id]
-        causes = (Cause(kind="prefix", spent=dict(prefix.spent)),) if prefix.spent else ()
-        begun = Explained(session_id=prefix.session_id, causes=causes, prefix=prefix.tokens)
+        begun = Begun(prefix.session_id, prefix.tokens, dict(prefix.spent))
         projects.setdefault((known.project, known.source), []).append(begun)
     return [
         msgspec.structs.replace(finding, evidence=msgspec.structs.replace(finding.evidence, target=project))

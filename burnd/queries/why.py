@@ -12,7 +12,7 @@ from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
 from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item, billed
-from burnd.queries.costing import Cost, total
+from burnd.queries.costing import Cost, total, without
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quotes import Quotes
 from burnd.queries.reading import Reader
@@ -142,13 +142,6 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
 _Row = tuple[Cost, Item | None, Sequence[Bill]]
 
 
-def _with_agents(item: Item, started: dict[str, list[Bill]]) -> _Row:
-    """A cause with the rails that it started, which are taken out of these."""
-    call_id = item.cause.call_id
-    agents = started.pop(call_id, ()) if call_id is not None else ()
-    return (total([item.cost, *(agent.whole for agent in agents)]) if agents else item.cost), item, agents
-
-
 class _Rows:
     """Bills as rows of an answer: so many of each, then one for all that is smaller, so that they always add up."""
 
@@ -172,16 +165,23 @@ class _Rows:
 
     def _of_rail(self, bill: Bill, others: Sequence[Bill], depth: int) -> list[dict[str, Any]]:
         """What a rail paid for: each call with what it started."""
-        rows: list[_Row] = [(item.cost, item, ()) for item in bill.items]  # in order already
-        if bill.below or others:
-            started = bill.started()
-            rows = [_with_agents(item, started) for item in bill.items]
-            rows += [(agent.whole, None, [agent]) for agent in others]
-            rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
-        kept = min(len(rows), max(1, min(self._limit, self._left)))
+        started = bill.started()
+        rows: list[_Row] = []
+        for n, agents in started.items():
+            item = bill.item(n)
+            rows.append((total([item.cost, *(agent.whole for agent in agents)]), item, agents))
+        rows += [(agent.whole, None, [agent]) for agent in others]
+        priced = bill.count_priced(started.keys()) + sum(cost.is_priced for cost, *_ in rows)
+        whole = total([bill.whole, *(agent.whole for agent in others)])
+        count = len(bill.explained.causes) + len(others)
+        kept = min(count, max(1, min(self._limit, self._left)))
         self._left -= kept
-        shown = [self._row(bill, *row, depth) for row in rows[:kept]]
-        return [*shown, *self._smaller(bill, [row[0] for row in rows[kept:]])]
+        rows += [(item.cost, item, ()) for item in bill.dearest(kept, but=started.keys())]
+        if len(rows) > kept or others or started:
+            rows.sort(key=lambda row: (-row[0].units, -sum(row[0].tokens)))
+        costs = [row[0] for row in rows[:kept]]
+        smaller = without(whole, costs, is_priced=priced > sum(cost.is_priced for cost in costs))
+        return [*(self._row(bill, *row, depth) for row in rows[:kept]), *self._smaller(bill, count - kept, smaller)]
 
     def _row(self, bill: Bill, cost: Cost, item: Item | None, agents: Sequence[Bill], depth: int) -> dict[str, Any]:
         row = self._of_agent(agents[0], cost) if item is None else self._of_cause(bill, item, cost)
@@ -235,13 +235,13 @@ class _Rows:
             row["causes"] = self._of_rail(agent, [], depth + 1)
         return row
 
-    def _smaller(self, bill: Bill, costs: Sequence[Cost]) -> list[dict[str, Any]]:
-        if not costs:
+    def _smaller(self, bill: Bill, count: int, cost: Cost) -> list[dict[str, Any]]:
+        if not count:
             return []
-        named = "1 smaller cause" if len(costs) == 1 else f"{len(costs):,} smaller causes"
-        row: dict[str, Any] = {"kind": "smaller", "label": named, "count": len(costs)}
+        named = "1 smaller cause" if count == 1 else f"{count:,} smaller causes"
+        row: dict[str, Any] = {"kind": "smaller", "label": named, "count": count}
         row |= {"sessionId": bill.rail.session_id, "railId": bill.rail.rail_id}
-        return [row | {"entered": 0, "size": 0, "rides": 0, "reentries": 0} | self._paid(total(costs))]
+        return [row | {"entered": 0, "size": 0, "rides": 0, "reentries": 0} | self._paid(cost)]
 
     def _paid(self, cost: Cost) -> dict[str, Any]:
         paid = cost.answer()

@@ -12,6 +12,7 @@ from burnd.attribution.causes import explain
 from burnd.attribution.finding import MOST_EVIDENCE, MOST_OF_A_KIND, Finding
 from burnd.attribution.rail import Entry
 from burnd.attribution.rates import add_up
+from burnd.attribution.wasted_context import Begun
 from burnd.records import Block, Subagent, ToolCall, Turn, Usage
 from tests.attribution.scenes import MODEL, Scene, call, only, prompt, result, said
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
@@ -373,19 +374,20 @@ def test_compactions_one_after_the_other() -> None:
 
 
 def test_a_session_that_begins_with_more_than_the_others() -> None:
-    def session(name: str, prefix: int) -> Scene:
+    def session(name: str, prefix: int) -> Begun:
         scene = Scene(session_id=name)
         scene.turn(prefix + 108, entered=(prompt(),))
         scene.turn(prefix + 108)
-        return scene
+        explained = scene.explained()
+        return Begun(name, explained.prefix, only(explained, "prefix").spent)
 
     usual = [session(f"s{n}", 20_000) for n in range(4)]
     bloated = session("bloated", 50_000)
-    (found,) = findings.in_project([scene.explained() for scene in (*usual, bloated)])
+    (found,) = findings.in_project([*usual, bloated])
     assert (found.kind, found.sessions) == ("prefix-bloat", ("bloated",))
     assert (found.evidence.entered, found.evidence.usual) == (50_000, 20_000)
     assert [(s.input, s.cache_read) for s in found.tokens.values()] == [(30_000, 30_000)]
-    assert findings.in_project([scene.explained() for scene in (*usual[:2], bloated)]) == ()
+    assert findings.in_project([*usual[:2], bloated]) == ()
 
 
 def test_an_agent_that_cost_more_than_doing_it_directly() -> None:
