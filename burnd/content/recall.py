@@ -25,7 +25,7 @@ from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
 from burnd.records.ids import file_stem
 
-_KEPT_BYTES = 16 << 20  # of unpacked packs
+_KEPT_BYTES = 24 << 20  # of unpacked packs
 _MOST_HELD = 256 << 10
 _MOST_AT_ONCE = 4 << 20
 _refs = msgspec.json.Decoder(BlobRef)
@@ -37,9 +37,10 @@ WHERE substr(blob.sha, 1, 8) IN ({{heads}})
 _REFERENCE = b'{"blob"'
 _FOR_WANT = {errno.EMFILE, errno.ENFILE}  # of descriptors: it can be read later
 _NOTHING = memoryview(bytearray())
+_END = itemgetter(1)
 
 
-class Spot(NamedTuple):
+class Spot(msgspec.Struct, frozen=True, gc=False):
     """Where a record stands. With `at_most`, only so many bytes of a large text are wanted: how it begins."""
 
     position: int
@@ -149,12 +150,12 @@ class Reading:
 
 def _lines(fd: int, spots: Sequence[Spot]) -> list[bytes]:
     """The lines at these places. They are read at once, unless that is very much."""
-    begin = min([position for position, _, _ in spots])
-    size = max([position + length for position, length, _ in spots]) - begin
-    if size > _MOST_HELD:
-        return [_piece(fd, length, position) for position, length, _ in spots]
-    held = _piece(fd, size, begin)
-    return [held[position - begin : position - begin + length] for position, length, _ in spots]
+    places = [(spot.position, spot.position + spot.length) for spot in spots]
+    first, last = min(places)[0], max(places, key=_END)[1]
+    if last - first > _MOST_HELD:
+        return [_piece(fd, end - begin, begin) for begin, end in places]
+    held = _piece(fd, last - first, first)
+    return [held[begin - first : end - first] for begin, end in places]
 
 
 def _piece(fd: int, length: int, position: int) -> bytes:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple, TypeVar, cast
+from typing import Generic, TypeVar
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 
 T = TypeVar("T")
@@ -43,36 +43,21 @@ class Asking:
 
     async def ask(self, question: Callable[[sqlite3.Connection], T], within: float = DEADLINE_S) -> T:
         """What `question` returns, seen in one consistent state of the index."""
-        place = _Place(self._free, self._free_for_long)
-        async with place:
+        async with _Place(self._free, self._free_for_long):
             self._check()
             connection = self._idle.pop() if self._idle else await self._opened()
             try:
-                return await self._run(question, connection, within, place)
+                return await self._run(_Asked(question, connection), within)
             finally:
                 self._idle.append(connection)
 
-    async def _run(
-        self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection, within: float, place: _Place
-    ) -> T:
-        answered = threading.Event()
-        with anyio.move_on_after(within) as deadline:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_look_after, connection, answered, place)
-                try:
-                    # Waited for even when cancelled: only a connection whose thread is done may be used again.
-                    outcome = await anyio.to_thread.run_sync(
-                        _outcome, question, connection, answered, limiter=self._threads
-                    )
-                finally:
-                    answered.set()  # also when it was cancelled before it began
-                tasks.cancel_scope.cancel()
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        if deadline.cancel_called:
-            raise TookTooLong
-        if outcome.error is not None:
-            raise outcome.error
-        return cast("T", outcome.answer)
+    async def _run(self, asked: _Asked[T], within: float) -> T:
+        with anyio.move_on_after(within):
+            try:
+                return await anyio.to_thread.run_sync(asked.run, abandon_on_cancel=True, limiter=self._threads)
+            finally:
+                await asked.over()  # only a connection whose thread is done may be used again
+        raise TookTooLong
 
     def shrink(self) -> None:
         """Lets go of pages that connections which nobody uses just now keep at hand."""
@@ -106,59 +91,70 @@ def shrink(db: sqlite3.Connection) -> None:
 
 
 class _Place:
-    """What a question holds while it is asked: one of the few places, or one of those for what takes long."""
+    """What a question holds while it is asked: one of the few places, or one of those for what takes long.
+
+    After a while it lets the next one have its place, where there is another for it. That is a timer and no task: most
+    questions are answered before it rings.
+    """
 
     def __init__(self, free: anyio.Semaphore, for_long: anyio.Semaphore) -> None:
         self._held, self._for_long = free, for_long
+        self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> None:
         await self._held.acquire()
+        self._make_way_in(LONG_S)
 
     async def __aexit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         self._held.release()
 
-    async def make_way(self) -> None:
-        """After a while lets the next one have its place, where there is another for it."""
-        await anyio.sleep(LONG_S)
-        await self._for_long.acquire()
+    def _make_way_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._make_way)
+
+    def _make_way(self) -> None:
+        try:
+            self._for_long.acquire_nowait()
+        except anyio.WouldBlock:
+            self._make_way_in(_AGAIN_S)
+            return
         self._held.release()
-        self._held = self._for_long
+        self._held, self._timer = self._for_long, None
 
 
-class _Outcome(NamedTuple):
-    answer: object
-    error: Exception | None
+class _Asked(Generic[T]):
+    """A question on its way to a thread and back. When it is over, it runs no more, and never will."""
 
+    def __init__(self, question: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> None:
+        self._question, self._connection = question, connection
+        self._begun = threading.Lock()  # whoever gets it first: the thread that asks, or who wants no answer any more
+        self._done = threading.Event()
 
-def _outcome(
-    question: Callable[[sqlite3.Connection], object], connection: sqlite3.Connection, answered: threading.Event
-) -> _Outcome:
-    """Asks within one transaction, so that several statements see the same state."""
-    try:
-        if connection.in_transaction:  # an interrupt may have met the end of the question before
-            connection.execute("ROLLBACK")
-        connection.execute("BEGIN")
-        with contextlib.closing(connection.execute(_RUNNING)):
-            return _Outcome(question(connection), None)
-    except Exception as error:  # noqa: BLE001 - it is raised again where the question was asked
-        return _Outcome(None, error)
-    finally:
-        answered.set()
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
+    def run(self) -> T:
+        """In a thread: asks within one transaction, so that several statements see the same state."""
+        if not self._begun.acquire(blocking=False):
+            raise TookTooLong
+        db = self._connection
+        try:
+            if db.in_transaction:  # an interrupt may have met the end of the question before
+                db.execute("ROLLBACK")
+            db.execute("BEGIN")
+            with contextlib.closing(db.execute(_RUNNING)):
+                return self._question(db)
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            self._done.set()
 
+    async def over(self) -> None:
+        """Returns at once when it was answered; else it is interrupted.
 
-async def _look_after(connection: sqlite3.Connection, answered: threading.Event, place: _Place) -> None:
-    """Makes way when it takes long, interrupts it when it is cancelled: one task for both, as each question has one.
-
-    Again and again: an interrupt stops only what is running, and the question may not have begun yet.
-    """
-    try:
-        await place.make_way()
-        await anyio.sleep_forever()
-    finally:
-        if not answered.is_set():
-            with anyio.CancelScope(shield=True):
-                while not answered.is_set():
-                    connection.interrupt()
-                    await anyio.sleep(_AGAIN_S)
+        Again and again: an interrupt stops only what is running, and a question is many statements.
+        """
+        if self._done.is_set() or self._begun.acquire(blocking=False):
+            return
+        with anyio.CancelScope(shield=True):
+            while not self._done.is_set():
+                self._connection.interrupt()
+                await anyio.sleep(_AGAIN_S)

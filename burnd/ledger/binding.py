@@ -10,9 +10,15 @@ MOST_AT_ONCE = 256
 
 
 def in_few_lengths(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items in order, in stretches as long as powers of two: all but the last few of them as long as may be."""
+    """The items in order, in stretches of round lengths, as long as may be: the ten or twenty of a page are one."""
     begin, left = 0, len(items)
     while left:
-        length = min(MOST_AT_ONCE, 1 << left.bit_length() - 1)
+        length = min(MOST_AT_ONCE, _round(left))
         yield items[begin : begin + length]
         begin, left = begin + length, left - length
+
+
+def _round(number: int) -> int:
+    """The largest of 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, ... that is not above it."""
+    largest = 1 << number.bit_length() - 1
+    return next(largest + part for part in (largest // 2, largest // 4, 0) if largest + part <= number)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from burnd.search.lookup import Lookup
 
 _TITLES: Final = 200
-_BESIDE: Final = 0.6  # what words are worth that stand elsewhere in the session: some are there by chance
-_LEAST: Final = 0.1  # what is left of a match in a session that has none of the telling words
 _LOTS: Final = 3  # a lot is looked up in so many parts: where nothing is checked, mostly the first is enough
 
 
@@ -170,11 +168,9 @@ def _weighed(matches: Iterable[Match], titles: Mapping[int, Match], spread: Spre
 
 def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spread) -> float:
     """A message with what the rest of its session says, and what that is called."""
-    together, share = spread.of(session)
-    if together > score:
-        score += (together - score) * _BESIDE
-    score *= _LEAST + (1 - _LEAST) * share
-    return score + titles[session].score if session in titles else score
+    title = titles.get(session)
+    worth = spread.worth(score, session)
+    return worth if title is None else worth + title.score
 
 
 _NUMBERS = f"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
@@ -48,7 +48,7 @@ class Hit(NamedTuple):
     msg_idx: int | None = None
 
 
-class _Message(NamedTuple):
+class _Message(msgspec.Struct, frozen=True, gc=False):
     """A message to be shown, by whom it is, and where those of its records stand that are read for it."""
 
     msg_idx: int
@@ -139,10 +139,11 @@ class Windows:
         """What is shown of messages, given the records of them all in a row."""
         names = Names()
         names.learn(filter(None, read))
-        records = iter(read)
         items = []
+        end = 0
         for message in messages:
-            own = [record for record in islice(records, len(message.spots)) if record is not None]
+            begin, end = end, end + len(message.spots)
+            own = list(filter(None, read[begin:end]))
             if message.is_match:
                 items.append(self._matched(span, message, own, names))
             else:

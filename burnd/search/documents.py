@@ -28,6 +28,7 @@ TITLE_FIELDS: Final = (TITLE, SUMMARY)
 # messages have no prompt: and a word in a prompt would count for less than one in an answer.
 SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%"}
 
+_TEXTS: Final = frozenset([str])
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
 
 # A system prompt says who the model is, or lists its tools; the other texts of a harness are part of what went on.
@@ -181,7 +182,11 @@ def in_json(raw: msgspec.Raw) -> Iterable[str]:
         value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return (data.decode("utf-8", "replace"),)
-    return (value,) if isinstance(value, str) else _leaves(value)
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, dict) and _TEXTS.issuperset(map(type, value.values())):
+        return value.values()  # as most calls are
+    return _leaves(value)
 
 
 def _leaves(value: Any) -> Iterator[str]:

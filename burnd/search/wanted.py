@@ -7,6 +7,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+_BESIDE: Final = 0.6  # what words are worth that stand elsewhere in the session: some are there by chance
+_LEAST: Final = 0.1  # what is left of a match in a session that has none of the telling words
+
 
 class Term(NamedTuple):
     """A word to look for, what a match is worth, in which fields it stands at all, and what was typed for it.
@@ -63,11 +66,11 @@ class Spread:
 
     def __init__(self, best: Sequence[Mapping[int, float]], words: Sequence[tuple[float, bool]]) -> None:
         self._words = words  # how rare each is, and whether every message that has it was seen
-        self._together: dict[int, float] = {}
-        self._which: dict[int, int] = {}  # of the words a session has, a bit for each
-        for number, of_word in enumerate(best):  # the sessions that have it, and what their best message is worth
+        self._together: dict[int, float] = dict(best[0]) if best else {}
+        self._which = dict.fromkeys(self._together, 1)  # of the words a session has, a bit for each
+        for number, of_word in enumerate(best[1:], 1):  # the sessions that have it, and what their best is worth
             self._add(of_word, 1 << number)
-        self._shares = {which: self._share(which) for which in {0, *self._which.values()}}
+        self._left = {which: _LEAST + (1 - _LEAST) * self._share(which) for which in {0, *self._which.values()}}
 
     def _add(self, best: Mapping[int, float], bit: int) -> None:
         together, which = self._together, self._which
@@ -93,9 +96,12 @@ class Spread:
         """The sessions that have more than one of the words."""
         return [session for session, which in self._which.items() if which & (which - 1)]
 
-    def of(self, session: int) -> tuple[float, float]:
-        """What its messages are worth together, and how much of what is looked for it has: 1 is everything."""
-        return self._together.get(session, 0.0), self._shares[self._which.get(session, 0)]
+    def worth(self, score: float, session: int) -> float:
+        """What a message of this score is worth with the rest of its session, and without what that lacks."""
+        which = self._which.get(session, 0)
+        if which and (together := self._together[session]) > score:
+            score += (together - score) * _BESIDE
+        return score * self._left[which]
 
 
 NO_SPREAD: Final = Spread((), ())

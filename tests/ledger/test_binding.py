@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +11,15 @@ from burnd.ledger.binding import MOST_AT_ONCE, in_few_lengths
 
 @given(st.integers(0, 3 * MOST_AT_ONCE))
 def test_every_item_is_there_once_and_in_order(count: int) -> None:
-    """However many there are, the stretches make the list, and a statement is needed for a dozen lengths at most."""
+    """However many there are, the stretches make the list, and a statement is needed for two dozen lengths at most."""
     stretches = list(in_few_lengths(range(count)))
     assert [item for stretch in stretches for item in stretch] == list(range(count))
-    assert {len(stretch) for stretch in stretches} <= {1 << n for n in range(MOST_AT_ONCE.bit_length())}
-    assert len(stretches) <= count // MOST_AT_ONCE + MOST_AT_ONCE.bit_length()
+    powers = [1 << n for n in range(MOST_AT_ONCE.bit_length())]
+    assert {len(stretch) for stretch in stretches} <= {n + part for n in powers for part in (0, n // 4, n // 2)}
+    assert len(stretches) <= count // MOST_AT_ONCE + 4
+
+
+@pytest.mark.parametrize("count", [10, 20])
+def test_what_is_on_a_page_is_bound_at_once(count: int) -> None:
+    """The usual ten hits of a search, and the twenty there may be, need one statement for each thing asked of them."""
+    assert len(list(in_few_lengths(range(count)))) == 1

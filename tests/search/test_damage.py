@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from burnd.content import recall as recall_module
 from burnd.content.recall import Recall, Spot
@@ -95,7 +96,7 @@ def test_a_damaged_pack_takes_no_other_with_it(tmp_path: Path, how: str) -> None
 @pytest.mark.parametrize("how", DAMAGES)
 def test_the_beginning_of_a_damaged_text_is_its_beginning_or_nothing(tmp_path: Path, how: str) -> None:
     """Where only a few lines are wanted and so no hash can be checked, what is short is still not taken for whole."""
-    wanted = [(session, [spot._replace(at_most=100) for spot in spots]) for session, spots in made(tmp_path)]
+    wanted = [(session, [replace(spot, at_most=100) for spot in spots]) for session, spots in made(tmp_path)]
     damage(tmp_path / "blobs.db", [1, 4], DAMAGES[how])
     recall = Recall(tmp_path)
     for n, records in enumerate(recall.records(wanted)):
@@ -116,7 +117,7 @@ def test_no_text_is_taken_for_another_that_was_unpacked_before(
     recall = Recall(tmp_path)
     for n, at_most in [(n, at_most) for n in (0, 1, 2, 1, 5, 4, 3, 0) for at_most in (None, 100, 5000)]:
         session, spots = wanted[n]
-        (records,) = recall.records([(session, [spot._replace(at_most=at_most) for spot in spots])])
+        (records,) = recall.records([(session, [replace(spot, at_most=at_most) for spot in spots])])
         for record, whole in zip(records, (said(n), said(n + 100)), strict=True):
             found, lost = shown(record)
             enough = len(whole) if at_most is None else at_most * 9 // 10

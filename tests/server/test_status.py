@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import time
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from burnd.paths import Home
@@ -345,6 +348,29 @@ async def test_a_question_that_takes_too_long_is_stopped(opened: Opened, home: H
         await pipeline.index.ask(lambda db: db.execute(endless).fetchone(), within=0.1)
     assert await pipeline.index.ask(lambda db: db.execute("SELECT 1").fetchone()) == (1,)
     assert time.monotonic() - begun < 3 * noise()
+
+
+async def test_a_question_that_is_given_up_in_its_first_moments_runs_no_more(opened: Opened) -> None:
+    """F70: however early nobody wants the answer any more, its thread and its connection are free at once."""
+    pipeline: Pipeline = await opened()
+    at_work: set[int] = set()
+
+    def endless(db: sqlite3.Connection, number: int) -> None:
+        at_work.add(number)
+        try:
+            db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n")
+        finally:
+            at_work.discard(number)
+
+    for number in range(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(pipeline.index.ask, partial(endless, number=number))
+            for _ in range(number % 6):
+                await anyio.lowlevel.checkpoint()
+            await anyio.sleep(number / 10_000)
+            tasks.cancel_scope.cancel()
+        assert not at_work
+    assert await pipeline.index.ask(lambda db: db.execute("SELECT 1").fetchone()) == (1,)
 
 
 def test_who_leaves_takes_the_question_along(home: Home) -> None:
