@@ -10,7 +10,7 @@ from burnd.readers.codex_events import read_event
 from burnd.readers.codex_inputs import read_answer, read_message
 from burnd.readers.codex_lines import ANSWERS, ITEMS, MADE, NOTHING, Line, Meta, opened, plain
 from burnd.readers.codex_memory import Memory, Spot, born_at, is_uuid
-from burnd.readers.codex_responses import add_made, begin_task, end_task, meter
+from burnd.readers.codex_responses import add_made, begin_task, end_task, record
 from burnd.readers.codex_state import SOURCE, Place, State
 from burnd.readers.codex_usage import totals_of
 from burnd.readers.holding import Holding
@@ -125,13 +125,14 @@ class CodexReader:
         found = opened(codex_lines.metered, payload)
         if found is not None:
             begin_task(self._memory, found.turn_id)
-            meter(self._memory, spot, totals_of(found.thread_token_usage), totals_of(found.usage))
+            record(self._memory, spot, totals_of(found.thread_token_usage), totals_of(found.usage))
 
     def _read_compacted(self, spot: Spot, payload: bytes) -> None:
         memory = self._memory
         found = opened(codex_lines.compactions, payload)
         context = memory.current.usage.context if memory.current is not None else 0
         end_task(memory)
+        memory.state.recorded = []  # the meter reads no compaction, or has done so by now
         text = found.message or "" if found is not None else ""
         history = len(found.replacement_history) if found is not None else 0
         memory.state.entering = [Block(kind="summary", bytes=size(text) or history)]

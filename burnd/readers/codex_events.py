@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from burnd.readers.codex_lines import Happening, RateLimits, ThreadSettings, Window
 from burnd.readers.codex_memory import Memory, Spot
 from burnd.readers.codex_responses import begin_task, end_task, meter
@@ -57,7 +59,8 @@ def _read_meter(memory: Memory, spot: Spot, event: Happening) -> None:
 
 def _apply(memory: Memory, settings: ThreadSettings) -> None:
     memory.state.model = settings.model or memory.state.model
-    memory.state.speed = "fast" if settings.service_tier in _FAST else None
+    if settings.service_tier is not msgspec.UNSET:  # what is not said stays as it was
+        memory.state.speed = "fast" if settings.service_tier in _FAST else None
 
 
 def _read_limits(memory: Memory, spot: Spot, limits: RateLimits) -> None:

@@ -108,7 +108,7 @@ class ThreadSettings(msgspec.Struct):
     """What the next tasks will be done with."""
 
     model: str | None = None
-    service_tier: str | None = None
+    service_tier: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Happening(msgspec.Struct):

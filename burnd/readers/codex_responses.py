@@ -6,6 +6,7 @@ read before the items of a response are written, later after them, or after thei
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from burnd.readers.codex_lines import CALLS, Item, texts
 from burnd.readers.codex_memory import Memory, Spot, is_uuid
 from burnd.readers.codex_state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, SOURCE
 from burnd.readers.codex_tools import SPAWN, call_of, searches_of
-from burnd.readers.codex_usage import NONE, Totals, spent, usage_of
+from burnd.readers.codex_usage import NONE, Recorded, Totals, spent, usage_of
 from burnd.readers.holding import FORKED, Holding, LineKey
 from burnd.readers.weights import short_hash, size
 from burnd.records import Block, ServerTools, ToolUse
@@ -53,13 +54,39 @@ def end_response(memory: Memory) -> None:
 
 
 def meter(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None) -> None:
-    """A reading of the meter: where it says something new, a response was paid for."""
+    """A reading of the meter: where it says something new, a response was paid for, unless that was recorded."""
     state = memory.state
-    if total is not None and total != NONE and total in state.sums:
+    if _was_told(total, state.sums):
         return  # said again, as with every news of rate limits
     used = spent(state.sums, total, last)
     if total is not None:
         state.sums = [*state.sums, total][-KEPT_SUMS:]
+    recorded = next((one for one in state.recorded if one.is_metered(total, last)), None)
+    if recorded is not None:
+        state.recorded = [one for one in state.recorded if one is not recorded]
+        used = used.since(recorded.used)
+    _pay(memory, spot, total, last, used)
+
+
+def record(memory: Memory, spot: Spot, thread: Totals | None, used: Totals | None) -> None:
+    """What one response used. Its sum counts compactions, too, which the meter leaves out: the two drift apart."""
+    state = memory.state
+    if _was_told(thread, [*state.sums, *state.threads]):
+        return
+    spends = spent(state.threads or state.sums, thread, None) if used is None else used
+    if thread is not None:
+        state.threads = [*state.threads, thread][-KEPT_SUMS:]
+    state.recorded = [*state.recorded, Recorded(spends, thread)][-KEPT_SUMS:]
+    _pay(memory, spot, thread, used, spends)
+
+
+def _was_told(total: Totals | None, before: Sequence[Totals]) -> bool:
+    return total is not None and total != NONE and total in before
+
+
+def _pay(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None, used: Totals) -> None:
+    """Bill the response whose items were just read, or else one that is yet to be read."""
+    state = memory.state
     is_inherited = not state.begun and state.about.root is not None and total == last
     state.begun = True
     if used.is_nothing or is_inherited or memory.repeats_parent(spot.ts):

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from burnd.classify.activity import Walk
-from burnd.readers.codex_usage import Totals
+from burnd.readers.codex_usage import Recorded, Totals
 from burnd.readers.holding import Holding
 from burnd.records import Block, Subagent
 
@@ -51,7 +51,8 @@ class About(msgspec.Struct, omit_defaults=True):
 class State(msgspec.Struct, omit_defaults=True):
     """All that a reader needs to go on at the next line.
 
-    `sums` are those the meter told lately. `begun` says that more was read than what is known of the session.
+    `sums` are those the meter told lately, `threads` those of the records, and `recorded` are the responses that were
+    recorded and not metered yet. `begun` says that more was read than what is known of the session.
     `current` is the response that what comes may still be a part of, unless it is `closed`: then it only waits for
     its results. `entering` are the blocks that the next response will be given. A task is one
     request of a person and all that follows; `tasks` counts how often the meter was read in the newest ones.
@@ -65,6 +66,8 @@ class State(msgspec.Struct, omit_defaults=True):
     task: str | None = None
     tasks: dict[str, int] = {}
     sums: list[Totals] = []
+    threads: list[Totals] = []
+    recorded: list[Recorded] = []
     begun: bool = False
     holdings: dict[str, Holding] = {}
     current: str | None = None

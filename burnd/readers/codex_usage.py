@@ -39,6 +39,18 @@ class Totals(NamedTuple):
 NONE: Final = Totals()
 
 
+class Recorded(NamedTuple):
+    """What a response used by a record of its own, and the thread's sum by that record, where it tells one."""
+
+    used: Totals
+    thread: Totals | None = None
+
+    def is_metered(self, total: Totals | None, last: Totals | None) -> bool:
+        """Whether the meter tells of the same response, part by part."""
+        pairs = ((self.thread, total), (self.used, last))
+        return any(mine is not None and its is not None and mine[:-1] == its[:-1] for mine, its in pairs)
+
+
 def totals_of(tokens: Tokens | None) -> Totals | None:
     if tokens is None:
         return None
