@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from burnd.classify.shell import family
-from burnd.classify.tools import kind
+from burnd.classify.tools import delegates, kind
 
 LABELS: Final = (
     "planning",
@@ -57,9 +57,9 @@ _NO_EDIT, _EDITED, _EDITED_THEN_RAN = range(3)
 
 
 def label(calls: Sequence[Call], words: Collection[str], *, reasoned: bool) -> str:
-    kinds = [kind(call.name) for call in calls]
-    if "delegate" in kinds:
+    if any(delegates(call.name) for call in calls):
         return "delegation"
+    kinds = [kind(call.name) for call in calls]
     if "plan_exit" in kinds:
         return "planning"
     if "edit" in kinds:

@@ -63,6 +63,8 @@ def _by_name(*harnesses: dict[Kind, str]) -> dict[str, Kind]:
 
 _KIND_OF: Final = _by_name(_CLAUDE_CODE, _OPENCODE, _CODEX)
 _MCP_PREFIX: Final = "mcp__"
+# Codex has tools for agents that run already. They start none, so that nothing stands under their calls.
+_MINDING_AGENTS: Final = frozenset({"send_input", "wait_agent", "close_agent", "resume_agent"})
 _WRITING_WHOLE: Final = frozenset({"Write", "write", "write_file"})
 
 
@@ -72,6 +74,11 @@ def kind(name: str) -> Kind:
     if known is not None:
         return known
     return "mcp" if mcp_server(name) is not None else "other"
+
+
+def delegates(name: str) -> bool:
+    """Whether a tool has to do with work that an agent does: it starts one, or minds one that was started."""
+    return kind(name) == "delegate" or name in _MINDING_AGENTS
 
 
 def writes_whole(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
@@ -108,9 +108,8 @@ class PriceTable:
 
     def near(self, model: str, most: int = 5) -> list[str]:
         """Names in your lists or a maker's that are spelled much like this one: none of them is the model."""
-        makers = (place for places in MAKERS.values() for place in places)
         of_users = (models for listing in self._user for models in listing.values())
-        listed = [*of_users, *(self._snapshot.get(place, {}) for place in makers)]
+        listed = [*of_users, *(self._snapshot.get(place, {}) for place in _makers())]
         names = {name.lower(): name for models in listed for name in models}
         bare = model.strip().lower()[:_LONGEST_NAME].rsplit("/", 1)[-1]
         names.pop(bare, None)
@@ -135,11 +134,13 @@ class PriceTable:
         for place in _places(name, given):
             if price := self._look_in(place, model, name):
                 return price
-        return None if name.maker else self._only_maker_listing(model, name)
+        if name.maker:
+            return None
+        yours = self._user.own.keys() - self._snapshot.keys()
+        return self._only_listing(model, name, _makers()) or self._only_listing(model, name, yours)
 
-    def _only_maker_listing(self, model: str, name: Name) -> Price | None:
-        """A name of no known family, when exactly one maker lists it."""
-        places = (place for places in MAKERS.values() for place in places)
+    def _only_listing(self, model: str, name: Name, places: Iterable[str]) -> Price | None:
+        """A name of no known family, when exactly one of these providers lists it."""
         prices = [price for place in places if (price := self._look_in(place, model, name))]
         return prices[0] if len(prices) == 1 else None
 
@@ -226,6 +227,10 @@ def _places(name: Name, given: str | None) -> Iterator[str]:
     if name.provider:
         yield name.provider
     yield from MAKERS.get(name.maker, ())
+
+
+def _makers() -> Iterator[str]:
+    return (place for places in MAKERS.values() for place in places)
 
 
 def _read_user_file(path: str) -> UserLists | None:

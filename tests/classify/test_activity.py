@@ -38,7 +38,7 @@ def test_every_label_is_explained_in_the_docs() -> None:
     assert set(LABELS) <= set(re.findall(r"`([a-z-]+)`", text))
 
 
-@pytest.mark.parametrize("call", [TASK, Call("Agent"), Call("task"), Call("spawn_agent")])
+@pytest.mark.parametrize("call", [TASK, Call("Agent"), Call("task"), Call("spawn_agent"), Call("wait_agent")])
 def test_delegation_wins_over_everything(call: Call) -> None:
     assert label([LEAVE_PLAN, fail(EDIT), TEST, call], CLASSES, reasoned=True) == "delegation"
 

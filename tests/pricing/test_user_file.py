@@ -41,6 +41,13 @@ def test_a_part_of_a_list_prices_a_new_model(tmp_path: Path) -> None:
     assert input_price(prices, "claude-opus-5") == 5
 
 
+def test_a_gateway_of_your_own_prices_no_makers_model(tmp_path: Path) -> None:
+    """What your gateway asks counts for what it served, and for nothing else."""
+    prices = table(tmp_path, partial("our-gateway", "claude-opus-5", input=999, output=999))
+    assert input_price(prices, "claude-opus-5") == 5
+    assert input_price(prices, "claude-opus-5", "our-gateway") == 999
+
+
 def test_the_whole_list_as_published(tmp_path: Path) -> None:
     whole = {
         "_about": "a remark",
@@ -89,12 +96,15 @@ def test_groups_of_one_provider_are_one(tmp_path: Path) -> None:
 
 
 def test_a_provider_of_ones_own(tmp_path: Path) -> None:
+    """A model of no known family costs what one's file says, also where a log names no provider, as Claude Code's."""
     own = partial("my-gateway", "fast-model", input=1, output=2) | partial("ollama", "qwen3:8b", input=0, output=0)
     prices = table(tmp_path, own)
     assert input_price(prices, "fast-model", "my-gateway") == 1
     assert input_price(prices, "my-gateway/fast-model") == 1
-    assert input_price(prices, "fast-model") is None
+    assert input_price(prices, "fast-model") == 1
     assert input_price(prices, "qwen3:8b", "ollama") == 0
+    two = own | partial("another", "fast-model", input=4, output=2)
+    assert input_price(table(tmp_path, two), "fast-model") is None
 
 
 def test_an_unknown_name_under_a_maker_needs_no_provider(tmp_path: Path) -> None:
