@@ -67,7 +67,8 @@ class FileRows:
 
     Most of what is asked for is new and was never given away. So that this does not cost more the longer a file is,
     the names in every pack are remembered, eight bytes each, and a pack is opened only for what is in it. A pack never
-    changes but for the newest.
+    changes but for the newest. One that is open takes up to forty times the room of one that is stored: it is for the
+    reading in hand alone.
     """
 
     def __init__(self, db: sqlite3.Connection, source: str, path: str) -> None:
@@ -78,10 +79,14 @@ class FileRows:
         self._opened: dict[int, list[packs.Rows]] = {}
         self.blank = False
 
+    def close(self) -> None:
+        """A reading is over: until it is durable many others may be in hand, and so would be what each has opened."""
+        self._opened.clear()
+
     def committed(self) -> None:
         """What was given away since is durable: it can be asked for from now on."""
         self.blank = False
-        self._opened.clear()
+        self.close()
         if self._names:
             del self._names[max(self._names)]
 

@@ -59,6 +59,11 @@ class Transcript:
         self.rows: FileRows | None = None
         self.changed_at = 0.0
 
+    def taken(self) -> None:
+        """A reading is over: what it opened of the rows is not needed until the next."""
+        if self.rows is not None:
+            self.rows.close()
+
     def committed(self) -> None:
         """What was taken is durable: its rows can be asked for from now on."""
         if self.rows is not None:
@@ -266,6 +271,7 @@ class Transcripts:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(transcript.open_holdings)
         reading = transcript.reader.take()
+        transcript.taken()
         transcript.state = reading.state
         content, cursor = self._shelve(transcript, self.content_of(transcript, reading), cursor)
         transcript.cursor = cursor

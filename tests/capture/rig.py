@@ -65,6 +65,10 @@ class Rig:
                     break
         await self._commit(waiting)
 
+    async def in_hand(self, *paths: Path) -> list[Piece]:
+        """What one turn at each of these files brings; nothing of it is recorded."""
+        return [piece for path in paths if (piece := await self._piece(path, 4 << 20)) is not None]
+
     async def flush(self) -> None:
         """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
         rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (self.kind.source,))

@@ -1,0 +1,55 @@
+"""What was read and is not recorded yet takes room for what is new in it, not for what came before."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.capture.rig import Rig
+from tests.readers.transcript import Transcript, text
+
+_SESSIONS = 8
+
+
+def _grow(projects: Path, logs: Iterable[Transcript], first: int, count: int) -> None:
+    """So many more answers in each of the logs."""
+    for number, log in enumerate(logs):
+        for n in range(first, first + count):
+            log.prompt("go on")
+            log.says(f"{number}-m{n}", text("an answer"))
+        with (projects / "-app" / f"s{number}.jsonl").open("ab") as file:
+            file.writelines(line + b"\n" for line in log.lines)
+        log.lines.clear()
+
+
+async def _held(folder: Path, turns: int) -> int:
+    """The bytes that are held of one more answer in each of some sessions of so many, before they are recorded."""
+    projects, logs = folder / "projects", [Transcript(session=f"s{n}", prefix=f"s{n}-u") for n in range(_SESSIONS)]
+    (projects / "-app").mkdir(parents=True)
+    rig = Rig(folder / "home", projects)
+    await rig.open()
+    try:
+        for n in range(2):  # with what was there from the start everything is new
+            _grow(projects, logs, n * turns, turns)
+            await rig.read(*rig.files(), pieces_at_once=_SESSIONS)
+        _grow(projects, logs, 2 * turns, 1)
+        gc.collect()
+        tracemalloc.start()
+        pieces = await rig.in_hand(*rig.files())
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+        assert [len(piece.reading.holdings) for piece in pieces] == [2] * _SESSIONS  # the one before is settled by it
+    finally:
+        tracemalloc.stop()
+        await rig.close()
+    return held
+
+
+async def test_what_is_in_hand_is_the_same_however_long_its_sessions_are(tmp_path: Path) -> None:
+    """Two hundred sessions that grow at once wait for one commit: of their past each holds no more by then than the
+    eight bytes by which a row is found again, though its reader had to look whether it knows the new line."""
+    short, long = await _held(tmp_path / "short", 2), await _held(tmp_path / "long", 60)
+    lines = 2 * 2 * 60 * _SESSIONS
+    assert long - short < 40 * lines, (short, long)
