@@ -24,7 +24,9 @@ MAKERS: dict[str, tuple[str, ...]] = {
     "mistral": ("mistral",),
     "moonshotai": ("moonshotai",),
     "openai": ("openai",),
+    "stepfun": ("stepfun",),
     "xai": ("xai",),
+    "xiaomi": ("xiaomi",),
     "zai": ("zai", "zhipuai"),
 }
 
@@ -37,7 +39,9 @@ _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "mistralai": "mistral",
     "moonshot": "moonshotai",
     "qwen": "alibaba",
+    "stepfun-ai": "stepfun",
     "x-ai": "xai",
+    "xiaomimimo": "xiaomi",
     "z-ai": "zai",
     "zai-org": "zai",
     "zhipuai": "zai",
@@ -63,6 +67,8 @@ _FAMILIES: dict[str, str] = {
     "voxtral": "mistral",
     "kimi": "moonshotai",
     "moonshot": "moonshotai",
+    "mimo": "xiaomi",
+    "step": "stepfun",
     "glm": "zai",
     "qvq": "alibaba",
     "qwen": "alibaba",
@@ -112,6 +118,7 @@ _BEDROCK = re.compile(
 _COLON_VERSION = re.compile(r"(.+?)(?:-v(\d+))?:(\d+)(?::\d+k)?")
 _DASH_VERSION = re.compile(r"((?:claude|nova)-.+)-v(\d+)")
 _DATE = re.compile(r"(.+)[-@](20\d\d)(-?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])")
+_CLAUDE = re.compile(r"claude-(\d+(?:-\d+)?)-([a-z]+)")  # both orders are in use, and Anthropic changed its own
 _FAMILY = re.compile(r"[a-z]+")
 _OPENAI_O = re.compile(r"o\d")
 
@@ -205,6 +212,9 @@ def _parse_bedrock(text: str) -> Name | None:
 
 
 def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str = "") -> Name | None:
+    vendor, _, named = text.partition("--")  # how SAP's AI Core tells the maker
+    if named and vendor in _VENDORS:
+        text, maker = named, maker or _VENDORS[vendor]
     text, colon_version, tag = _split_colon(text.replace(".", "-"))
     if provider is None:
         provider = _provider_by_spelling(text, tag, maker)
@@ -217,7 +227,7 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
         provider=provider,
         region=region,
         maker=maker or _maker_of(text),
-        stem=text,
+        stem=_CLAUDE.sub(r"claude-\2-\1", text) if _CLAUDE.fullmatch(text) else text,
         tag=tag,
         date=date,
         is_latest=is_latest,

@@ -117,6 +117,14 @@ def test_exact_id() -> None:
         ("Claude-Opus-4-5-20251101", "anthropic claude-opus-4-5-20251101"),
         ("minimax-m2.5", "minimax MiniMax-M2.5"),
         (" gpt-5 ", "openai gpt-5"),
+        # a Claude's version before its name or behind it, as Anthropic wrote it itself in turn
+        ("claude-4.5-sonnet", "anthropic claude-sonnet-4-5"),
+        ("claude-4-opus", "anthropic claude-opus-4-20250514"),
+        ("claude-4-5-opus-20251101", "anthropic claude-opus-4-5-20251101"),
+        ("claude-sonnet-3.5", "anthropic claude-3-5-sonnet-20241022"),
+        # a maker before two dashes
+        ("anthropic--claude-4.6-sonnet", "anthropic claude-sonnet-4-6"),
+        ("anthropic/anthropic--claude-4.5-haiku", "anthropic claude-haiku-4-5"),
         # a variant after a colon is a model of its own
         ("z-ai/glm-5.2:free", "openrouter z-ai/glm-5.2:free"),
         ("openrouter/qwen/qwen3-coder:exacto", "openrouter qwen/qwen3-coder:exacto"),
@@ -183,6 +191,9 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
         ("gpt", None),
         ("my-claude-opus-5", None),
         ("claude-opus-5-thinking", None),
+        ("claude-4.5-sonnet-thinking", None),
+        ("claude-4.6-haiku", None),
+        ("somebody--claude-opus-5", None),
         ("openai/claude-opus-5", None),
         # two different dates, or two different versions, are two models
         ("claude-3-5-haiku-20991231", None),

@@ -48,6 +48,13 @@ def test_a_gateway_of_your_own_prices_no_makers_model(tmp_path: Path) -> None:
     assert input_price(prices, "claude-opus-5", "our-gateway") == 999
 
 
+@pytest.mark.parametrize(("maker", "model"), [("xiaomi", "mimo-v2.5-pro"), ("stepfun", "step-3.5-flash")])
+def test_a_maker_that_only_the_users_list_has(tmp_path: Path, maker: str, model: str) -> None:
+    """A plain name is priced by who makes it, also where the shipped list knows nothing of them."""
+    prices = table(tmp_path, partial(maker, model, input=2, output=3) | partial("openrouter", model, input=9, output=9))
+    assert input_price(prices, model) == input_price(prices, f"{maker}/{model}") == 2
+
+
 def test_the_whole_list_as_published(tmp_path: Path) -> None:
     whole = {
         "_about": "a remark",
