@@ -21,6 +21,7 @@ from burnd.readers.claude_prompts import (
     blocks_of,
     is_harness_text,
     is_queued_prompt,
+    named_agent,
     notified_agent,
     of_its_call,
     text_of,
@@ -153,10 +154,25 @@ def _answered(memory: Memory, spot: Spot, results: list[Piece]) -> tuple[tuple[B
         if message_id is not None and message_id not in answers:
             answers += (message_id,)
     outcome = spot.line.tool_use_result
+    asked = [holding for name in answers if (holding := memory.holding(name)) is not None]
     if isinstance(outcome, Outcome):
-        asked = [holding for name in answers if (holding := memory.holding(name)) is not None]
         _note_outcome(memory, spot, outcome, results[0].tool_use_id or "", asked)
+    if not isinstance(outcome, Outcome) or not outcome.agent_id:
+        for piece in results:
+            _note_named_agent(memory, piece, asked)
     return blocks, answers
+
+
+def _note_named_agent(memory: Memory, piece: Piece, asked: list[Holding]) -> None:
+    """Where nothing beside a result says which agent was started, its last words to the model may."""
+    call = _recent_call(asked, piece.tool_use_id or "")
+    if call is None or call.name not in DELEGATES:
+        return
+    agent_id = named_agent(bytes(piece.content))
+    if agent_id is not None:
+        memory.out.agents.append(
+            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call.id, type=call.target)
+        )
 
 
 def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, asked: list[Holding]) -> None:

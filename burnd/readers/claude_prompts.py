@@ -32,6 +32,7 @@ _HARNESS_TEXTS: Final = (
 )
 _NOTIFIED: Final = re.compile(r"<task-id>([^<]{1,200})</task-id>\s*<tool-use-id>([^<]{1,200})</tool-use-id>")
 _HEAD: Final = 2048
+_NAMED: Final = re.compile(rb'(?:"|\\n)agentId: ([\w-]{1,200})')
 # What earlier releases attached without showing it to the model. Later ones write down what they rendered.
 _NOT_SHOWN: Final = frozenset(
     {
@@ -92,6 +93,12 @@ def notified_agent(text: str) -> tuple[str, str] | None:
     """The (task, call) a task notification is about."""
     found = _NOTIFIED.search(text, 0, _HEAD) if text.lstrip().startswith(TASK_NOTIFICATION) else None
     return (found[1], found[2]) if found else None
+
+
+def named_agent(result: bytes) -> str | None:
+    """The agent that the harness names at the end of its answer, in the JSON of a result."""
+    found = _NAMED.findall(result)
+    return found[-1].decode() if found else None
 
 
 def of_its_call(blocks: tuple[Block, ...], text: str) -> tuple[Block, ...]:

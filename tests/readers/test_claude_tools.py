@@ -220,6 +220,22 @@ def test_an_agent_is_tied_to_its_call_by_the_result_and_the_notification() -> No
     ]
 
 
+def test_an_agent_is_tied_to_its_call_by_the_words_of_the_result_where_nothing_else_says_it() -> None:
+    """By the last line that names one, since an answer may quote such a line; only a call that delegates starts one."""
+    hint = "agentId: a17 (use SendMessage with to: 'a17' to go on with this agent)\n<usage>total_tokens: 5</usage>"
+    t = Transcript()
+    t.calls("m1", call("c1", "Agent", subagent_type="Plan", prompt="x"), call("c2", "Bash", command="cat log"))
+    t.result("c1", [text("it says\nagentId: quoted"), text(hint)])
+    t.result("c2", hint)
+    t.calls("m2", call("c3", "Task", subagent_type="Explore", prompt="y"), call("c4", "Task", prompt="z"))
+    t.result("c3", "done\nagentId: a18", toolUseResult={"status": "completed", "agentId": "a19"})
+    t.result("c4", "I was told no agentId: at all", toolUseResult="Error: x")
+    assert [(one.agent_id, one.tool_use_id, one.type, one.told_by) for one in read(t.lines).agents] == [
+        ("a17", "c1", "Plan", "notification"),
+        ("a19", "c3", "Explore", "result"),
+    ]
+
+
 @pytest.mark.parametrize("outcome", ["Error: x", ["a", 1], 3, 1.5, True, None, {"agentId": 7}])
 def test_an_outcome_of_any_shape_is_borne(outcome: Any) -> None:
     t = Transcript()
