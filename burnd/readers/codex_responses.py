@@ -94,7 +94,8 @@ def _pay(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None, 
     holding = memory.current
     items_first = holding is not None and not holding.final and not state.closed
     if holding is None or not items_first:
-        holding = _begin(memory, spot, f"{total}" if total else f"{state.next_index} {used}")
+        is_summed = total is not None and total != NONE
+        holding = _begin(memory, spot, f"{total}" if is_summed else f"{state.next_index} {used}")
     state.closed = items_first
     _bill(memory, spot, holding, used)
 
