@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from burnd.recording import projects
-from burnd.recording.projects import ProjectKeys, remote_of
+from burnd.recording.projects import ProjectKeys, key_of
 from burnd.records.remotes import canonical_remote
 
 
@@ -50,8 +50,29 @@ def test_clones_and_worktrees_share_a_key(tmp_path: Path) -> None:
     (one / "deep" / "down").mkdir(parents=True)
     git("commit", "-q", "--allow-empty", "-m", "x", at=one)
     git("worktree", "add", "-q", str(tmp_path / "tree"), at=one)
-    found = {remote_of(str(p)) for p in (one, two, one / "deep" / "down", tmp_path / "tree")}
+    found = {key_of(str(p)) for p in (one, two, one / "deep" / "down", tmp_path / "tree")}
     assert found == {"example.org/team/it"}
+
+
+def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
+    """Whether it has files of its own or is bare; its own folder and what merely keeps its data elsewhere have no key."""
+    one = tmp_path / "worktrees"
+    one.mkdir()
+    git("init", "-q", at=one)
+    git("commit", "-q", "--allow-empty", "-m", "x", at=one)
+    git("worktree", "add", "-q", str(tmp_path / "tree"), at=one)
+    git("clone", "-q", "--bare", str(one), str(tmp_path / "bare.git"), at=tmp_path)
+    git("worktree", "add", "-q", str(tmp_path / "of-bare"), at=tmp_path / "bare.git")
+    git("init", "-q", "--separate-git-dir", str(tmp_path / "data"), str(tmp_path / "apart"), at=tmp_path)
+    (tmp_path / "tree" / "deep").mkdir()
+    places = ("tree", "tree/deep", "of-bare", "worktrees", "apart")
+    assert [key_of(str(tmp_path / place)) for place in places] == [
+        str(one),
+        str(one),
+        str(tmp_path / "bare.git"),
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("place", ["nowhere", "plain", "broken", "pipe", "relative"])
@@ -66,7 +87,7 @@ def test_folders_without_a_remote_have_none(tmp_path: Path, place: str) -> None:
     elif place == "pipe":
         (folder / ".git").mkdir(parents=True)
         os.mkfifo(folder / ".git" / "config")
-    assert remote_of(place if place == "relative" else str(folder)) is None
+    assert key_of(place if place == "relative" else str(folder)) is None
 
 
 async def test_what_was_learnt_can_be_asked(tmp_path: Path) -> None:
@@ -89,7 +110,7 @@ async def test_dead_folders_hold_recording_up_for_a_moment_only(monkeypatch: pyt
             answers.wait()
         return "example.org/team/it"
 
-    monkeypatch.setattr(projects, "remote_of", looking)
+    monkeypatch.setattr(projects, "key_of", looking)
     monkeypatch.setattr(projects, "_PATIENCE_S", 0.05)
     monkeypatch.setattr(projects, "_LESS_PATIENCE_S", 0.3)
     monkeypatch.setattr(projects, "_MOST_STUCK", 6)

@@ -9,7 +9,7 @@ import anyio
 
 from burnd.queries.view import Folder
 from burnd.recording.looking import Look
-from burnd.recording.projects import remote_of
+from burnd.recording.projects import key_of
 
 AT_ONCE: Final = 4
 PATIENCE_S: Final = 2.0
@@ -22,7 +22,7 @@ def look_at(given: str) -> Folder:
         names = dict.fromkeys((*unseen.names, os.path.realpath(given)))
     except (OSError, ValueError):
         return unseen
-    return Folder(tuple(names), tuple(key for name in names if (key := remote_of(name))))
+    return Folder(tuple(names), tuple(key for name in names if (key := key_of(name))))
 
 
 class Folders:

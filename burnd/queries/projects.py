@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from burnd.index.grains import WHOLE_SESSION
@@ -18,8 +19,8 @@ Where = tuple[str | None, str | None]  # a folder, and the key of its remote
 class Project(NamedTuple):
     """Folders, and the keys of remotes."""
 
-    folders: frozenset[str]
-    keys: frozenset[str]
+    folders: AbstractSet[str]
+    keys: AbstractSet[str]
 
     def covers(self, folder: str | None, key: str | None) -> bool:
         """Whether what was done in this folder, a clone of the remote with this key, is of the project."""
@@ -66,8 +67,10 @@ def sessions(view: View, given: str) -> set[int]:
 
 def _by_folder(folder: Folder, known: Iterable[Where]) -> Project:
     # One that is gone is known by what was recorded of it, or of the one it was in.
-    around = frozenset(key for own, key in known if key and own and any(_is_in(name, own) for name in folder.names))
-    return Project(frozenset(folder.names), around.union(folder.keys))
+    around = {key for own, key in known if key and own and any(_is_in(name, own) for name in folder.names)}
+    keys = around.union(folder.keys)
+    repositories = {key for key in keys if os.path.isabs(key)}  # of worktrees that have no remote
+    return Project(repositories.union(folder.names), keys.union(folder.names))
 
 
 def _by_name(given: str, known: Iterable[Where]) -> Project:

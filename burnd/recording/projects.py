@@ -1,4 +1,7 @@
-"""Which project a folder belongs to: its git remote in canonical form, so that clones and worktrees add up."""
+"""Which project a folder belongs to: its git remote in canonical form, so that clones and worktrees add up.
+
+Worktrees of a repository that has no remote belong to the folder of that repository.
+"""
 
 from __future__ import annotations
 
@@ -40,14 +43,14 @@ class ProjectKeys:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[folder] = None
-            self._known[folder] = await self._remote(folder)
+            self._known[folder] = await self._look(folder)
 
-    async def _remote(self, folder: str) -> str | None:
+    async def _look(self, folder: str) -> str | None:
         """Where some looks do not come back there is less patience with others, and none where many do not."""
         self._stuck = [look for look in self._stuck if not look.has_ended]
         if len(self._stuck) >= _MOST_STUCK:
             return None
-        look = Look(partial(remote_of, folder))
+        look = Look(partial(key_of, folder))
         try:
             return await look.within(_PATIENCE_S if len(self._stuck) < _FEW_STUCK else _LESS_PATIENCE_S)
         except TimeoutError:
@@ -62,41 +65,55 @@ class ProjectKeys:
         return [replace(session, project_key=self.key(session.project or "")) for session in sessions]
 
     def key(self, folder: str) -> str | None:
-        """`host/path` of the repository's origin, or None where there is none to be found."""
+        """`host/path` of the repository's origin, or a folder, or None where there is neither to be found."""
         return self._known.get(folder)
 
 
-def remote_of(folder: str) -> str | None:
-    """The canonical remote of the repository around a folder. Never raises."""
+def key_of(folder: str) -> str | None:
+    """The canonical remote of the repository around a folder; of a worktree without one its repository. Never raises."""
     if not os.path.isabs(folder):
         return None
     try:
-        config = _config_of(Path(folder))
-        return _origin(config) if config is not None else None
-    except (OSError, ValueError, configparser.Error):
+        git_dir = _git_dir_of(Path(folder))
+        if git_dir is None:
+            return None
+        common = _common_dir(git_dir)
+        return _origin(common / "config") or (_folder_of(common) if common != git_dir else None)
+    except (OSError, ValueError):
         return None
 
 
-def _config_of(folder: Path) -> Path | None:
-    """The config of the repository around a folder; a worktree's `.git` is a file that names it."""
+def _git_dir_of(folder: Path) -> Path | None:
+    """Where git keeps what it knows of a folder; in a worktree and in a submodule `.git` is a file that names it."""
     for place in (folder, *folder.parents):
         git = place / ".git"
         if git.is_dir():
-            return git / "config"
+            return git
         if git.is_file():
-            target = _text_of(git).strip().removeprefix("gitdir:").strip()
-            return _common_dir(place / target) / "config"
+            return place / _text_of(git).strip().removeprefix("gitdir:").strip()
     return None
 
 
 def _common_dir(git_dir: Path) -> Path:
-    common = git_dir / "commondir"
-    return git_dir / _text_of(common).strip() if common.is_file() else git_dir
+    """What all worktrees of a repository share."""
+    if git_dir.name == ".git" or git_dir.parent.name != "worktrees":
+        return git_dir
+    named = git_dir / "commondir"
+    return git_dir / _text_of(named).strip() if named.is_file() else git_dir.parent.parent
+
+
+def _folder_of(common: Path) -> str:
+    """A repository's own folder: the one around its `.git`, or itself where it is bare."""
+    place = Path(os.path.realpath(common))
+    return str(place.parent if place.name == ".git" else place)
 
 
 def _origin(config: Path) -> str | None:
     parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
-    parser.read_string(_text_of(config))
+    try:
+        parser.read_string(_text_of(config))
+    except (OSError, ValueError, configparser.Error):
+        return None
     remotes = {s: parser.get(s, "url", fallback=None) for s in parser.sections() if s.startswith("remote ")}
     chosen = remotes.get('remote "origin"') or next((url for url in remotes.values() if url), None)
     return canonical_remote(chosen) if chosen else None

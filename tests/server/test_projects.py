@@ -87,6 +87,21 @@ def test_every_method_means_the_same_by_a_project(home: Home, tmp_path: Path) ->
         assert {path.name.partition(".")[0] for path in left} == {"alien", "alien-2"}
 
 
+def test_worktrees_are_of_their_repository_also_without_a_remote(home: Home, tmp_path: Path) -> None:
+    """They add up with the folder of their repository, and each of them names the same project."""
+    (tmp_path / "it" / ".git").mkdir(parents=True)
+    one, alien = str(tmp_path / "it"), clone(tmp_path / "item")
+    trees = [worktree(tmp_path / name, one) for name in ("tree", "other")]
+    recorded(home, {"one": one, "tree": trees[0], "other": f"{trees[1]}/src", "alien": alien})
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        until(lambda: len(wire.call("sessions.search", query="password", limit=20)["hits"]) == 4)
+        rows = {row["key"]: row["turns"] for row in wire.call("summary", by="project")["rows"]}
+        assert rows == {one: 3, "host.example/me/it": 1}
+        for project in (one, *trees, f"{one}/"):
+            assert set(map(frozenset, sessions_of(wire, project).values())) == {frozenset({"one", "tree", "other"})}
+
+
 def test_a_dead_folder_holds_up_nobody(home: Home) -> None:
     """Whoever names folders on a mount that does not answer is told what was recorded of them, and meanwhile
     questions of others are answered."""
