@@ -75,6 +75,7 @@ def write_csv(turns: Turns, output: str | None) -> None:
     import csv
     import json
 
+    from burnctl.output import safe_cell
     from burnctl.render import clean
 
     with _opened(output) as file:
@@ -86,11 +87,9 @@ def write_csv(turns: Turns, output: str | None) -> None:
             row["tags"] = json.dumps(row["tags"] or {}, separators=(",", ":"))
             if row["cost_usd"] is not None:
                 row["cost_usd"] = _plain(row["cost_usd"])
-            for name in ("open", "has_edits"):
-                row[name] = None if row[name] is None else str(row[name]).lower()
             if at_terminal:
                 row = {name: clean(value) if isinstance(value, str) else value for name, value in row.items()}
-            rows.writerow(row)
+            rows.writerow({name: safe_cell(value) for name, value in row.items()})
 
 
 def _plain(usd: float) -> str:

@@ -31,11 +31,11 @@ def as_csv(rows: list[dict[str, Any]]) -> int:
     if rows:
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows([{name: _safe_cell(value) for name, value in row.items()} for row in rows])
+        writer.writerows([{name: safe_cell(value) for name, value in row.items()} for row in rows])
     return 0
 
 
-def _safe_cell(value: Any) -> Any:
+def safe_cell(value: Any) -> Any:
     """Spreadsheets take a cell that begins like a formula for one, and names come from logs."""
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -103,6 +103,14 @@ def test_csv(home: Home) -> None:
     assert (last["cost_usd"], last["open"], last["prompt_retries"], last["tags"]) == ("", "true", "", "{}")
 
 
+def test_a_cell_of_csv_is_no_formula(home: Home) -> None:
+    """Names come from logs, and spreadsheets work out what begins like a formula; the other formats are as it is."""
+    odd = {"turns": [turn(0, project="=cmd|' /C calc'!A0", model="@sum", gitBranch="-x")], "next": None}
+    (row,) = csv.DictReader(io.StringIO(export(home, "--format", "csv", export=odd).stdout))
+    assert (row["project"], row["model"], row["git_branch"]) == ("'=cmd|' /C calc'!A0", "'@sum", "'-x")
+    assert json.loads(export(home, export=odd).stdout)["model"] == "@sum"
+
+
 def test_parquet_by_day(home: Home, folder: Path) -> None:
     """One file a day and machine, in folders that engines read as a column; amounts and times are exact."""
     dataset = pytest.importorskip("pyarrow.dataset")
