@@ -55,7 +55,7 @@ def test_clones_and_worktrees_share_a_key(tmp_path: Path) -> None:
 
 
 def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
-    """Whether it has files of its own or is bare; its own folder and what merely keeps its data elsewhere have no key."""
+    """Whether that has files of its own or is bare; it has no key itself, nor what merely keeps its data elsewhere."""
     one = tmp_path / "worktrees"
     one.mkdir()
     git("init", "-q", at=one)

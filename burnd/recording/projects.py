@@ -70,7 +70,7 @@ class ProjectKeys:
 
 
 def key_of(folder: str) -> str | None:
-    """The canonical remote of the repository around a folder; of a worktree without one its repository. Never raises."""
+    """The canonical remote of the repository around a folder; of a worktree without one, that folder. Never raises."""
     if not os.path.isabs(folder):
         return None
     try:
