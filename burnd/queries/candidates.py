@@ -117,10 +117,8 @@ class Candidates:
 
     def _titles(self, sessions: set[int]) -> dict[int, Match]:
         """The titles that match best, and those of these sessions."""
-        best = self._lookup.titles(self._wanted, self._only, _TITLES)
-        if len(best) == _TITLES and sessions:
-            best += self._lookup.titles(self._wanted, self._only._replace(sessions=frozenset(sessions)), _TITLES)
-        return {match.session: match for match in best}
+        found = self._lookup.titles(self._wanted, self._only, _TITLES, sessions)
+        return {match.session: match for match in found}
 
     def _to_look_into(self, titles: Mapping[int, Match], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
         """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""

@@ -31,6 +31,7 @@ _OF_EACH: Final = 20  # messages for each session of which the best is wanted
 _FEW: Final = 200  # sessions; tantivy looks for more of them by going through all it has
 _MOST_FILTERED: Final = 4000  # sessions that tantivy is told; more are filtered from what it finds
 _SPREAD_LEAST: Final = 500  # messages, whatever share that is
+_TITLES_SEEN: Final = 1000  # costs little more than a few: to ask for those of some sessions costs several times that
 _MANY_DOCUMENTS, _COMMON_SHARE = 1000, 4
 
 
@@ -142,13 +143,22 @@ class Lookup:
                 groups.setdefault(term.typed, []).append(term)
         return [tuple(terms) for terms in islice(groups.values(), _SPREAD_WORDS)]
 
-    def titles(self, wanted: Wanted, only: Only, limit: int) -> list[Match]:
-        """The sessions whose title or summary matches, best first."""
-        query = self._query(wanted, only._replace(role=None, tool=None), TITLE_FIELDS)
+    def titles(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
+        """The sessions whose title or summary matches, so many of the best and whichever of `also` do."""
+        anybody = only._replace(role=None, tool=None)
+        query = self._query(wanted, anybody, TITLE_FIELDS)
         if query is None:
             return []
-        page = self._page(query, limit, 0)
-        return self._matches(page, _allowed(page, only))
+        page = self._page(query, _TITLES_SEEN, 0)
+        numbers = _allowed(page, only)
+        sessions = page.sessions
+        others = [number for number in numbers[limit:] if sessions[number] in also]
+        found = self._matches(page, [*numbers[:limit], *others])
+        if page.is_full and also:
+            query = self._query(wanted, anybody._replace(sessions=frozenset(also)), TITLE_FIELDS, strictly=True)
+            page = self._page(query, len(also), 0) if query is not None else _NO_PAGE
+            found += self._matches(page, range(len(page.scores)))
+        return found
 
     def place(self, match: Match) -> Place:
         with in_our_words():

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.queries import checking
+from burnd.queries import candidates, checking
 from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
 from tests.conftest import Opened
@@ -272,6 +272,28 @@ async def test_a_matching_title_outranks_many_twins(opened: Opened) -> None:
         )
         for narrowed in ({}, {"role": "assistant"}, {"all": True}):
             assert (await lib.found("the cron refactor", limit=1, **narrowed))[0] == ("s240", 0), narrowed
+
+
+@pytest.mark.parametrize("seen", [20, 1000])
+async def test_a_title_counts_however_many_match_better(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, seen: int
+) -> None:
+    """Where a message matches, its session's title is looked at, though it be the last of those that match."""
+    monkeypatch.setattr(lookup, "_TITLES_SEEN", seen)
+    monkeypatch.setattr(candidates, "_TITLES", 10)
+    titles = {f"s{n:02}": "kumquat" for n in range(30)} | {
+        "with": "kumquat " + "and much else " * 20,
+        "without": "else",
+    }
+    async with library(opened) as lib:
+        await lib.add(
+            text("m", "a kumquat in a basket", session_id="with", ts=at(0)),
+            text("m", "a kumquat in a basket", session_id="without", ts=at(60)),  # of two alike the later is first
+            *[text("m", "nothing of it", session_id=name) for name in titles if name.startswith("s")],
+            entries=[Session(session_id=name, source="x", title=title) for name, title in titles.items()],
+        )
+        ranked = [session for session, _ in await lib.found("kumquat", role="assistant")]
+        assert ranked == ["with", "without"]
 
 
 async def test_a_title_is_found_in_any_script(opened: Opened) -> None:
