@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 from zlib import crc32
@@ -32,6 +33,8 @@ from burnd.records import Block, Event, Subagent, ToolCall
 from burnd.records.content import MAIN
 
 REFUSAL: Final = "refusal"
+# A relay may give all its answers one id. What could be unique has a digit, or is long, or is Anthropic's.
+_WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
 
 
@@ -43,13 +46,29 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
             _note_synthetic(memory, spot)
             keep_user(memory, spot, message.content, "system", "text")
         return
-    message_id = message.id or spot.line.request_id or spot.line.uuid or _id_by_place(memory, spot)
+    message_id = _id_of(memory, spot, message)
     holding = memory.holding(message_id) or _begin(memory, spot, message_id)
     _weigh(memory, holding, spot, message)
     if spot.name not in holding.lines and len(holding.lines) < MOST_BLOCKS:
         _add_line(memory, holding, spot, message)
     memory.touch(holding)
     memory.add_link(spot, turn=message_id, prompt=holding.prompt_id, said=True)
+
+
+def _id_of(memory: Memory, spot: Spot, message: Message) -> str:
+    line, given = spot.line, message.id
+    if given is None or given == "":
+        return line.request_id or line.uuid or _id_by_place(memory, spot)
+    return _id_by_what_it_answers(memory, spot, given) if line.request_id is None and _WORD.fullmatch(given) else given
+
+
+def _id_by_what_it_answers(memory: Memory, spot: Spot, word: str) -> str:
+    """An id for a response whose own is none: lines of one response follow one another, or the same line above."""
+    above = spot.parent
+    if above is None:
+        return f"{word}:{spot.line.uuid or _id_by_place(memory, spot)}"
+    is_its_line = above.said and above.turn is not None and above.turn.startswith(f"{word}:")
+    return above.turn or "" if is_its_line else f"{word}:{above.uuid}"
 
 
 def _id_by_place(memory: Memory, spot: Spot) -> str:

@@ -123,13 +123,13 @@ def test_each_piece_of_evidence_has_its_bit() -> None:
     t.bare(type="api-request", id="r1")
     t.says("own", requestRef="r1")
     t.says("forked", requestRef="r1", forkedFrom={"sessionId": "other", "messageUuid": "u0"})
-    t.says("nameless", requestRef="r1", requestId=None)
+    t.says("nameless-1", requestRef="r1", requestId=None)
     t.says("side", requestRef="r1", isSidechain=True, parent=None)
     rows = read(t.lines)
     assert {name: holding.rank for name, holding in rows.holdings.items()} == {
         "own": 0,
         "forked": 4,
-        "nameless": 1,
+        "nameless-1": 1,
         "side": 2,
     }
     assert rows.facts.forked_from == "other"

@@ -222,6 +222,25 @@ def test_responses_without_any_id_are_told_apart_by_their_file() -> None:
     assert [joined.turn.usage.output for joined in found.values()] == [5, 5, 5, 5]
 
 
+def test_a_relay_that_calls_all_its_answers_the_same_is_billed_for_each() -> None:
+    """A word that stands for every response is no id; lines of one response, and copies of it, still count once."""
+    t = Transcript()
+    for n, prompt in enumerate(("one", "two")):
+        asked = t.prompt(prompt)
+        t.says("relay", text("a"), output=10 + n, requestId=None)
+        t.says("relay", text("b"), output=10 + n, requestId=None)
+        t.says("relay", text("b"), output=10 + n, requestId=None, parent=asked)
+    other = Transcript(session="5e551011-0000-4000-8000-000000000002", prefix="v")
+    other.prompt("three")
+    other.says("relay", output=12, requestId=None)
+    kept = read(t.lines)
+    assert [turn.usage.output for turn in kept.turns] == [10, 11]
+    theirs = read(other.lines, Place(stem="5e552", session_id="5e552"))
+    assert not {turn.message_id for turn in theirs.turns} & {turn.message_id for turn in kept.turns}
+    copied = read(t.lines, Place(stem="5e553", session_id="5e553"))
+    assert [turn.message_id for turn in copied.turns] == [turn.message_id for turn in kept.turns]
+
+
 def test_one_request_id_may_stand_for_two_messages() -> None:
     """An aborted stream and the request that took its place share it."""
     t = Transcript("2.1.90")
