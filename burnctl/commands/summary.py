@@ -18,19 +18,21 @@ EXAMPLES = (
     "burnctl summary",
     "burnctl summary --since 7d --by project",
     "burnctl summary --since today --by hour",
+    "burnctl summary --by month",
     "burnctl summary --by tag:persona --workflow wf-1",
     "burnctl summary --by agent --tree",
     "burnctl summary --since 4w --chart",
 )
 _READABLE = 30
-BY = "model, provider, project, branch, session, day, hour, activity, agent, source, or tag:KEY"
+_TIMES = ("day", "hour", "week", "month")
+BY = "model, provider, project, branch, session, day, hour, week, month, activity, agent, source, or tag:KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
     parser.add_argument("--by", metavar="WHAT", default="model", help=f"what the rows are: {BY} (model)")
     parser.add_argument(
-        "--limit", metavar="N", type=flags.count, help="at most so many rows (30 in a table, unless by day or hour)"
+        "--limit", metavar="N", type=flags.count, help="at most so many rows (30 in a table, unless by time)"
     )
     parser.add_argument("--tree", action="store_true", help="with --by agent: agents below those that started them")
     parser.add_argument("--quality", action="store_true", help="add one-shot rates, and how sessions ended")
@@ -42,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if options.tree and options.by != "agent":
         raise Usage("summary: --tree goes with --by agent", "see: burnctl help summary")
     wants_series = not options.csv and not options.json
-    by_time = options.by in ("day", "hour")
+    by_time = options.by in _TIMES
     client = reach(options)
     answer = client.summary(
         by=options.by,

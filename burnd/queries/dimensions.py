@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 
 from burnd.queries.filters import AGENT, PARENT_AGENT
 from burnd.queries.kinds import Kind
-from burnd.queries.periods import day_name, hour_name
+from burnd.queries.periods import day_name, hour_name, month_name, week_name
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
-NAMES = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "agent", "source")
+NAMES = (
+    *("model", "provider", "project", "branch", "session"),
+    *("day", "hour", "week", "month"),
+    *("activity", "agent", "source"),
+)
 TAG = "tag:"
+_OF_DAYS = {"week": week_name, "month": month_name}
 
 
 class Dimension(NamedTuple):
@@ -62,6 +67,9 @@ def dimension(view: View, by: str, selection: Selection) -> Dimension:
         return Dimension(By(), lambda _, kind: getattr(kind, by), _plain)
     if by == "day":
         return Dimension(By(("time",), "day"), _first, lambda keys: _plain(map(day_name, keys)), is_time=True)
+    if by in _OF_DAYS:
+        name_of = _OF_DAYS[by]
+        return Dimension(By(("time",), "day"), lambda keys, _: name_of(keys[0]), _plain, is_time=True)
     if by == "hour":
         return Dimension(By(("time",), "hour"), _first, _hours, is_time=True)
     if by == "project":

@@ -139,6 +139,17 @@ def day_name(number: int) -> str:
     return datetime.fromordinal(number + 1).strftime("%Y-%m-%d").rjust(10, "0")
 
 
+def week_name(number: int) -> str:
+    """The name of the week that a local day is in, by ISO 8601: it begins on Monday."""
+    year, week, _ = datetime.fromordinal(number + 1).isocalendar()
+    return f"{year:04}-W{week:02}"
+
+
+def month_name(number: int) -> str:
+    """The name of the month that a local day is in."""
+    return day_name(number)[:7]
+
+
 def hour_name(number: int, offset: int) -> str:
     """The name of a local hour, with its distance from UTC: when clocks are set back, an hour comes twice."""
     minutes, seconds = divmod(abs(offset) // 1000, 60)

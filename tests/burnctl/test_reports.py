@@ -22,6 +22,8 @@ GROUPS = [
     "session",
     "day",
     "hour",
+    "week",
+    "month",
     "activity",
     "tag:persona",
     "agent",

@@ -94,6 +94,8 @@ class Naive:
             "activity": lambda: turn.activity,
             "source": lambda: turn.source,
             "day": lambda: _local(turn, tz).strftime("%Y-%m-%d"),
+            "week": lambda: _local(turn, tz).strftime("%G-W%V"),
+            "month": lambda: _local(turn, tz).strftime("%Y-%m"),
             "hour": lambda: _local(turn, tz).replace(minute=0, second=0, microsecond=0).isoformat(timespec="minutes"),
         }
         return simple[by]()

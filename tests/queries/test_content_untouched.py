@@ -36,7 +36,21 @@ async def test_no_report_reads_content(opened: Opened) -> None:
     ]
     said = [text(f"m{n}", "x" * 4000) for n in range(3)]
     await pipeline.commit(Batch(entries=[*entries, stamp(1, k="v")], content=said))
-    ways = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "tag:k", "agent", "source")
+    ways = (
+        "model",
+        "provider",
+        "project",
+        "branch",
+        "session",
+        "day",
+        "hour",
+        "week",
+        "month",
+        "activity",
+        "tag:k",
+        "agent",
+        "source",
+    )
 
     async def reports() -> list[Any]:
         answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]

@@ -16,7 +16,20 @@ from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
 from tests.queries.naive import Naive
 
-WAYS = ("model", "provider", "project", "branch", "session", "day", "hour", "activity", "agent", "source")
+WAYS = (
+    "model",
+    "provider",
+    "project",
+    "branch",
+    "session",
+    "day",
+    "hour",
+    "week",
+    "month",
+    "activity",
+    "agent",
+    "source",
+)
 ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
 
