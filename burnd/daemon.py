@@ -69,18 +69,20 @@ async def run(
         service = Service(home, settings, socket=str(path), environ=environ, check_home=lock.check)
         listener = Listener(path, service, METHODS, adopted=adopt_sockets(environ, str(path)))
         try:
-            async with anyio.create_task_group() as tasks:
-                # Listening first: a signal that comes while old logs are read in must not kill outright.
-                await tasks.start(_stop_when_told, service)
-                tasks.start_soon(listener.serve)
-                tasks.start_soon(_work, service, notifier, sources)
-                try:
-                    await service.stopping.wait()
-                finally:  # also when something failed that nothing can go on without
-                    last_resort.start()
-                notifier.stopping()
-                await _finish_answers(service)
-                tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as listening:
+                # First of all, and to the last: no signal may kill outright while old logs are read in, or be lost.
+                await listening.start(_stop_when_told, service)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(listener.serve)
+                    tasks.start_soon(_work, service, notifier, sources)
+                    try:
+                        await service.stopping.wait()
+                    finally:  # also when something failed that nothing can go on without
+                        last_resort.start()
+                    notifier.stopping()
+                    await _finish_answers(service)
+                    tasks.cancel_scope.cancel()
+                listening.cancel_scope.cancel()
         finally:
             listener.close()
     finally:
@@ -197,13 +199,16 @@ async def _open_when_possible(service: Service) -> Pipeline:
 
 async def _stop_when_told(service: Service, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
     """The first signal stops in good order; the second at once, which kill -9 could do as well."""
-    with anyio.open_signal_receiver(*_stopping_signals()) as signals:
+    heeded = _stopping_signals()
+    with anyio.open_signal_receiver(*heeded) as signals:
         task_status.started()
         async for number in signals:
             if service.stopping.is_set():
                 os._exit(128 + number)
             log.info("daemon.stopping", signal=signal.Signals(number).name)
             service.stop()
+            for one in heeded:
+                signal.signal(one, signal.SIG_DFL)  # the next one needs nobody who listens
 
 
 def _stopping_signals() -> list[signal.Signals]:
