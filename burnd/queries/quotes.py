@@ -1,6 +1,7 @@
 """A few words of what was said, for rows that are shown to a person: how a prompt begins, what an error said.
 
-Only `why` and `waste` use it. Where content is not kept there is nothing to quote, and all else is the same.
+Only `why`, `waste` and the list of sessions use it. Where content is not kept there is nothing to quote, and all else
+is the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from burnd.queries.view import View
 from burnd.records import Content
 
 LONGEST: Final = 120
-_READ_BYTES: Final = 4096
+READ_BYTES: Final = 4096
 _LOOKED_THROUGH: Final = 64
 # Which argument of a call says most about it, where its target does not.
 _TELLING: Final = ("command", "cmd", "description", "pattern", "query", "url", "prompt")
@@ -63,7 +64,7 @@ class Quotes:
                 return self._prompt(reading, rail, cause.message_id)
             if cause.kind == "answer":
                 records = self._records(reading, rail, cause.message_id, "text")
-                return next((_first_words(record.text) for record in records), None)
+                return next((first_words(record.text) for record in records), None)
             if cause.kind == "call":
                 return self._call(reading, rail, cause.message_id, cause.call_id)
         return None
@@ -101,7 +102,7 @@ class Quotes:
             return None
         # What the harness itself puts into a prompt stands in tags.
         said = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
-        return next((_first_words(text) for text in said if isinstance(text, str) and text[:1] != "<"), None)
+        return next((first_words(text) for text in said if isinstance(text, str) and text[:1] != "<"), None)
 
     def _call(self, reading: Reading, rail: RailEntries, message_id: str, call_id: str | None) -> str | None:
         for record in self._records(reading, rail, message_id, "tool_use"):
@@ -109,7 +110,7 @@ class Quotes:
             if use is not None and use.id == call_id:
                 given = _decoded(use.input)
                 names = [name for name in _TELLING if isinstance(given, dict) and isinstance(given.get(name), str)]
-                return _first_words(given[names[0]]) if names else None
+                return first_words(given[names[0]]) if names else None
         return None
 
     def _place(self, rail: RailEntries, message_id: str) -> int | None:
@@ -121,7 +122,7 @@ class Quotes:
 
     def _found(self, reading: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:
         for position, length in self._view.rows(sql, values):
-            record = reading.record(position, length, _READ_BYTES)
+            record = reading.record(position, length, READ_BYTES)
             if record is not None:
                 yield record
 
@@ -143,12 +144,12 @@ def _plain(value: Any) -> str:
 
 def _first_line(text: str) -> str | None:
     """The first line that looks like an error, else the first that says anything beyond an exit code."""
-    lines = [line for line in _TAG.sub("", text[:_READ_BYTES]).splitlines() if line.strip()]
+    lines = [line for line in _TAG.sub("", text[:READ_BYTES]).splitlines() if line.strip()]
     telling = [line for line in lines if _ERROR.search(line)] or [line for line in lines if "Exit code" not in line]
-    return _first_words(next(iter(telling or lines), ""))
+    return first_words(next(iter(telling or lines), ""))
 
 
-def _first_words(text: Any) -> str | None:
+def first_words(text: Any) -> str | None:
     """The beginning of a text in one line."""
-    words = " ".join(text[:_READ_BYTES].split()) if isinstance(text, str) else ""
+    words = " ".join(text[:READ_BYTES].split()) if isinstance(text, str) else ""
     return (words[: LONGEST - 1] + "…" if len(words) > LONGEST else words) or None

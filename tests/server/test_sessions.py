@@ -9,7 +9,7 @@ import pytest
 
 from burnd import protocol
 from burnd.paths import Home
-from tests.readers.transcript import text
+from tests.readers.transcript import Transcript, text
 from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, Wire, noise, running, until
 
@@ -55,6 +55,32 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
         assert meta["costUsd"] == 0.0045
         listed = wire.call("sessions.list", agent="painter")["sessions"]
         assert [row["sessionId"] for row in listed] == [session]
+
+
+def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
+    """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten."""
+    with live.wire() as wire:
+        logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "silent")}
+        for name, log in logs.items():
+            log.prompt("<command-name>/clear</command-name>")
+            if name != "silent":
+                log.prompt("why does\n  the zeppelin sink" + " and sink" * 200 * (name == "long"))
+            log.says(f"{name}-m", text("a hole"))
+            if name == "named":
+                log.bare(type="ai-title", aiTitle="Zeppelins", sessionId=name)
+            write(live.home, log, name)
+        wire.call("flush")
+
+        def titles() -> dict[str, str | None]:
+            rows = wire.call("sessions.list", limit=200)["sessions"]
+            return {row["sessionId"]: row["title"] for row in rows if row["sessionId"] in logs}
+
+        long = "why does the zeppelin sink" + " and sink" * 10 + " an"
+        expected = {"short": "why does the zeppelin sink", "long": f"{long}…", "named": "Zeppelins", "silent": None}
+        assert titles() == expected
+        assert {name: wire.call("sessions.meta", id=name)["title"] for name in logs} == expected
+        wire.call("content.forget", session="short")
+        assert titles()["short"] is None
 
 
 def test_a_large_append_is_taken(live: Daemon) -> None:
