@@ -54,6 +54,14 @@ def test_clones_and_worktrees_share_a_key(tmp_path: Path) -> None:
     assert found == {"example.org/team/it"}
 
 
+@pytest.mark.parametrize("url", ["https://example.org/team/it ; ours", '"https://example.org/team/it.git" # ours'])
+def test_a_remote_may_be_quoted_and_remarked_upon(tmp_path: Path, url: str) -> None:
+    """Git itself takes quotes off, and what stands behind `;` or `#` for a remark."""
+    git("init", "-q", at=tmp_path)
+    (tmp_path / ".git" / "config").write_text(f'# a remark\n[core]\n\tbare = false\n[remote "origin"]\n\turl = {url}\n')
+    assert key_of(str(tmp_path)) == "example.org/team/it"
+
+
 def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
     """Whether that has files of its own or is bare; it has no key itself, nor what merely keeps its data elsewhere."""
     one = tmp_path / "worktrees"

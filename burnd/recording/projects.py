@@ -109,14 +109,14 @@ def _folder_of(common: Path) -> str:
 
 
 def _origin(config: Path) -> str | None:
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True)
+    parser = configparser.RawConfigParser(strict=False, allow_no_value=True, inline_comment_prefixes=("#", ";"))
     try:
         parser.read_string(_text_of(config))
     except (OSError, ValueError, configparser.Error):
         return None
     remotes = {s: parser.get(s, "url", fallback=None) for s in parser.sections() if s.startswith("remote ")}
     chosen = remotes.get('remote "origin"') or next((url for url in remotes.values() if url), None)
-    return canonical_remote(chosen) if chosen else None
+    return canonical_remote(chosen.strip('"')) if chosen else None
 
 
 def _text_of(path: Path) -> str:
