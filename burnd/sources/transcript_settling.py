@@ -15,6 +15,7 @@ IDLE_S = 600.0
 LOOK_AGAIN_S = 1.0
 SETTLED_AT_ONCE = 500  # transcripts
 TAILS_AT_ONCE = 50  # they are opened one by one, while whatever grows has to wait
+ALL_TAILS = 1 << 31
 
 
 class Settler:
@@ -51,7 +52,7 @@ class Settler:
         idle = [t for t, seconds in known if seconds >= IDLE_S]
         await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
         await self._settle([t for t in idle if t.open_holdings], answered_only=False)
-        await self._take_tails(now)
+        await self.take_tails(TAILS_AT_ONCE)
 
     async def settle_sessions(self, session_ids: Collection[str | None]) -> None:
         """Settles at once what is open in these sessions; None among them means in all."""
@@ -63,10 +64,10 @@ class Settler:
         ]
         await self._settle(wanted, answered_only=False)
 
-    async def _take_tails(self, now: float) -> None:
+    async def take_tails(self, most: int) -> None:
         """Last lines that have waited long enough for their newlines."""
-        tails, pieces = self._saved.tails, []
-        for path, root in tails.due(now, TAILS_AT_ONCE):
+        now, tails, pieces = self._clock(), self._saved.tails, []
+        for path, root in tails.due(now, most):
             if self._queue.is_out(path):
                 continue
             try:

@@ -24,7 +24,7 @@ from burnd.sources.queue import Queue
 from burnd.sources.saved import Saved
 from burnd.sources.transcript_gathering import Gatherer
 from burnd.sources.transcript_scanning import Finder, Naming
-from burnd.sources.transcript_settling import IDLE_S, LOOK_AGAIN_S, Settler
+from burnd.sources.transcript_settling import ALL_TAILS, IDLE_S, LOOK_AGAIN_S, Settler
 from burnd.sources.transcripts import Piece, Transcripts, batch_of
 from burnd.sources.watch import Times
 
@@ -239,6 +239,7 @@ class TranscriptTree:
         self._queue.retry_failed()
         while pieces := await self._gatherer.gather(self._committed):
             await self._commit(pieces)
+        await self._settler.take_tails(ALL_TAILS)
         await self._settler.settle_sessions({session_id for session_id, _ in flushes})
         await self._take_news()
         for _, done in flushes:

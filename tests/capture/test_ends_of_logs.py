@@ -143,4 +143,5 @@ async def test_the_last_line_of_an_old_log_is_taken_at_once(opened: Opened, tmp_
     """F10: where nobody has written for ten minutes there is nothing to wait for."""
     _without_newline(tmp_path / "projects" / "-home-dev-app" / "tailed.jsonl", "m-tail")
     async with watching(_by_the_clock(opened, ahead_ms=transcripts.OLD_MS + 1000), tmp_path / "projects") as watched:
-        await until(lambda: _is(watched, "m-tail", output=5))
+        await watched.source.flush()
+        assert watched.ledger()["m-tail"].usage.output == 5
