@@ -139,7 +139,7 @@ class ClaudeReader:
     def _learn(self, line: Line) -> None:
         facts = self._memory.state.facts
         if facts.session_id is None:
-            facts.session_id = line.session_id or None
+            facts.session_id = (self._memory.place.word or line.session_id) if line.session_id else None
         if facts.project is None:
             facts.project = line.cwd or None
         if line.version is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -27,16 +28,19 @@ class Place(msgspec.Struct, frozen=True):
     """Where a transcript stands.
 
     `session_id` is None where only the lines know it, `rail_id` is None for a main transcript. `stem` stands
-    in for a session id that neither the path nor any line tells.
+    in for a session id that neither the path nor any line tells. A `word` is the session's name if lines have one.
     """
 
     stem: str
     session_id: str | None = None
     rail_id: str | None = None
     meta: Meta | None = None
+    word: str | None = None
 
 
 _metas: Final = SafeDecoder(Meta)
+# Files that other tools made may stand in a folder for each session and all be called `chat`.
+_WORD: Final = re.compile(r"[A-Za-z_-]{1,11}")
 
 
 def place_of(relative_path: str) -> Place | None:
@@ -49,6 +53,8 @@ def place_of(relative_path: str) -> Place | None:
     if _SUBAGENTS in folders[2:]:
         session_id = folders[folders.index(_SUBAGENTS, 2) - 1]
         return Place(stem=stem, session_id=session_id, rail_id=rail_id) if rail_id is not None else None
+    if rail_id is None and len(folders) > 1 and _WORD.fullmatch(stem):
+        return Place(stem=folders[-1], word=stem)
     return Place(stem=stem, session_id=stem if rail_id is None else None, rail_id=rail_id)
 
 

@@ -28,6 +28,12 @@ def test_a_transcript_may_stand_at_any_depth(path: str) -> None:
     assert place_of(f"{path}.jsonl") == Place(stem="5e55", session_id="5e55")
 
 
+def test_a_mere_word_in_a_folder_of_its_own_names_no_session() -> None:
+    """Where all are called `chat`, and no line names a session, each belongs to its folder."""
+    assert place_of("-home-dev/5e55/chat.jsonl") == Place(stem="5e55", word="chat")
+    assert place_of("-home-dev/chat.jsonl") == Place(stem="chat", session_id="chat")
+
+
 @pytest.mark.parametrize("folders", ["subagents", "memory", "a/b/c"])
 def test_so_may_a_sub_agents(folders: str) -> None:
     place = place_of(f"{folders}/5e55/subagents/agent-a17.jsonl")

@@ -241,6 +241,17 @@ def test_a_relay_that_calls_all_its_answers_the_same_is_billed_for_each() -> Non
     assert [turn.message_id for turn in copied.turns] == [turn.message_id for turn in kept.turns]
 
 
+def test_files_that_are_all_called_the_same_are_sessions_of_their_folders() -> None:
+    """Other tools write no ids at all, and a folder for each session; a client's log is named after its session."""
+    bare = line(timestamp="2026-11-16T10:00:00Z", message={"model": "x", "usage": {"output_tokens": 5}})
+    found = [read([bare], Place(stem=folder, word="chat")).turns for folder in ("one", "two")]
+    assert [turn.session_id for (turn,) in found] == ["one", "two"]
+    assert len({turn.message_id for (turn,) in found}) == 2
+    t = Transcript()
+    t.says("m1")
+    assert read(t.lines, Place(stem="deep", word="low")).turn("m1").session_id == "low"
+
+
 def test_one_request_id_may_stand_for_two_messages() -> None:
     """An aborted stream and the request that took its place share it."""
     t = Transcript("2.1.90")
