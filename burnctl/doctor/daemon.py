@@ -9,6 +9,7 @@ import sys
 from burnctl.doctor.finding import Finding, fail, ok, warn
 from burnctl.errors import BurnctlError, NotRunning, VersionMismatch
 from burnctl.render import duration
+from burnctl.render.caveats import NO_NAME
 from burnd import __version__
 
 TYPE_CHECKING = False
@@ -90,7 +91,9 @@ def prices(client: Client) -> Finding:
         return warn("prices", f"could not be asked for: {error.message}", error.hint)
     if not models:
         return ok("prices", "every model that was used has a price")
-    names = ", ".join(str(model.get("model", model) if isinstance(model, dict) else model) for model in models[:5])
+    names = ", ".join(
+        str(model.get("model", model) if isinstance(model, dict) else model) or NO_NAME for model in models[:5]
+    )
     more = f" and {len(models) - 5} more" if len(models) > 5 else ""
     return warn(
         "prices",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 API_PRICES = "Costs are at API prices; a subscriber did not pay them."
+NO_NAME = "(none)"  # of a project, a branch or a model that a log does not tell
 _NAMED = 5
 
 
@@ -17,7 +18,7 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
     notes = []
     if models := answer["unpricedModels"]:
         turns = answer["totals"].get("unpricedTurns", 1)  # of one turn alone it is not counted
-        names = ", ".join(models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
+        names = ", ".join(model or NO_NAME for model in models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
         notes.append(f"{turns_are(turns)} without a price: {names}. See: burnctl pricing show MODEL")
     if extra := answer.get("unlogged"):
         cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.caveats import price_caveats
+from burnctl.render.caveats import NO_NAME, price_caveats
 from burnctl.render.numbers import NOTHING, counted, money, number, percent, roughly
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
@@ -96,7 +96,7 @@ def _what_if(told: dict[str, Any]) -> str:
 
 
 def _name(model: str | None) -> str:
-    return "(none)" if model is None else model
+    return model or NO_NAME
 
 
 def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.caveats import API_PRICES, caveats, turns_are
+from burnctl.render.caveats import API_PRICES, NO_NAME, caveats, turns_are
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.names import last_name, short_id, tilde
 from burnctl.render.numbers import NOTHING, day, milliseconds, money, number, percent
@@ -71,7 +71,7 @@ def _table(answer: dict[str, Any], screen: Screen) -> str:
 
 def _label(row: dict[str, Any], by: str) -> str:
     """What a row is about, as short as it can be said: ids as they may be typed back in, hours without their zone."""
-    label = str(row["key"] if row["key"] is not None else "(none)")
+    label = str(row["key"] or NO_NAME)
     if by == "session":
         return short_id(label)
     if by == "hour":

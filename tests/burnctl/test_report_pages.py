@@ -44,6 +44,13 @@ def test_names_are_whole_before_columns_are(width: int) -> None:
     assert ("cache write" in shown) == (width == 160)
 
 
+def test_a_model_that_no_log_names_is_said_to_be_none() -> None:
+    """In its row and where its turns are said to have no price."""
+    shown = page(answer("model", "gpt-5", "", unpricedModels=["", "house"]))
+    assert shown.splitlines()[2].startswith("(none) ")
+    assert "without a price: (none), house." in shown
+
+
 def test_hours_are_told_apart() -> None:
     shown = page(answer("hour", "2026-10-25T01:00+02:00", "2026-10-25T03:00+01:00"))
     assert "2026-10-25 01:00" in shown
