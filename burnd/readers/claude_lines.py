@@ -129,6 +129,7 @@ class Line(_Camel):
     logical_parent_uuid: str | None = None
     timestamp: str | None = None
     session_id: str | None = None
+    session_kind: str | None = None
     is_sidechain: bool = False
     is_meta: bool | None = None
     is_compact_summary: bool | None = None

@@ -34,6 +34,7 @@ from burnd.records.content import MAIN
 
 REFUSAL: Final = "refusal"
 # A relay may give all its answers one id. What could be unique has a digit, or is long, or is Anthropic's.
+_BACKGROUND: Final = "bg"
 _WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
 
@@ -131,7 +132,7 @@ def _begin(memory: Memory, spot: Spot, message_id: str) -> Holding:
         ts=spot.ts,
         # That it is marked is told by its first line alone: a client wrote all of a branch twice, then without marks.
         rank=WORST_RANK if line.forked_from is not None else WORST_RANK & ~FORKED,
-        is_strange=memory.is_strange(line),
+        is_strange=memory.is_strange(line) or line.session_kind == _BACKGROUND,
         parent=parent.turn if parent is not None else None,
         entered=blocks,
         subagent=_subagent(spot) if rail.id != MAIN else None,

@@ -55,7 +55,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
     `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
     were given away; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
-    name another session than their file does.
+    name another session than their file does, or are of a session in the background, which takes over another's.
     """
 
     message_id: str

@@ -86,10 +86,10 @@ class Basis(Record, frozen=True, kw_only=True):
     vanish and the index may be deleted. A holder is a (session, rail) whose log holds the message; `rank`
     counts against it: 8 its log lacks the request, 4 marked as forked, 2 a sidechain, 1 no request id. Among
     equals the earlier `ts` owns (the holder's own, where it differs from the turn's), then the one whose log
-    was not `lateBorn`, then one whose lines were not `strange`, naming another session, then the session that parted
-    last from the others that hold it, as the turns and copies of all of them tell (`recording.parting`). `line` is the
-    (time, uuid) of the line whose usage counts, `stop` the (output, time, uuid) of the one that told the stop reason,
-    where that is another.
+    was not `lateBorn`, then one whose lines were not `strange`, naming another session or being of one in the
+    background, which takes over another's, then the session that parted last from the others that hold it, as the
+    turns and copies of all of them tell (`recording.parting`). `line` is the (time, uuid) of the line whose usage
+    counts, `stop` the (output, time, uuid) of the one that told the stop reason, where that is another.
     """
 
     rank: Count

@@ -270,6 +270,22 @@ async def test_a_file_whose_lines_name_another_session_repeats_it(tmp_path: Path
     assert owners == {"m1": "z", "m2": "z", "m3": "a", "m4": "z"}
 
 
+async def test_a_session_in_the_background_does_not_own_what_it_took_over(tmp_path: Path) -> None:
+    """Its lines say that it is one, whether it has gone on or not, and whoever went on first."""
+    original = talk(Transcript("2.1.250", session="z", prefix="z"), "m1", "m2")
+    taken = [line.replace(b'"sessionId":"z"', b'"sessionId":"a","sessionKind":"bg"') for line in original.lines]
+    fork = Transcript("2.1.250", session="a", prefix="a", sessionKind="bg")
+    fork.begin(60)
+    fork.lines, fork.last = taken, original.last
+    talk(fork, "m3")
+    original.begin(30)  # before the fork: when they parted would tell the wrong one
+    talk(original, "m4")
+    still = Transcript()
+    still.lines = [line.replace(b'"sessionId":"a"', b'"sessionId":"b"') for line in taken]
+    owners = await owners_in_every_way(tmp_path, z=original, a=fork, b=still)
+    assert owners == {"m1": "z", "m2": "z", "m3": "a", "m4": "z"}
+
+
 def fork_samples() -> list[Path]:
     return [path for version in client_versions() for path in version.glob("*/projects/-home-dev-fork")]
 
