@@ -63,8 +63,13 @@ def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon)
         logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "silent")}
         for name, log in logs.items():
             log.prompt("<command-name>/clear</command-name>")
-            if name != "silent":
-                log.prompt("why does\n  the zeppelin sink" + " and sink" * 200 * (name == "long"))
+            if name == "short":
+                log.prompt([text("<ide_opened_file>x.py</ide_opened_file>"), text("<b>why</b> does the zeppelin sink")])
+            elif name != "silent":
+                log.prompt(
+                    "<system-reminder>be\nbrief</system-reminder>\nwhy does\n  the zeppelin sink"
+                    + " and sink" * 200 * (name == "long")
+                )
             log.says(f"{name}-m", text("a hole"))
             if name == "named":
                 log.bare(type="ai-title", aiTitle="Zeppelins", sessionId=name)
@@ -76,7 +81,12 @@ def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon)
             return {row["sessionId"]: row["title"] for row in rows if row["sessionId"] in logs}
 
         long = "why does the zeppelin sink" + " and sink" * 10 + " an"
-        expected = {"short": "why does the zeppelin sink", "long": f"{long}…", "named": "Zeppelins", "silent": None}
+        expected = {
+            "short": "<b>why</b> does the zeppelin sink",
+            "long": f"{long}…",
+            "named": "Zeppelins",
+            "silent": None,
+        }
         assert titles() == expected
         assert {name: wire.call("sessions.meta", id=name)["title"] for name in logs} == expected
         wire.call("content.forget", session="short")
