@@ -120,7 +120,7 @@ async def _appending(home: Home) -> Rows:
 def _asked(daemon: Daemon, corpus: Corpus, fts: Fts, size: int) -> Rows:
     client = Client(daemon.socket, timeout=600)
     begun = time.perf_counter()
-    while (state := client.status()["search"])["state"] != "ready":
+    while (state := client.status()["search"])["state"] != "ready" or state["pending"]:
         time.sleep(0.2)
     took = time.perf_counter() - begun
     rows = [_fact("built from content", f"{took:.1f} s, {size / 1e6 / took:.0f} MB/s; FTS5 {fts.seconds:.1f} s")]
