@@ -47,10 +47,14 @@ def _row(session: Mapping[str, Any], now: float) -> list[object]:
         last_name(session["project"]),
         session["source"],
         session["agent"],
-        session["messageCount"],
+        _count(session["messageCount"]),
         money(session.get("costUsd")),
         name_of(session),
     ]
+
+
+def _count(messages: int | None) -> object:
+    return f"{messages:,}" if messages else messages
 
 
 def name_of(session: Mapping[str, Any]) -> object:
