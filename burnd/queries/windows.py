@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -25,7 +23,6 @@ from burnd.search.wanted import Only
 
 # The records of a message that say most about it come first.
 _TELLING: Final = {"text": 0, "summary": 1, "tool_use": 2, "tool_result": 3, "thinking": 4, "file": 5}
-_OF_MESSAGE: Final = itemgetter(0, 1)
 _POSITION, _LENGTH, _ROLE, _KIND = range(4, 8)  # in a row of _LINES
 _LINES_SHOWN: Final = 2  # records of a message that a few lines can tell of
 _ENOUGH: Final = 6 * (SNIPPET_BYTES + 16)  # bytes of JSON may say one: so much that what is cut is seen to be
@@ -99,14 +96,16 @@ class Windows:
 
     def _windows(self, hits: Sequence[Hit], spans: Sequence[Span]) -> list[list[_Message]]:
         """For each hit the messages around it."""
-        lines = sorted(self._view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)]))
+        lines: dict[tuple[int, int], list[Row]] = {}
+        for row in sorted(self._view.keyed(_LINES, [(number, *span) for number, span in enumerate(spans)])):
+            lines.setdefault(row[:2], []).append(row)
         is_shared = len({(span.session, span.rail) for span in spans}) < len(spans)
         nearest = _nearest(hits, spans) if is_shared else {}
         windows: list[list[_Message]] = [[] for _ in hits]
-        for (number, msg_idx), own in groupby(lines, key=_OF_MESSAGE):
+        for (number, msg_idx), own in lines.items():
             span = spans[number]
             if not is_shared or nearest[span.session, span.rail, msg_idx] == number:
-                windows[number].append(_message(msg_idx, list(own), is_match=msg_idx == hits[number].msg_idx))
+                windows[number].append(_message(msg_idx, own, is_match=msg_idx == hits[number].msg_idx))
         return windows
 
     def _span(self, hit: Hit) -> Span:
@@ -143,11 +142,12 @@ class Windows:
         end = 0
         for message in messages:
             begin, end = end, end + len(message.spots)
-            own = list(filter(None, read[begin:end]))
             if message.is_match:
-                items.append(self._matched(span, message, own, names))
+                items.append(self._matched(span, message, list(filter(None, read[begin:end])), names))
+            elif end - begin == 1 and (record := read[begin]) is not None:
+                items.append(_item(message, record, opening(told(record)), names))  # as most are
             else:
-                items.append(_item(message, *_beginning(own), names))
+                items.append(_item(message, *_beginning(list(filter(None, read[begin:end]))), names))
         return items
 
     def _matched(self, span: Span, message: _Message, own: Sequence[Content], names: Names) -> dict[str, Any]:
@@ -197,12 +197,10 @@ def _nearest(hits: Sequence[Hit], spans: Sequence[Span]) -> dict[_Place, int]:
 
 def _message(msg_idx: int, own: Sequence[Row], *, is_match: bool) -> _Message:
     """What is read of a message: of one that matched all records, else how those begin that tell most of it."""
-    role = own[0][_ROLE]
-    if is_match:
-        return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH]) for row in own], is_match)
-    if len(own) > 1:
+    role, at_most = own[0][_ROLE], None if is_match else _ENOUGH
+    if len(own) > 1 and not is_match:
         own = sorted(own, key=lambda row: _telling(row[_KIND]))[:_LINES_SHOWN]
-    return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH], _ENOUGH) for row in own], is_match)
+    return _Message(msg_idx, role, [Spot(row[_POSITION], row[_LENGTH], at_most) for row in own], is_match)
 
 
 def _item(message: _Message, about: Content | None, found: Passage, names: Names) -> dict[str, Any]:
@@ -219,8 +217,7 @@ def _beginning(records: Sequence[Content]) -> tuple[Content | None, Passage]:
     """How a message begins, and the record that says most of it."""
     if not records:
         return None, Passage("")
-    text = told(records[0]) if len(records) == 1 else "\n".join(filter(None, map(told, records)))
-    return records[0], opening(text)
+    return records[0], opening("\n".join(filter(None, map(told, records))))
 
 
 def told(record: Content) -> str:

@@ -50,7 +50,7 @@ def session(number: int, **more: Any) -> dict[str, Any]:
         "summary": None,
         "createdAt": "2026-11-16T00:00:00.000Z",
         "updatedAt": "2026-11-16T00:00:03.000Z",
-        "messageCount": number * 100,
+        "messageCount": number * 1000,
         "contentMode": None,
         "content": "yes",
         "costUsd": number * 1.5,
@@ -153,6 +153,7 @@ def test_lists_fit_any_width(width: int) -> None:
     tidy(text.rpartition("\n")[0], width)
     assert "00000001" in text
     assert "content pruned" in text or width < 80
+    assert "3,000" in text or width < 120
     assert "--next 1.x" in text
     assert listed({"sessions": []}, Screen(width), NOW) == ""
 
