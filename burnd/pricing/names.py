@@ -119,6 +119,8 @@ _COLON_VERSION = re.compile(r"(.+?)(?:-v(\d+))?:(\d+)(?::\d+k)?")
 _DASH_VERSION = re.compile(r"((?:claude|nova)-.+)-v(\d+)")
 _DATE = re.compile(r"(.+)[-@](20\d\d)(-?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])")
 _CLAUDE = re.compile(r"claude-(\d+(?:-\d+)?)-([a-z]+)")  # both orders are in use, and Anthropic changed its own
+_POINT = re.compile(r"\.|(?<=\d)p(?=\d)")  # Fireworks and Kimi's own plan write `k2p6` for K2.6
+_KIMI = re.compile(r"k\dp\d")
 _FAMILY = re.compile(r"[a-z]+")
 _OPENAI_O = re.compile(r"o\d")
 
@@ -215,7 +217,9 @@ def _parse_bare(text: str, *, provider: str | None, maker: str = "", region: str
     vendor, _, named = text.partition("--")  # how SAP's AI Core tells the maker
     if named and vendor in _VENDORS:
         text, maker = named, maker or _VENDORS[vendor]
-    text, colon_version, tag = _split_colon(text.replace(".", "-"))
+    if _KIMI.fullmatch(text):
+        text = f"kimi-{text}"
+    text, colon_version, tag = _split_colon(_POINT.sub("-", text))
     if provider is None:
         provider = _provider_by_spelling(text, tag, maker)
     text, version_after = _split_version(text)

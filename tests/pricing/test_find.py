@@ -122,6 +122,11 @@ def test_exact_id() -> None:
         ("claude-4-opus", "anthropic claude-opus-4-20250514"),
         ("claude-4-5-opus-20251101", "anthropic claude-opus-4-5-20251101"),
         ("claude-sonnet-3.5", "anthropic claude-3-5-sonnet-20241022"),
+        # a p between digits for the point
+        ("accounts/fireworks/models/kimi-k2p6", "fireworks-ai accounts/fireworks/models/kimi-k2p6"),
+        ("fireworks/kimi-k2.6", "fireworks-ai accounts/fireworks/models/kimi-k2p6"),
+        ("kimi-k2p6", "moonshotai kimi-k2.6"),
+        ("k2p5", "moonshotai kimi-k2.5"),
         # a maker before two dashes
         ("anthropic--claude-4.6-sonnet", "anthropic claude-sonnet-4-6"),
         ("anthropic/anthropic--claude-4.5-haiku", "anthropic claude-haiku-4-5"),
