@@ -249,9 +249,10 @@ _WHY = """## Where it falls short, and why
   left is work, not waiting. That thread alone takes some 18 ms for each MB of log, as long as tantivy needs to sort so
   many words in; making them ready for it takes 8 ms where the logs are read. Where the two cores are two threads of
   one, as they often are in a rented machine, each works a third to a half slower while the other does.
-- **Search.** A query of everyday words takes some 7 ms of processor time, half of it for the ninety messages that stand
-  around its ten hits, which are read from content and cut to a few lines each; the slowest of a hundred take twice
-  that. With `limit` 1 it is little more than half. A third of it is tantivy's, SQLite's and zstd's, the rest Python.
+- **Search.** A query of everyday words takes some 5 ms of processor time, half of it for the ninety messages that stand
+  around its ten hits, which are read from content and cut to a few lines each; the slowest of a hundred, of many words
+  or of very common ones, take half as much again. With `limit` 1 it is little more than half. A third of it is
+  tantivy's and SQLite's, the rest Python.
 - **Why.** The session that is explained has 18,600 blocks in its 5,000 turns, and its context shrinks 216 times
   without a word, which is more than most have. Half of the time goes into following that context block by block, a
   quarter into pricing and sorting 12,000 causes, a tenth into what is quoted.
