@@ -33,8 +33,8 @@ from burnd.records import Block, Event, Subagent, ToolCall
 from burnd.records.content import MAIN
 
 REFUSAL: Final = "refusal"
-# A relay may give all its answers one id. What could be unique has a digit, or is long, or is Anthropic's.
 _BACKGROUND: Final = "bg"
+# A relay may give all its answers one id. What could be unique has a digit, or is long, or is Anthropic's.
 _WORD: Final = re.compile(r"(?!msg)[A-Za-z_-]{1,11}")
 MOST_BLOCKS: Final = 2000
 
