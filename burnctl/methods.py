@@ -238,13 +238,11 @@ class Methods:
         limit: int | None = None,
         next: str | None = None,  # noqa: A002 - the socket's own name
         costs: bool | None = None,
-        openings: bool | None = None,
     ) -> dict[str, Any]:
         """A page of sessions, those written last first; `next` of an answer is the `next` of the next question."""
         chosen = {"project": project, "source": source, "agent": agent, "parent": parent}
         times = {"since": since, "until": until, "tz": tz}
-        more = {"costs": costs, "openings": openings}
-        return self._ask("sessions.list", **chosen, **times, limit=limit, next=next, **more)
+        return self._ask("sessions.list", **chosen, **times, limit=limit, next=next, costs=costs)
 
     def sessions_meta(self, id: str) -> dict[str, Any]:  # noqa: A002 - the socket's own name
         """All that is known of one session, by its id or as much of its beginning as no other shares."""

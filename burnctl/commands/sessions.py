@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = flags.sessions_of(options)
     more = {"agent": options.agent, "parent": options.parent, "limit": options.limit, "next": options.next}
     client = reach(options)
-    answer = client.sessions_list(**chosen, **more, costs=True, openings=True)
+    answer = client.sessions_list(**chosen, **more, costs=True)
     if options.json:
         from burnctl.output import as_json
 

@@ -63,6 +63,4 @@ def name_of(session: Mapping[str, Any]) -> object:
         return session["title"]
     if session.get("summary"):
         return session["summary"]
-    if session.get("opening"):
-        return session["opening"]
     return ("content pruned", "dim") if session.get("content") == "pruned" else ""

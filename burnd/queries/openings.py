@@ -1,4 +1,4 @@
-"""By what sessions are known that nobody named: how the first prompt in each of them begins."""
+"""What sessions are called that nobody named: how the first prompt in each of them begins."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS}
 """
 
 
-def add_openings(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> None:
-    """Says of those that have neither a title nor a summary how they begin; None where that is not kept."""
-    nameless = [one for one in sessions if not one["title"] and not one["summary"]]
-    kept = [one for one in nameless if one["content"] == "yes"]
-    places = [(one["sessionId"], _first_prompts(view, one["sessionId"])) for one in kept]
-    for session in nameless:
-        session["opening"] = None
-    for session, found in zip(kept, recall.records(places), strict=True):
+def name_all(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> None:
+    """Give a title to those that have neither a title nor a summary, where their content is kept."""
+    nameless = [one for one in sessions if not one["title"] and not one["summary"] and one["content"] == "yes"]
+    places = [(one["sessionId"], _first_prompts(view, one["sessionId"])) for one in nameless]
+    for session, found in zip(nameless, recall.records(places), strict=True):
         said = (_asked(record) for record in found if record is not None)
-        session["opening"] = next(filter(None, said), None)
+        session["title"] = next(filter(None, said), None)
 
 
 def _asked(record: Content) -> str | None:

@@ -41,8 +41,7 @@ _NAMES: Final = (
 class ListParams(Params, frozen=True, kw_only=True):
     """Which sessions, those written last first. Times are as in reports; `next` is what the page before gave.
 
-    With `costs`, each row also says what the session itself has spent; with `openings`, how the first prompt begins
-    where the session has no name.
+    With `costs`, each row also says what the session itself has spent.
     """
 
     project: str | None = None
@@ -55,7 +54,6 @@ class ListParams(Params, frozen=True, kw_only=True):
     limit: int = USUAL_SESSIONS
     next: str | None = None
     costs: bool = False
-    openings: bool = False
 
 
 class MetaParams(Params, frozen=True, kw_only=True):

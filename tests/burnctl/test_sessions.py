@@ -422,7 +422,6 @@ def test_what_is_asked_is_what_was_typed(home: Home) -> None:
         "source": "opencode",
         "limit": 30,
         "costs": True,
-        "openings": True,
     }
 
 

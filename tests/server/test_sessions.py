@@ -57,7 +57,7 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
         assert [row["sessionId"] for row in listed] == [session]
 
 
-def test_a_session_that_nobody_named_is_known_by_its_first_prompt(live: Daemon) -> None:
+def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
     """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten."""
     with live.wire() as wire:
         logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "silent")}
@@ -76,17 +76,21 @@ def test_a_session_that_nobody_named_is_known_by_its_first_prompt(live: Daemon) 
             write(live.home, log, name)
         wire.call("flush")
 
-        def openings() -> dict[str, str | None]:
-            rows = wire.call("sessions.list", limit=200, openings=True)["sessions"]
-            return {row["sessionId"]: row["opening"] for row in rows if row["sessionId"] in logs and not row["title"]}
+        def titles() -> dict[str, str | None]:
+            rows = wire.call("sessions.list", limit=200)["sessions"]
+            return {row["sessionId"]: row["title"] for row in rows if row["sessionId"] in logs}
 
         long = "why does the zeppelin sink" + " and sink" * 10 + " an"
-        assert openings() == {"short": "<b>why</b> does the zeppelin sink", "long": f"{long}…", "silent": None}
-        plain = {row["sessionId"]: row for row in wire.call("sessions.list", limit=200)["sessions"]}
-        assert [plain[name]["title"] for name in logs] == [None, None, "Zeppelins", None]
-        assert not any("opening" in row for row in plain.values())
+        expected = {
+            "short": "<b>why</b> does the zeppelin sink",
+            "long": f"{long}…",
+            "named": "Zeppelins",
+            "silent": None,
+        }
+        assert titles() == expected
+        assert {name: wire.call("sessions.meta", id=name)["title"] for name in logs} == expected
         wire.call("content.forget", session="short")
-        assert openings()["short"] is None
+        assert titles()["short"] is None
 
 
 def test_a_large_append_is_taken(live: Daemon) -> None:

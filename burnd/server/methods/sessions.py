@@ -7,12 +7,12 @@ from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
 from burnd.queries.messages import MessagesParams, messages
-from burnd.queries.openings import add_openings
+from burnd.queries.openings import name_all
 from burnd.queries.search import SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
 from burnd.search.indexing import SearchIndexer
-from burnd.server.method import AnyMethod, Method, Result, query
+from burnd.server.method import AnyMethod, Method, Result
 from burnd.server.service import Service
 
 PATIENCE_S = 3.0  # for an index that is just being opened
@@ -61,11 +61,21 @@ async def listed(service: Service, params: ListParams) -> Result:
 
     def page(view: View) -> Result:
         answer = list_sessions(view, params)
-        if params.openings:
-            add_openings(view, recall, answer["sessions"])
+        name_all(view, recall, answer["sessions"])
         return answer
 
     return await service.ask(page, project=params.project)
+
+
+async def known(service: Service, params: MetaParams) -> Result:
+    recall = service.search_indexer.recall
+
+    def facts(view: View) -> Result:
+        answer = meta(view, params)
+        name_all(view, recall, [answer])
+        return answer
+
+    return await service.ask(facts)
 
 
 async def read(service: Service, params: MessagesParams) -> Result:
@@ -97,7 +107,7 @@ async def _facts(service: Service, session_id: str) -> Result:
 
 METHODS: dict[str, AnyMethod] = {
     "sessions.list": Method(ListParams, listed),
-    "sessions.meta": query(MetaParams, meta),
+    "sessions.meta": Method(MetaParams, known),
     "sessions.messages": Method(MessagesParams, read),
     "sessions.search": Method(SearchParams, find),
     "sessions.new": Method(NewParams, new),
