@@ -167,7 +167,7 @@ class Windows:
 
     def _best(self, every: Sequence[Content]) -> tuple[Content | None, Passage]:
         """The record with most of what was looked for, and the passage where that is."""
-        records = (narrowed(every, self._only) if self._only.is_by_somebody else None) or every
+        records = narrowed(every, self._only) or every
         best: tuple[Content | None, Passage] = (None, Passage(""))
         most = -1
         for record in sorted(records, key=lambda record: _telling(record.kind)) if len(records) > 1 else records:

@@ -157,8 +157,10 @@ def strings(record: Content) -> Iterator[str]:
         yield record.file.name
 
 
-def narrowed(records: Sequence[Content], only: Only) -> list[Content]:
+def narrowed(records: Sequence[Content], only: Only) -> Sequence[Content]:
     """Those of a message's records that are by who is asked for, and of the tool. A call may stand elsewhere."""
+    if not only.is_by_somebody:
+        return records
     names = Names()
     names.learn(records)
     return [
