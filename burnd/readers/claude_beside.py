@@ -39,7 +39,7 @@ def read_bare(memory: Memory, line: BareLine, offset: int) -> None:
 
 def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
     """Keep a title that changed; clients repeat the same one all the time."""
-    text = line.custom_title or line.ai_title or line.summary or line.last_prompt
+    text = (line.custom_title or line.ai_title or line.summary or line.last_prompt or "").strip()
     if not memory.keep_content or not text:
         return
     name, kind = _TITLE_NAMES[line.type]

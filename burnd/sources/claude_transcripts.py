@@ -84,8 +84,8 @@ def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
     if data is None:
         return []
     found = _titles.decode(data, 0)
-    title = found if isinstance(found, CustomTitle) else None
-    if title is None or not title.custom_title:
+    title = (found.custom_title or "").strip() if isinstance(found, CustomTitle) else ""
+    if not title:
         return []
     return [
         Content(
@@ -97,7 +97,7 @@ def _custom_title(transcript: Transcript, reading: Reading) -> list[Content]:
             ts=to_iso(os.stat(path, follow_symlinks=False).st_mtime_ns // 1_000_000),
             role="system",
             kind="title",
-            text=title.custom_title,
+            text=title,
         )
     ]
 

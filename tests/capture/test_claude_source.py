@@ -482,7 +482,7 @@ async def test_a_name_given_by_a_person_is_the_title(opened: Opened, tmp_path: P
         log.says("m1", text("hi"))
         beside = watched.path().with_suffix("") / "custom-title.json"
         beside.parent.mkdir(parents=True)
-        beside.write_text('{"customTitle": "the cron refactor"}')
+        beside.write_text('{"customTitle": " the cron refactor "}')
         watched.append(log)
         await watched.source.flush()
         log.says("m2", text("more"))

@@ -25,6 +25,14 @@ def test_each_source_of_a_title_keeps_its_own_last_word() -> None:
     ]
 
 
+def test_a_title_of_blanks_is_none() -> None:
+    """It takes no better one's place, and blanks around a title are not part of it."""
+    t = Transcript()
+    t.bare(type="ai-title", aiTitle=" Fixing\n")
+    t.bare(type="custom-title", customTitle="  ")
+    assert [one.text for one in read(t.lines).content] == ["Fixing"]
+
+
 def test_a_summary_belongs_to_whoever_holds_its_leaf() -> None:
     t = Transcript("1.0.100")
     t.bare(type="summary", summary="Old talk", leafUuid="elsewhere")
