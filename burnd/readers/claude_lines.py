@@ -119,6 +119,12 @@ class CompactMetadata(_Camel):
     post_tokens: int | None = None
 
 
+class Origin(msgspec.Struct, gc=False):
+    """Who a text is from."""
+
+    kind: str | None = None
+
+
 class Line(_Camel):
     """A line of the conversation: user, assistant, system, attachment, or a type not known yet."""
 
@@ -146,6 +152,7 @@ class Line(_Camel):
     is_api_error_message: bool | None = None
     api_error_status: int | None = None
     turn_origin: str | None = None
+    origin: Origin | None = None
     interrupted_message_id: str | None = None
     refused_message_id: str | None = None
     source_tool_assistant_uuid: str | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
@@ -182,12 +189,6 @@ class ModelUsage(_Camel):
     cache_creation_input_tokens: int | None = None
     five_minutes: int | None = msgspec.field(name="cacheCreationEphemeral5mInputTokens", default=None)
     one_hour: int | None = msgspec.field(name="cacheCreationEphemeral1hInputTokens", default=None)
-
-
-class Origin(msgspec.Struct, gc=False):
-    """Who a queued text is from."""
-
-    kind: str | None = None
 
 
 class Attachment(_Camel):

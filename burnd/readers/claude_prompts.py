@@ -78,11 +78,21 @@ def text_of(content: str | list[Piece] | None) -> str:
 
 def is_harness_text(line: Line, text: str) -> bool:
     """Whether the harness wrote this user line: caveats, notifications, echoes of commands, interrupts, reminders."""
-    if line.is_meta or line.turn_origin == "task_notification" or _begins_as_harness(text):
+    if line.is_meta or _is_from_no_person(line) or _begins_as_harness(text):
         return True
-    content = line.message.content if line.message is not None else None
+    return bool(text) and _holds_no_words(line.message.content if line.message is not None else None, text)
+
+
+def _is_from_no_person(line: Line) -> bool:
+    """Whether a line says that the harness or another session sent it."""
+    sender = line.origin.kind if line.origin is not None else None
+    return line.turn_origin == "task_notification" or sender not in (None, "human")
+
+
+def _holds_no_words(content: str | list[Piece] | None, text: str) -> bool:
+    """Whether nothing of a text was said by a person, nor anything beside it, like an image."""
     has_more = isinstance(content, list) and any(piece.type != "text" for piece in content)
-    return not has_more and bool(text) and not said_by_person(text).strip()
+    return not has_more and not said_by_person(text).strip()
 
 
 def _begins_as_harness(text: str) -> bool:
@@ -120,7 +130,9 @@ def is_queued_prompt(attachment: Attachment, text: str) -> bool:
         return False
     if attachment.origin is not None:
         return attachment.origin.kind == "human"
-    return attachment.command_mode in (None, "prompt") and not _begins_as_harness(text)
+    if attachment.command_mode not in (None, "prompt") or _begins_as_harness(text):
+        return False
+    return not _holds_no_words(attachment.prompt, text)
 
 
 def blocks_of(content: str | list[Piece] | None, kind: str) -> tuple[Block, ...]:

@@ -41,6 +41,8 @@ _ADDED = [
         {"content": "Continue from where you left off.", "isMeta": True},
         {"content": "So far: ...", "isCompactSummary": True},
         {"content": "done", "turnOrigin": "task_notification"},
+        {"content": "done", "origin": {"kind": "task-notification", "producer": "x"}},
+        {"content": "fix the bug", "origin": {"kind": "peer", "name": "another session"}},
     ],
 )
 def test_what_the_harness_says_is_no_prompt(fields: dict[str, Any]) -> None:
@@ -82,11 +84,12 @@ def test_an_image_alone_is_asked_by_a_person() -> None:
 
 
 @pytest.mark.parametrize("content", ["add a test", [text("add a test"), image()], [text("<ide>"), text("add a test")]])
-def test_what_a_person_asks_is_a_prompt(content: Any) -> None:
+@pytest.mark.parametrize("fields", [{"turnOrigin": "sdk"}, {"origin": {"kind": "human"}}, {"origin": "odd"}])
+def test_what_a_person_asks_is_a_prompt(content: Any, fields: dict[str, Any]) -> None:
     t = Transcript()
     t.prompt("rename it")
     t.says("m1")
-    prompt = t.prompt(content, turnOrigin="sdk")
+    prompt = t.prompt(content, **fields)
     t.says("m2")
     turn = read(t.lines).turn("m2")
     assert (turn.prompt_id, turn.prompt_words) == (prompt, ("feature",))
@@ -117,6 +120,16 @@ def test_what_a_person_typed_while_the_agent_was_busy_is_a_prompt(fields: dict[s
         ("prompt" if is_prompt else "reminder", 30),
     ]
     assert (("user", "text", "and fix the bug") in rows.texts()) == is_prompt
+
+
+def test_a_queued_reminder_is_no_prompt() -> None:
+    """Releases that do not say who a queued text is from queue a harness's own as well."""
+    t = Transcript()
+    prompt = t.prompt("rename it")
+    t.says("m1")
+    t.attach("queued_command", prompt="<system-reminder>fix the bug</system-reminder>", commandMode="prompt")
+    t.says("m2")
+    assert read(t.lines).turn("m2").prompt_id == prompt
 
 
 def test_a_queued_notification_is_heeded_like_any_other() -> None:
