@@ -252,6 +252,19 @@ def test_files_that_are_all_called_the_same_are_sessions_of_their_folders() -> N
     assert read(t.lines, Place(stem="deep", word="low")).turn("m1").session_id == "low"
 
 
+def test_where_lines_do_not_say_what_they_answer_an_id_is_taken_at_its_word() -> None:
+    """A word is one response within its session, wherever its lines stand, and none of another session's."""
+    t = Transcript()
+    for word, output in (("shared", 10), ("other", 5), ("shared", 20)):
+        t.says(word, output=output, requestId=None, parent=None)
+    kept = read(t.lines)
+    assert [turn.usage.output for turn in kept.turns] == [20, 5]
+    elsewhere = Transcript(session="5e551011-0000-4000-8000-000000000002", prefix="v")
+    elsewhere.says("shared", output=7, requestId=None, parent=None)
+    theirs = read(elsewhere.lines, Place(stem="5e552", session_id="5e552"))
+    assert not {turn.message_id for turn in theirs.turns} & {turn.message_id for turn in kept.turns}
+
+
 def test_one_request_id_may_stand_for_two_messages() -> None:
     """An aborted stream and the request that took its place share it."""
     t = Transcript("2.1.90")
