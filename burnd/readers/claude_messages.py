@@ -66,7 +66,7 @@ def _id_of(memory: Memory, spot: Spot, message: Message) -> str:
 def _id_by_what_it_answers(memory: Memory, spot: Spot, word: str) -> str:
     """An id for a response whose own is none: lines of one response follow one another, or the same line above."""
     above, line = spot.parent, spot.line
-    if line.parent_uuid is None:  # nothing to tell them apart by: within one session the id is taken at its word
+    if not line.parent_uuid:  # nothing to tell them apart by: within one session the id is taken at its word
         return f"{word}:{line.session_id or memory.session_id}"
     if above is None:
         return f"{word}:{line.uuid or _id_by_place(memory, spot)}"
