@@ -126,7 +126,7 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
 def _parts(
     told: dict[str, Any], limits: dict[str, tuple[float, float | None]], known: dict[str, Any], *, colored: bool
 ) -> list[str]:
-    from burnctl.render.numbers import money
+    from burnctl.render.numbers import money, of_hundred
 
     session = _spent(_object(known, "session"), "session")
     said = _number(_object(told, "cost").get("total_cost_usd"))
@@ -134,7 +134,7 @@ def _parts(
     parts += _spent(_object(known, "today"), "today")
     parts += _windows({**_recorded(known), **limits}, _object(known, "window"), colored=colored)
     context = _context(_object(told, "context_window"))
-    parts += [] if context is None else [_painted(f"ctx {context:.0f} %", context, colored=colored)]
+    parts += [] if context is None else [_painted(f"ctx {of_hundred(context)}", context, colored=colored)]
     crossed = known.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
     return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
@@ -175,10 +175,12 @@ def _recorded(known: dict[str, Any]) -> dict[str, tuple[float, float | None]]:
 
 
 def _limit(window: str, used: float, resets: float | None) -> str:
+    from burnctl.render.numbers import of_hundred
+
     if resets is None or resets <= time.time():
-        return f"{window} {used:.0f} %"
+        return f"{window} {of_hundred(used)}"
     form = "%H:%M" if resets - time.time() < 86_400 else "%a %H:%M"
-    return f"{window} {used:.0f} % until {time.strftime(form, time.localtime(resets))}"
+    return f"{window} {of_hundred(used)} until {time.strftime(form, time.localtime(resets))}"
 
 
 def _context(window: dict[str, Any]) -> float | None:

@@ -6,7 +6,7 @@ import time
 
 from burnctl.render.caveats import API_PRICES, price_caveats
 from burnctl.render.chart import bar, sparkline
-from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number, roughly
+from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number, of_hundred, roughly
 from burnctl.render.paragraphs import wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
@@ -142,7 +142,7 @@ def _bar(percent: float, screen: Screen) -> str:
 
 
 def _percent(value: float) -> str:
-    return f"{value:.0f} %" if value >= 10 or value == int(value) else f"{value:.1f} %"
+    return of_hundred(value) if value >= 10 or value == int(value) else f"{value:.1f} %"
 
 
 def moment(when: str, now: float) -> str:

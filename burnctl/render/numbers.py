@@ -77,6 +77,11 @@ def percent(share: float | None) -> str:
     return f"{share:.0%}".replace("%", " %")
 
 
+def of_hundred(value: float) -> str:
+    """What is in percent already, in whole ones; `99.6` is `99 %`: what is not full must not look full."""
+    return f"{99 if 99 < value < 100 else round(value)} %"
+
+
 def duration(seconds: float | None) -> str:
     """`340 ms`, `12 s`, `4 min`, `2 h 5 min`, `3 d 4 h`."""
     if seconds is None:

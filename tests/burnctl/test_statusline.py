@@ -148,6 +148,15 @@ def test_a_recorded_week_stands_in() -> None:
     assert statusline._parts({}, {"7d": (3.0, None)}, known, colored=False) == ["5h 9 %", "7d 3 %"]
 
 
+def test_what_is_not_full_does_not_look_full() -> None:
+    told = {"context_window": {"used_percentage": 99.6}}
+    assert statusline._parts(told, {"5h": (99.9, None), "7d": (100.2, None)}, {}, colored=False) == [
+        "5h 99 %",
+        "7d 100 %",
+        "ctx 99 %",
+    ]
+
+
 @pytest.mark.parametrize("percent", [-5, 300, "-1", 1e17])
 def test_what_cannot_be_is_not_shown(percent: Any) -> None:
     """Less than nothing, or far more than all, is no figure; nor is it recorded."""
