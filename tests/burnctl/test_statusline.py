@@ -237,9 +237,10 @@ def test_anything_on_stdin_gives_a_line(home: Home, told: str) -> None:
         ({"rate_limits": {"five_hour": {"used_percentage": 7}}}, "5h 7 %"),
         ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": 5}}}, "5h 7 %"),
         ({"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": "soon"}}}, "5h 7 %"),
-        (
+        pytest.param(  # named: two processes must not call it by two minutes
             {"rate_limits": {"five_hour": {"used_percentage": 7, "resets_at": SOON * 1000}}},
             f"5h 7 % until {clock(SOON)}",
+            id="milliseconds",
         ),
         ({"rate_limits": {"five_hour": {"used_percentage": -7}}}, "burnd is not running"),
         ({"rate_limits": {"five_hour": [], "seven_day": {"used_percentage": 9}}}, "7d 9 %"),
