@@ -84,7 +84,10 @@ def test_an_image_alone_is_asked_by_a_person() -> None:
 
 
 @pytest.mark.parametrize("content", ["add a test", [text("add a test"), image()], [text("<ide>"), text("add a test")]])
-@pytest.mark.parametrize("fields", [{"turnOrigin": "sdk"}, {"origin": {"kind": "human"}}, {"origin": "odd"}])
+@pytest.mark.parametrize(
+    "fields",
+    [{"turnOrigin": "sdk"}, *({"origin": origin} for origin in ({"kind": "human"}, {"kind": "sdk"}, {}, "odd"))],
+)
 def test_what_a_person_asks_is_a_prompt(content: Any, fields: dict[str, Any]) -> None:
     t = Transcript()
     t.prompt("rename it")
