@@ -11,24 +11,11 @@ from pathlib import Path
 import pytest
 
 from burnctl.render.text import width_of
+from burnd.queries import dimensions
 from tests.burnctl.desk import Desk
 from tests.burnctl.watch import Watch
 
-GROUPS = [
-    "model",
-    "provider",
-    "project",
-    "branch",
-    "session",
-    "day",
-    "hour",
-    "week",
-    "month",
-    "activity",
-    "tag:persona",
-    "agent",
-    "source",
-]
+GROUPS = [*dimensions.NAMES, "tag:persona"]
 
 
 @pytest.mark.parametrize("by", GROUPS)

@@ -8,6 +8,7 @@ import sys
 from typing import Any, get_args
 
 from burnd.causes.explainer import Explainer
+from burnd.queries import dimensions
 from burnd.queries.hotspots import By
 from burnd.recording.batch import Batch
 from tests.conftest import Opened
@@ -36,21 +37,7 @@ async def test_no_report_reads_content(opened: Opened) -> None:
     ]
     said = [text(f"m{n}", "x" * 4000) for n in range(3)]
     await pipeline.commit(Batch(entries=[*entries, stamp(1, k="v")], content=said))
-    ways = (
-        "model",
-        "provider",
-        "project",
-        "branch",
-        "session",
-        "day",
-        "hour",
-        "week",
-        "month",
-        "activity",
-        "tag:k",
-        "agent",
-        "source",
-    )
+    ways = (*dimensions.NAMES, "tag:k")
 
     async def reports() -> list[Any]:
         answers = [await ask_summary(pipeline.index, by=by, quality=True, series=True) for by in ways]

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.paths import Home
+from burnd.queries import dimensions
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import examples
@@ -16,20 +17,7 @@ from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
 from tests.queries.naive import Naive
 
-WAYS = (
-    "model",
-    "provider",
-    "project",
-    "branch",
-    "session",
-    "day",
-    "hour",
-    "week",
-    "month",
-    "activity",
-    "agent",
-    "source",
-)
+WAYS = dimensions.NAMES
 ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
 
