@@ -39,7 +39,7 @@ def read_bare(memory: Memory, line: BareLine, offset: int) -> None:
 
 def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
     """Keep a title that changed; clients repeat the same one all the time."""
-    text = (line.custom_title or line.ai_title or line.summary or line.last_prompt or "").strip()
+    text = _named(line)
     if not memory.keep_content or not text:
         return
     name, kind = _TITLE_NAMES[line.type]
@@ -59,9 +59,14 @@ def summary_in(line: bytes, leaf_uuid: str, ts: str) -> Content | None:
     """The summary of a leaf that a line was read to hold at `ts`, if it still does; of nobody's session yet."""
     found = claude_lines.bare_lines.decode(line)
     told = found.value if isinstance(found, Repaired) else found
-    if isinstance(told, Rejected) or told.type != "summary" or told.leaf_uuid != leaf_uuid or not told.summary:
+    if isinstance(told, Rejected) or told.type != "summary" or told.leaf_uuid != leaf_uuid or not _named(told):
         return None
-    return title("", *_TITLE_NAMES["summary"], told.summary, ts, 0)
+    return title("", *_TITLE_NAMES["summary"], _named(told), ts, 0)
+
+
+def _named(line: BareLine) -> str:
+    """What a line calls its session."""
+    return (line.custom_title or line.ai_title or line.summary or line.last_prompt or "").strip()
 
 
 def _read_request(memory: Memory, line: BareLine) -> None:
