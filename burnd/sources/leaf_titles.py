@@ -15,6 +15,7 @@ from typing import NamedTuple, cast
 
 import anyio.to_thread
 import msgspec
+import zstandard
 
 from burnd.index import packs
 from burnd.index.change import CursorChange
@@ -23,7 +24,7 @@ from burnd.index.reading import LINK, link_of
 from burnd.index.store import IndexStore
 from burnd.readers.claude_beside import summary_in
 from burnd.readers.claude_place import place_of
-from burnd.readers.claude_state import Reading
+from burnd.readers.claude_state import Reading, load_state
 from burnd.readers.holding import SOURCE
 from burnd.readers.weights import short_hash
 from burnd.recording.batch import Batch
@@ -75,10 +76,11 @@ class LeafTitles:
                 batch.content += [_for(content, leaf, *held) for held in holders.get((_folder(piece), leaf), ())]
         for piece in pieces if self._told else ():
             session_id = piece.reading.session_id
-            if session_id is None:
+            if session_id is None or not _is_main(piece.change.path):
                 continue
             for leaf, offset in _lines_of(piece.change.pack, self._told):
-                found = await anyio.to_thread.run_sync(_found, leaf, self._told[leaf], new)
+                told_of_it = [told for told in self._told[leaf] if _is_beside(piece, told)]
+                found = await anyio.to_thread.run_sync(_found, leaf, told_of_it, new)
                 batch.content += [_for(content, leaf, session_id, offset) for content in found]
         return batch
 
@@ -117,6 +119,17 @@ def _folder(piece: Piece) -> str:
     return os.path.dirname(piece.change.path)
 
 
+def _is_beside(piece: Piece, told: _Told) -> bool:
+    """Whether a log stands in the folder of a summary or below: those of other projects are not looked for either."""
+    return piece.change.path.startswith(f"{os.path.dirname(path_key(told.path))}/")
+
+
+def _is_main(path: str) -> bool:
+    """Whether a log is a session's own: what one of its agents was about is not what it was about."""
+    place = place_of(f"project/{os.path.basename(path)}")
+    return place is not None and place.rail_id is None
+
+
 async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str, str], list[tuple[str, int]]]:
     """The sessions whose files hold a line that a summary names, and where, by (folder, line): those of one project."""
     wanted: dict[str, set[str]] = {}
@@ -126,23 +139,33 @@ async def _holders(index: IndexStore, pieces: Sequence[Piece]) -> dict[tuple[str
             leaves.update(title.leaf_uuid for title in _reading(piece).titles)
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for folder, leaves in wanted.items():
-        for path, leaf, offset in await index.ask(partial(_files_with, folder=folder, leaves=leaves), within=60):
-            place = place_of(f"project/{os.path.basename(path)}")
-            if place is not None and place.session_id is not None:
-                found.setdefault((folder, leaf), []).append((place.session_id, offset))
+        for session_id, leaf, offset in await index.ask(partial(_lines_in, folder=folder, leaves=leaves), within=60):
+            found.setdefault((folder, leaf), []).append((session_id, offset))
     return found
 
 
-def _files_with(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str, int]]:
+def _lines_in(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[tuple[str, str, int]]:
     cursor = db.execute(
-        "SELECT f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
+        "SELECT f.id, f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
         "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
         (SOURCE, folder + "/", folder + "0"),
     )
     found = []
-    for path, data in cursor:
-        found += [(path, leaf, offset) for leaf, offset in _lines_of(data, leaves)]
+    for file, path, data in cursor:
+        lines = _lines_of(data, leaves) if _is_main(path) else []
+        if lines and (session_id := _session_of(db, file)) is not None:
+            found += [(session_id, leaf, offset) for leaf, offset in lines]
     return found
+
+
+def _session_of(db: sqlite3.Connection, file: int) -> str | None:
+    """Whose session a log was read as; not every path tells it."""
+    ((data,),) = db.execute("SELECT state FROM files WHERE id = ?", (file,)).fetchall()
+    try:
+        state = load_state(packs.decompressed(data or b""))
+    except zstandard.ZstdError:
+        return None  # it will be read again
+    return state.facts.session_id if state is not None else None
 
 
 def _lines_of(pack: bytes, leaves: Iterable[str]) -> list[tuple[str, int]]:

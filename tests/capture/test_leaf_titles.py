@@ -29,16 +29,20 @@ def holder(name: str, *summaries: tuple[str, str]) -> Transcript:
 
 async def summaries_in_any_order(folder: Path, **logs: Transcript) -> list[dict[str, str | None]]:
     """The summaries of the sessions, for each order that their files may be read in."""
+    return await summaries_by_path(folder, {f"-p/{name}.jsonl": log for name, log in logs.items()})
+
+
+async def summaries_by_path(folder: Path, logs: dict[str, Transcript]) -> list[dict[str, str | None]]:
     found = []
     projects = folder / "projects"
-    (projects / "-p").mkdir(parents=True)
-    for name, log in logs.items():
-        (projects / "-p" / f"{name}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    for path, log in logs.items():
+        (projects / path).parent.mkdir(parents=True, exist_ok=True)
+        (projects / path).write_bytes(b"".join(line + b"\n" for line in log.lines))
     for n, order in enumerate(permutations(logs)):
         rig = Rig(folder / f"home{n}", projects)
         await rig.open()
-        for name in order:
-            await rig.read(projects / "-p" / f"{name}.jsonl")
+        for path in order:
+            await rig.read(projects / path)
         rows = await rig.pipeline.index.rows("SELECT session_id, harness_summary FROM sessions")
         found.append({name: summary for name, summary in rows if summary is not None})
         await rig.close()
@@ -75,6 +79,22 @@ async def test_two_summaries_of_one_line_count_the_same_in_any_order(tmp_path: P
         second=holder("second", ("other words", "x1")),
     )
     assert len({summaries["talk"] for summaries in found}) == 1
+
+
+async def test_a_summary_is_of_sessions_beside_it_whatever_their_logs_are_called(tmp_path: Path) -> None:
+    """Not of what an agent did, nor of another project's; a log may be called by a word and be its folder's session."""
+    nameless = session("", "z", 1)
+    nameless.lines = [line.replace(b'"sessionId":""', b'"sessionId":null') for line in nameless.lines]
+    found = await summaries_by_path(
+        tmp_path,
+        {
+            "-p/agent-a1.jsonl": session("talk", "x", 1),
+            "-q/far.jsonl": session("far", "y", 1),
+            "-p/deep/chat.jsonl": nameless,
+            "-p/told.jsonl": holder("told", ("of an agent", "x1"), ("of elsewhere", "y1"), ("of a folder", "z1")),
+        },
+    )
+    assert found == [{"deep": "of a folder"}] * 24
 
 
 async def test_a_summary_may_be_long(tmp_path: Path) -> None:
