@@ -108,8 +108,7 @@ class ClaudeReader:
             for what in found.what:
                 tally(self._memory.out.counts.repaired, what)
             found = found.value
-        facts = self._memory.state.facts
-        facts.session_id = facts.session_id or found.session_id or None
+        self._learn_session(found.session_id)
         read_bare(self._memory, found, offset)
         return None
 
@@ -136,10 +135,14 @@ class ClaudeReader:
         self._memory.stamp(line.timestamp)
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
 
-    def _learn(self, line: Line) -> None:
+    def _learn_session(self, named: str | None) -> None:
         facts = self._memory.state.facts
-        if facts.session_id is None:
-            facts.session_id = (self._memory.place.word or line.session_id) if line.session_id else None
+        if facts.session_id is None and named:
+            facts.session_id = self._memory.place.word or named
+
+    def _learn(self, line: Line) -> None:
+        self._learn_session(line.session_id)
+        facts = self._memory.state.facts
         if facts.project is None:
             facts.project = line.cwd or None
         if line.version is not None:

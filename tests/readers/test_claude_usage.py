@@ -249,7 +249,9 @@ def test_files_that_are_all_called_the_same_are_sessions_of_their_folders() -> N
     assert len({turn.message_id for (turn,) in found}) == 2
     t = Transcript()
     t.says("m1")
-    assert read(t.lines, Place(stem="deep", word="low")).turn("m1").session_id == "low"
+    named = line(type="ai-title", aiTitle="x", sessionId="5e55")
+    for lines in (t.lines, [named, *t.lines]):
+        assert read(lines, Place(stem="deep", word="low")).turn("m1").session_id == "low"
 
 
 def test_where_lines_do_not_say_what_they_answer_an_id_is_taken_at_its_word() -> None:
