@@ -14,8 +14,10 @@ from burnd.records.content import MAIN
 
 _LOOKED_THROUGH: Final = 64  # messages; before the first prompt there is little but what the harness says
 _MOST_BLOCKS: Final = 4
+_LONGEST_CHARACTER: Final = 4  # bytes: one that is cut in two is left out
 # What a harness puts before a person's words: <system-reminder>, <ide_selection>.
 _ASIDES: Final = re.compile(r"\s*(?:<([a-z]+[_-][a-z_-]+)>.*?</\1>\s*)+", re.DOTALL)
+_ENDLESS: Final = re.compile(r"\s*<[a-z]+[_-][a-z_-]+>")
 _FIRST_PROMPTS: Final = f"""
 SELECT position, length FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?1)
 AND rail = '{MAIN}' AND msg_idx < {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text'
@@ -37,7 +39,9 @@ def _asked(record: Content) -> str | None:
     if not isinstance(record.text, str):
         return None
     aside = _ASIDES.match(record.text)
-    return first_words(record.text[aside.end() :] if aside else record.text)
+    said = record.text[aside.end() :] if aside else record.text
+    is_cut = len(record.text.encode()) > READ_BYTES - _LONGEST_CHARACTER
+    return None if is_cut and _ENDLESS.match(said) else first_words(said)
 
 
 def _first_prompts(view: View, session_id: str) -> list[Spot]:

@@ -60,11 +60,13 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
 def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
     """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten."""
     with live.wire() as wire:
-        logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "silent")}
+        logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "told", "silent")}
         for name, log in logs.items():
             log.prompt("<command-name>/clear</command-name>")
             if name == "short":
                 log.prompt([text("<ide_opened_file>x.py</ide_opened_file>"), text("<b>why</b> does the zeppelin sink")])
+            elif name == "told":
+                log.prompt([text(f"<system-reminder>{'é' * 3000}</system-reminder>"), text("find the hole")])
             elif name != "silent":
                 log.prompt(
                     "<system-reminder>be\nbrief</system-reminder>\nwhy does\n  the zeppelin sink"
@@ -85,6 +87,7 @@ def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon)
             "short": "<b>why</b> does the zeppelin sink",
             "long": f"{long}…",
             "named": "Zeppelins",
+            "told": "find the hole",
             "silent": None,
         }
         assert titles() == expected
