@@ -65,9 +65,14 @@ class Settler:
         await self._settle(wanted, answered_only=False)
 
     async def take_tails(self, most: int) -> None:
-        """Last lines that have waited long enough for their newlines."""
+        """Last lines that have waited long enough for their newlines; only a few of them are in memory at once."""
+        due = self._saved.tails.due(self._clock(), most)
+        for begin in range(0, len(due), TAILS_AT_ONCE):
+            await self._take(due[begin : begin + TAILS_AT_ONCE])
+
+    async def _take(self, some: list[tuple[str, str]]) -> None:
         now, tails, pieces = self._clock(), self._saved.tails, []
-        for path, root in tails.due(now, most):
+        for path, root in some:
             if self._queue.is_out(path):
                 continue
             try:

@@ -12,7 +12,7 @@ import pytest
 
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
-from burnd.sources import pieces, tails, transcripts
+from burnd.sources import pieces, tails, transcript_settling, transcripts
 from burnd.sources.watch import Times
 from tests.capture import test_claude_source
 from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
@@ -139,9 +139,15 @@ async def test_a_last_line_outlives_a_restart(
         assert sorted(turn.message_id for turn in turns) == ["m-half", "m-tail"]
 
 
-async def test_the_last_line_of_an_old_log_is_taken_at_once(opened: Opened, tmp_path: Path) -> None:
-    """F10: where nobody has written for ten minutes there is nothing to wait for."""
-    _without_newline(tmp_path / "projects" / "-home-dev-app" / "tailed.jsonl", "m-tail")
+async def test_the_last_lines_of_old_logs_are_taken_at_once(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F10: where nobody has written for ten minutes there is nothing to wait for; a flush leaves none of them."""
+    monkeypatch.setattr(transcript_settling, "TAILS_AT_ONCE", 2)
+    for n in range(5):
+        _without_newline(tmp_path / "projects" / "-home-dev-app" / f"tailed{n}.jsonl", f"m-tail{n}")
     async with watching(_by_the_clock(opened, ahead_ms=transcripts.OLD_MS + 1000), tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert watched.ledger()["m-tail"].usage.output == 5
+        assert {name: turn.usage.output for name, turn in watched.ledger().items()} == {
+            f"m-tail{n}": 5 for n in range(5)
+        }
