@@ -12,7 +12,7 @@ from burnd.readers.holding import Holding
 from burnd.records import Block, Subagent
 
 SOURCE: Final = "codex"
-VERSION: Final = 2
+VERSION: Final = 3
 KEPT_HOLDINGS: Final = 8
 KEPT_SUMS: Final = 8
 KEPT_PROMPTS: Final = 64
