@@ -65,7 +65,8 @@ async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str,
     summary = await ask_summary(pipeline.index, session=session, **filters)
     everything = await ask_why(pipeline, session, limit=2000, tree=True, **filters)
     folded = await ask_why(pipeline, session, limit=3, **filters)
-    for answer in (everything, folded):
+    one = await ask_why(pipeline, session, limit=1, tree=True, **filters)
+    for answer in (everything, folded, one):
         assert answer["totals"] == summary["totals"]
         assert answer["unlogged"] == summary["unlogged"]
         assert answer["unpricedModels"] == summary["unpricedModels"]
@@ -74,7 +75,7 @@ async def checked(pipeline: Pipeline, session: str, **filters: Any) -> dict[str,
             summary["totals"]["costUsd"] or 0
         )
     assert len(folded["causes"]) <= 4
-    for row in everything["causes"]:
+    for row in (*everything["causes"], *one["causes"]):
         for parts, whole in opened(row):
             adds_up(parts, whole)
     return everything
