@@ -61,10 +61,12 @@ def meter(memory: Memory, spot: Spot, total: Totals | None, last: Totals | None)
     used = spent(state.sums, total, last)
     if total is not None:
         state.sums = [*state.sums, total][-KEPT_SUMS:]
-    recorded = next((one for one in state.recorded if one.is_metered(total, last)), None)
-    if recorded is not None:
-        state.recorded = [one for one in state.recorded if one is not recorded]
+    metered = next((n for n, one in enumerate(state.recorded, 1) if one.is_metered(total, last)), 0)
+    if not metered and used != last:
+        metered = len(state.recorded)
+    for recorded in state.recorded[:metered]:  # what was interrupted is counted by a later reading, among others
         used = used.since(recorded.used)
+    state.recorded = state.recorded[metered:]
     _pay(memory, spot, total, last, used)
 
 
