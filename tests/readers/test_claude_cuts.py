@@ -58,7 +58,25 @@ def _busy_session() -> list[bytes]:
     for n in range(20):
         t.says(f"y{n}", parent="u4")
     t.says("m9", parent=again)
+    _through_a_relay(t)
     return t.lines
+
+
+def _through_a_relay(t: Transcript) -> None:
+    """Responses that are called by a word, an agent that only words tell of, prompts of nobody, in the background."""
+    first = t.prompt("of a relay")
+    begun = t.says("relay", text("a"), requestId=None, sessionKind="bg", stop=None)
+    for n in range(20):
+        t.prompt("it is over", origin={"kind": "task-notification"}, sessionKind="bg")
+        t.says("relay", call(f"r{n}", "Task", prompt="look", subagent_type="Plan"), requestId=None, sessionKind="bg")
+        t.result(f"r{n}", f"found\nagentId: a{n}")
+    t.says("relay", text("b"), parent=begun, requestId=None)
+    t.says("relay", text("c"), parent=first, requestId=None, output=40)
+    t.says("relay", text("d"), parent="never seen", requestId=None)
+    t.says("relay", text("e"), parent="never seen", requestId=None)
+    t.says("relay", text("f"), parent=first, requestId=None, isSidechain=True)
+    t.says("relay", text("g"), parent=None, requestId=None)
+    t.result("r1", "found late\nagentId: a99")
 
 
 def test_every_single_cut_gives_the_same_rows() -> None:
