@@ -207,7 +207,7 @@ async def _stop_when_told(service: Service, *, task_status: TaskStatus[None] = a
                 os._exit(128 + number)
             log.info("daemon.stopping", signal=signal.Signals(number).name)
             service.stop()
-            for one in heeded:
+            for one in heeded if os.getpid() != 1 else ():  # a container's first process is not killed by default
                 signal.signal(one, signal.SIG_DFL)  # the next one needs nobody who listens
 
 
