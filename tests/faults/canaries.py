@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -127,8 +128,19 @@ def _search_folders(home: Home) -> Iterator[Path]:
 
 def _knows(folder: Path) -> bool:
     """Whether a search index has the word: its files spell words in a way of their own."""
-    words = tantivy.Index.open(str(folder)).searcher()
-    return any(words.doc_freq(WORDS, sign + CANARY) for sign in SIGNS.values())
+    words = _opened(folder)
+    return words is not None and any(words.doc_freq(WORDS, sign + CANARY) for sign in SIGNS.values())
+
+
+def _opened(folder: Path) -> tantivy.Searcher | None:
+    """A search index; None where there is none any more. Whoever merges it may take a file away while it is opened."""
+    for _ in range(100):
+        with suppress(ValueError):
+            return tantivy.Index.open(str(folder)).searcher()
+        if not (folder / "meta.json").exists():
+            return None
+        time.sleep(0.1)
+    return tantivy.Index.open(str(folder)).searcher()
 
 
 def sings(path: Path, data: bytes) -> bool:
