@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +15,12 @@ PROJECT = "/home/dev/app"
 
 
 def contents(folder: Path) -> Iterator[tuple[Path, bytes]]:
-    """Every file below a folder that a daemon may be working in: one that goes while it is looked at holds nothing."""
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file() and not path.is_symlink():
-                yield path, path.read_bytes()
+    """Every file below a folder that a daemon may be working in: what goes while it is looked at holds nothing."""
+    for place, _, names in os.walk(folder):
+        for path in (Path(place, name) for name in names):
+            with suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink():
+                    yield path, path.read_bytes()
 
 
 def projects(home: Home) -> Path:
