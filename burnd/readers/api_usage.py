@@ -1,7 +1,8 @@
 """What a provider's own usage object says was billed: disjoint counts, from Anthropic's, OpenAI's and Gemini's forms.
 
 Anthropic counts input beside what came from and went to the cache. OpenAI and Gemini count what came from the cache
-within the input; OpenAI counts reasoning within the output, Gemini beside it. Gemini's Python SDK writes the same
+within the input, and OpenAI what went there too; OpenAI counts reasoning within the output, Gemini beside it, and so do
+some that speak OpenAI's language: then their total is more than input and output. Gemini's Python SDK writes the same
 names in snake case.
 """
 
@@ -20,6 +21,21 @@ ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
 API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
 
 _CACHE_BESIDE: Final = {"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}
+_GIVEN: Final = ("promptTokenCount", "prompt_token_count", "total_input_tokens", "totalInputTokens")
+_MADE: Final = (
+    *("candidatesTokenCount", "candidates_token_count", "responseTokenCount", "response_token_count"),
+    *("total_output_tokens", "totalOutputTokens"),
+)
+_CACHED: Final = (
+    *("cachedContentTokenCount", "cached_content_token_count"),
+    *("total_cached_tokens", "totalCachedTokens"),
+)
+_THOUGHT: Final = ("thoughtsTokenCount", "thoughts_token_count", "total_thought_tokens", "totalThoughtTokens")
+_BY_TOOLS: Final = (
+    *("toolUsePromptTokenCount", "tool_use_prompt_token_count"),
+    *("total_tool_use_tokens", "totalToolUseTokens"),
+)
+_OPENAIS: Final = {"prompt_tokens", "input_tokens_details", "input_token_details", "total_tokens"}
 _MOST: Final = 1 << 40
 
 
@@ -54,9 +70,9 @@ def _check_counts(usage: Mapping[str, Any]) -> None:
 
 def source_of(usage: Mapping[str, Any]) -> ApiSource | None:
     """Whose usage object this is, told by the names in it; None where it could be anybody's."""
-    if "promptTokenCount" in usage or "prompt_token_count" in usage:
+    if not usage.keys().isdisjoint(_GIVEN):
         return "gemini-api"
-    if usage.keys() & {"prompt_tokens", "input_tokens_details", "total_tokens"}:
+    if usage.keys() & _OPENAIS:
         return "openai-api"
     return "anthropic-api" if "input_tokens" in usage else None
 
@@ -72,33 +88,46 @@ def _anthropic(usage: Mapping[str, Any]) -> Bill:
 
 
 def _openai(usage: Mapping[str, Any]) -> Usage:
-    """Both of its forms: `prompt_tokens` of chat completions and `input_tokens` of responses."""
+    """All of its forms: `prompt_tokens` of chat completions, `input_tokens` of responses and of realtime sessions."""
     given = _number(usage, "prompt_tokens", "input_tokens")
     made = _number(usage, "completion_tokens", "output_tokens")
     if given is None and made is None:
         raise NotUsage(
             "OpenAI's usage object has prompt_tokens and completion_tokens, or input_tokens and output_tokens"
         )
-    cached = _number(_details(usage, "prompt_tokens_details", "input_tokens_details"), "cached_tokens")
-    reasoning = _number(_details(usage, "completion_tokens_details", "output_tokens_details"), "reasoning_tokens")
-    return _net(count(given), count(made), count(cached), count(reasoning))
+    read = _details(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    said = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    cached, written = count(_number(read, "cached_tokens")), count(_number(read, "cache_write_tokens"))
+    reasoning = count(_number(said, "reasoning_tokens"))
+    beside = max(0, count(_number(usage, "total_tokens")) - count(given) - count(made))
+    return _net(count(given), count(made) + beside, cached, max(reasoning, beside), written)
 
 
 def _gemini(usage: Mapping[str, Any]) -> Usage:
-    """What a tool put into the prompt is counted beside the prompt, and billed as input too."""
-    given = _number(usage, "promptTokenCount", "prompt_token_count")
-    made = _number(usage, "candidatesTokenCount", "candidates_token_count")
+    """All of its forms: what is generated, live sessions, interactions.
+
+    What a tool put into the prompt is counted beside the prompt, and billed as input too.
+    """
+    given, made = _number(usage, *_GIVEN), _number(usage, *_MADE)
     if given is None and made is None:
-        raise NotUsage("Gemini's usage object has promptTokenCount and candidatesTokenCount")
-    cached = count(_number(usage, "cachedContentTokenCount", "cached_content_token_count"))
-    thoughts = count(_number(usage, "thoughtsTokenCount", "thoughts_token_count"))
-    by_tools = count(_number(usage, "toolUsePromptTokenCount", "tool_use_prompt_token_count"))
+        raise NotUsage(
+            "Gemini's usage object has promptTokenCount and candidatesTokenCount, or total_input_tokens and "
+            "total_output_tokens"
+        )
+    cached, thoughts, by_tools = (count(_number(usage, *names)) for names in (_CACHED, _THOUGHT, _BY_TOOLS))
     return _net(count(given) + by_tools, count(made) + thoughts, cached, thoughts)
 
 
-def _net(given: int, made: int, cached: int, reasoning: int) -> Usage:
+def _net(given: int, made: int, cached: int, reasoning: int, written: int = 0) -> Usage:
     cached, reasoning = min(cached, given), min(reasoning, made)
-    return Usage(input=given - cached, output=made - reasoning, reasoning=reasoning, cache_read=cached)
+    written = min(written, given - cached)
+    return Usage(
+        input=given - cached - written,
+        output=made - reasoning,
+        reasoning=reasoning,
+        cache_read=cached,
+        cache_create_5m=written,
+    )
 
 
 def _number(usage: Mapping[str, Any], *names: str) -> int | None:
