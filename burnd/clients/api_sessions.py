@@ -36,6 +36,7 @@ from burnd.records.times import canonical, to_iso
 
 Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
 LONGEST_ID: Final = 200
+LONGEST_PATH: Final = 4096
 LONGEST_TITLE, LONGEST_SUMMARY = 500, 10_000
 _LAST_TURNS: Final = 50
 _NOTHING_DONE: Final = "nothing was appended"
@@ -74,7 +75,7 @@ async def new(pipeline: Pipeline, ask: Ask, folders: Folders, params: NewParams)
     for name, value in (("agent", params.agent), ("sender", params.sender)):
         if not value.strip() or len(value) > LONGEST_ID:
             raise Refusal(f"{name} is a name of 1 to {LONGEST_ID} characters")
-    if params.project is not None and not os.path.isabs(params.project):
+    if params.project is not None and not _is_whole_path(params.project):
         raise Refusal(f"project {params.project[:80]!r} is not a whole path", "give the folder from / on")
     _check_words(params.title, None)
     if params.parent is not None:
@@ -95,6 +96,10 @@ async def new(pipeline: Pipeline, ask: Ask, folders: Folders, params: NewParams)
     )
     await pipeline.commit(Batch(entries=[session]))
     return session.session_id
+
+
+def _is_whole_path(project: str) -> bool:
+    return os.path.isabs(project) and "\0" not in project and len(os.fsencode(project)) <= LONGEST_PATH
 
 
 async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:
@@ -138,12 +143,19 @@ def _check(given: Sequence[Given]) -> None:
     if not given:
         raise Refusal("there is nothing to append", "give messages, turns or both")
     for number, one in enumerate(given):
-        if not one.id.strip() or len(one.id) > LONGEST_ID or not 0 < len(one.rail) <= LONGEST_ID:
-            raise Refusal(f"message {number}: an id has 1 to {LONGEST_ID} characters", _NOTHING_DONE)
+        _check_names(number, one)
         if one.id.startswith(TITLE):
             raise Refusal(f"message {number}: ids that begin with {TITLE} are a harness's titles")
         if one.usage is not None and not one.is_turn:
             raise Refusal(f"message {one.id!r}: usage goes with an answer and its model", _NOTHING_DONE)
+
+
+def _check_names(number: int, one: Given) -> None:
+    """Every answer that has a name in it shows all of it, so none may be a text."""
+    needed = [("id", one.id), ("rail", one.rail), ("model", "-" if one.model is None else one.model)]
+    for name, value in (*needed, ("provider", one.provider or "-"), ("stopReason", one.stop_reason or "-")):
+        if not value.strip() or len(value) > LONGEST_ID:
+            raise Refusal(f"message {number}: {name} has 1 to {LONGEST_ID} characters", _NOTHING_DONE)
 
 
 def _check_words(title: str | None, summary: str | None) -> None:
@@ -160,9 +172,12 @@ def _read(given: Given, found: Before, now: str) -> Read:
     """A message with the time it has already, or else is said to have."""
     said = _time(given, now)
     try:
-        return read(found.known.session_id, given, found.times.get(given.id) or said)
+        made = read(found.known.session_id, given, found.times.get(given.id) or said)
     except NotContent as error:
         raise Refusal(f"message {given.id!r}: {error}", _NOTHING_DONE) from None
+    if any(len(call.name) > LONGEST_ID or len(call.id) > LONGEST_ID for call in made.calls):
+        raise Refusal(f"message {given.id!r}: a tool's name and a call's id have at most {LONGEST_ID} characters")
+    return made
 
 
 def _time(given: Given, now: str) -> str:

@@ -370,6 +370,12 @@ async def test_turns_are_numbered_in_their_order(program: Program) -> None:
         [PROMPT | {"id": "x" * 300}],
         [PROMPT | {"id": "title:custom"}],
         [PROMPT | {"rail": ""}],
+        [ANSWER | {"model": " "}],
+        [ANSWER | {"model": "x" * 300}],
+        [ANSWER | {"provider": "x" * 300}],
+        [ANSWER | {"stopReason": "x" * 300}],
+        [ANSWER | {"content": [CALL | {"name": "x" * 300}]}],
+        [ANSWER | {"content": [CALL | {"id": "x" * 300}]}],
         [PROMPT | {"ts": "yesterday"}],
         [PROMPT | {"ts": "0001-01-01T00:00:00Z"}],
         [PROMPT | {"ts": "1970-01-01T00:00:00Z"}],
@@ -439,7 +445,7 @@ async def test_a_session_is_under_one_that_there_is(program: Program) -> None:
             await program.new(parent=parent)
 
 
-@pytest.mark.parametrize("project", ["", ".", "rel/dir", "~/x"])
+@pytest.mark.parametrize("project", ["", ".", "rel/dir", "~/x", "/a\0b", "/" + "x" * 5000])
 async def test_a_project_is_a_whole_path(program: Program, project: str) -> None:
     with pytest.raises(Refusal, match="whole path"):
         await program.new(project=project)
