@@ -23,6 +23,12 @@ from burnd.records.content import MAIN
 from burnd.records.times import to_ms
 
 _NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an agent's begins with 1
+_TELL_OF_AGENT = """
+INSERT INTO agents VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = min(ts, excluded.ts),
+  type = min(coalesce(type, excluded.type), coalesce(excluded.type, type)),
+  parent_agent_id = min(coalesce(parent_agent_id, excluded.parent_agent_id),
+    coalesce(excluded.parent_agent_id, parent_agent_id))
+"""
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
 
 
@@ -94,7 +100,7 @@ class Applier:
         messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
         cursors.write(db, [*_roots_in(entries), *change.cursors])
         cursors.write_files(db, change.files)
-        many(db, "INSERT OR REPLACE INTO agents VALUES(?,?,?,?,?,?)", change.agents)
+        many(db, _TELL_OF_AGENT, change.agents)
         self._write_open_turns(db, change)
         self._rollup.settle(db)
         if change.ledger_end is not None:

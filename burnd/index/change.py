@@ -73,7 +73,8 @@ class AgentRow(NamedTuple):
     session_id: str
     agent_id: str
     told_by: int  # a ToldBy
-    tool_use_id: str | None
+    tool_use_id: str  # empty where that is not told
+    ts: str  # when it was said, empty where that is not told
     type: str | None
     parent_agent_id: str | None
 

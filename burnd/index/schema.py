@@ -170,11 +170,11 @@ CREATE INDEX reader_packs_by_file ON reader_packs(file);
 -- Turns that may still grow: the whole record, since the ledger does not have it yet.
 CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record BLOB NOT NULL);
 
--- Which call started which agent, as far as any file told.
+-- Which call started which agent, as far as any file told: every one that was named, and when first.
 CREATE TABLE agents(
-  session_id TEXT NOT NULL, agent_id TEXT NOT NULL, told_by INTEGER NOT NULL,
-  tool_use_id TEXT, type TEXT, parent_agent_id TEXT,
-  PRIMARY KEY(session_id, agent_id, told_by)) WITHOUT ROWID;
+  session_id TEXT NOT NULL, agent_id TEXT NOT NULL, told_by INTEGER NOT NULL, tool_use_id TEXT NOT NULL,
+  ts TEXT NOT NULL, type TEXT, parent_agent_id TEXT,
+  PRIMARY KEY(session_id, agent_id, told_by, tool_use_id)) WITHOUT ROWID;
 
 CREATE TABLE cursors(
   source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
@@ -363,5 +363,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 24  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 25  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -118,7 +118,7 @@ def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
     del waiting[found.call_id]
     rail.agent_type, rail.parent_tool_use_id = found.type, found.call_id
     memory.out.agents.append(
-        AgentLink(memory.session_id, rail.id, "prompt", tool_use_id=found.call_id, type=found.type)
+        AgentLink(memory.session_id, rail.id, "prompt", tool_use_id=found.call_id, type=found.type, ts=spot.ts)
     )
 
 
@@ -135,7 +135,7 @@ def _heed_harness(memory: Memory, spot: Spot, text: str) -> None:
     agent_type = call.target if call is not None else None
     if call is None or call.name in DELEGATES:
         memory.out.agents.append(
-            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call_id, type=agent_type)
+            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call_id, type=agent_type, ts=spot.ts)
         )
 
 
@@ -159,11 +159,11 @@ def _answered(memory: Memory, spot: Spot, results: list[Piece]) -> tuple[tuple[B
         _note_outcome(memory, spot, outcome, results[0].tool_use_id or "", asked)
     if not isinstance(outcome, Outcome) or not outcome.agent_id:
         for piece in results:
-            _note_named_agent(memory, piece, asked)
+            _note_named_agent(memory, spot, piece, asked)
     return blocks, answers
 
 
-def _note_named_agent(memory: Memory, piece: Piece, asked: list[Holding]) -> None:
+def _note_named_agent(memory: Memory, spot: Spot, piece: Piece, asked: list[Holding]) -> None:
     """Where nothing beside a result says which agent was started, its last words to the model may."""
     call = _recent_call(asked, piece.tool_use_id or "")
     if call is None or call.name not in DELEGATES:
@@ -171,7 +171,7 @@ def _note_named_agent(memory: Memory, piece: Piece, asked: list[Holding]) -> Non
     agent_id = named_agent(bytes(piece.content))
     if agent_id is not None:
         memory.out.agents.append(
-            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call.id, type=call.target)
+            AgentLink(memory.session_id, agent_id, "notification", tool_use_id=call.id, type=call.target, ts=spot.ts)
         )
 
 
@@ -180,7 +180,7 @@ def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, as
         call = _recent_call(asked, call_id)
         agent_type = call.target if call is not None else None
         memory.out.agents.append(
-            AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type)
+            AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
         )
     name = _base_name(outcome.persisted_output_path) if outcome.persisted_output_path else None
     if name:

@@ -73,7 +73,7 @@ def read_answer(memory: Memory, spot: Spot, item: Item) -> None:
             for call in holding.calls
         )
         memory.touch(holding)
-    _link_agent(memory, call_id, result)
+    _link_agent(memory, spot, call_id, result)
     name = item.id or spot.name
     content = msgspec.Raw(msgspec.json.encode(result.text))
     told = ToolResult(tool_use_id=call_id, content=content, is_error=result.failed)
@@ -86,12 +86,12 @@ def _asker(memory: Memory, call_id: str) -> Holding | None:
     return next((one for one in held if any(call.id == call_id for call in one.calls)), None)
 
 
-def _link_agent(memory: Memory, call_id: str, result: Result) -> None:
+def _link_agent(memory: Memory, spot: Spot, call_id: str, result: Result) -> None:
     """Tie the thread that a call started to that call."""
     agent_type = memory.state.spawns.pop(call_id, None)
     thread = started_by(result) if agent_type is not None else None
     if thread is not None:
-        link = AgentLink(thread, MAIN, "result", tool_use_id=call_id, type=agent_type or None)
+        link = AgentLink(thread, MAIN, "result", tool_use_id=call_id, type=agent_type or None, ts=spot.ts)
         memory.out.agents.append(link)
 
 

@@ -18,7 +18,10 @@ _MOST_NAMES: Final = 100
 
 
 class AgentLink(msgspec.Struct, frozen=True):
-    """Which call started an agent. Where two disagree, the earlier of meta, result, prompt, notification holds."""
+    """Which call started an agent, and when that was said.
+
+    Where two disagree, the earlier of meta, result, prompt, notification holds, and of these the one said first.
+    """
 
     session_id: str
     agent_id: str
@@ -26,6 +29,7 @@ class AgentLink(msgspec.Struct, frozen=True):
     tool_use_id: str | None = None
     type: str | None = None
     parent_agent_id: str | None = None
+    ts: str = ""
 
 
 class Counts(msgspec.Struct):

@@ -61,11 +61,15 @@ async def known_projects(index: IndexStore, sessions: Iterable[str]) -> dict[str
 async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
     """What is known, with what was just told, of the agents whose turns these are: by rail, the best word first."""
     rails = {(turn.session_id, turn.rail_id) for turn in turns if turn.subagent is not None}
-    rows = [AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))]
-    known: defaultdict[Rail, dict[int, AgentRow]] = defaultdict(dict)
-    for row in (*rows, *told):
-        known[row.session_id, row.agent_id][row.told_by] = row
-    return {rail: [said[n] for n in sorted(said)] for rail, said in known.items()}
+    known: defaultdict[Rail, list[AgentRow]] = defaultdict(list)
+    for row in (*(AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))), *told):
+        known[row.session_id, row.agent_id].append(row)
+    return {rail: sorted(said, key=_goodness) for rail, said in known.items()}
+
+
+def _goodness(row: AgentRow) -> tuple[int, str, str, str]:
+    """Of equal words the one said first, whichever log was read first."""
+    return (row.told_by, row.ts, row.tool_use_id, row.type or "")
 
 
 def linked(turn: Turn, told: Sequence[AgentRow]) -> Turn:

@@ -18,6 +18,7 @@ from burnd.readers.opencode_session import Place, Step, Walked, session_record, 
 from burnd.recording.batch import Told
 from burnd.records import Content, Session, Turn
 from burnd.records.content import MAIN
+from burnd.records.times import to_iso
 from burnd.sources.opencode_cursor import Marker, Seen, digest_of
 from burnd.sources.opencode_queries import RowVersion
 
@@ -95,7 +96,7 @@ class SessionState:
         self._tell_from = 0
         self._title: Content | None = None
         self._session: Session | None = None
-        self._children: dict[str, str] = {}
+        self._children: dict[str, tuple[str, int]] = {}
         self._left: list[Content] = []
 
     def unchanged(self, message_id: str, digest: int) -> Said | None:
@@ -251,10 +252,10 @@ class SessionState:
 
     def _agents(self) -> list[AgentRow]:
         """Which of its calls started which session: the first that names it."""
-        children: dict[str, str] = {}
+        children: dict[str, tuple[str, int]] = {}
         for message in self.messages:
             for call, child in message.said.answered.children if message.said.answered is not None else ():
-                children.setdefault(child, call)
-        news = [(child, call) for child, call in children.items() if self._children.get(child) != call]
+                children.setdefault(child, (call, message.said.created))
+        news = [(child, *told) for child, told in children.items() if self._children.get(child) != told]
         self._children = children
-        return [AgentRow(child, MAIN, ToldBy.RESULT, call, None, None) for child, call in news]
+        return [AgentRow(child, MAIN, ToldBy.RESULT, call, to_iso(ms), None, None) for child, call, ms in news]

@@ -322,7 +322,8 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
                 link.session_id,
                 link.agent_id,
                 ToldBy[link.told_by.upper()],
-                link.tool_use_id,
+                link.tool_use_id or "",
+                link.ts,
                 link.type,
                 link.parent_agent_id,
             )

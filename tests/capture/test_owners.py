@@ -18,7 +18,7 @@ from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
 from tests.readers.collect import cases, client_versions, lines_of
 from tests.readers.collect import line as line_of
-from tests.readers.transcript import Transcript, call
+from tests.readers.transcript import Transcript, call, text
 
 _MOST_ORDERS = 3
 Files = dict[str, Transcript]
@@ -87,6 +87,30 @@ def asked(log: Transcript, message: str, tokens: int, in_all: int) -> None:
     log.prompt("go on")
     log.says(message, usage={"input_tokens": tokens, "output_tokens": 0})
     log.bare(type="cost-state", modelUsage={"claude-opus-5-5": {"inputTokens": in_all}})
+
+
+async def test_of_two_calls_that_name_an_agent_the_first_started_it(tmp_path: Path) -> None:
+    """An agent that was gone on with is named by two calls, in two logs of its session: it is the first one's."""
+    session = "11111111-0000-4000-8000-000000000001"
+    files: Files = {}
+    for name, hour in (("-a", 1), ("-b", 0)):
+        log = Transcript(session=session, prefix=name)
+        log.prompt("look around", ts=f"2026-11-16T0{hour}:00:00.000Z")
+        kind = "Explore" if hour else "Plan"
+        asked = call(f"call{name}", "Task", prompt="look", subagent_type=kind, description="d")
+        log.calls(f"m{name}", asked, output=9, ts=f"2026-11-16T0{hour}:00:01.000Z")
+        said = {"agentId": "abc123", "status": "completed"}
+        log.result(f"call{name}", "all is well", toolUseResult=said, ts=f"2026-11-16T0{hour}:00:09.000Z")
+        files[f"{name}/{session}.jsonl"] = log
+    agent = Transcript(session=session, prefix="s", isSidechain=True, agentId="abc123")
+    agent.prompt("look", parent=None, ts="2026-11-16T00:00:02.000Z")
+    agent.says("a1", text("all is well"), output=4, ts="2026-11-16T00:00:03.000Z")
+    files[f"-a/{session}/subagents/agent-abc123.jsonl"] = agent
+    first, *others = await every_way(tmp_path, files)
+    found = turns(first)["a1"].subagent
+    assert found is not None
+    assert (found.parent_tool_use_id, found.type) == ("call-b", "Plan")
+    assert all(other["ledger"] == first["ledger"] for other in others)
 
 
 async def test_what_forks_used_beyond_their_logs_counts_once(tmp_path: Path) -> None:
