@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from burnd.readers.claude_lines import Line
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_state import KEPT_ENTRIES, KEPT_GENERATIONS, Entry, Link, Rail
@@ -17,16 +19,22 @@ def spot_of(memory: Memory, line: Line, ts: str, offset: int) -> Spot:
     """Find a line's rail and the link above it.
 
     A parent that is not in this file is normal: the line then follows its rail's last line, and so does every
-    other line that names the same missing parent.
+    other line that names the same missing parent. So does one that does not say what it follows: Claude Code always
+    does, but there are tools that write less.
     """
-    above = line.parent_uuid
+    above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
     parent = memory.link(above) if above is not None else None
     rail = memory.rail(_rail_id(memory, line, parent))
-    if parent is not None and parent.rail != rail.id:
+    if line.parent_uuid is msgspec.UNSET or (parent is not None and parent.rail != rail.id):
         parent = memory.link(rail.last) if rail.last is not None else None
     elif parent is None and above is not None:
         parent = memory.assume(above, rail, offset)
-    return Spot(line, rail, parent, ts, offset, line.uuid or f"@{offset}")
+    return Spot(line, rail, parent, ts, offset, line.uuid or name_by_place(rail.id, offset))
+
+
+def name_by_place(rail_id: str, offset: int) -> str:
+    """A name for a line without a uuid, which no other line of its session has: its agents have files of their own."""
+    return f"@{offset}" if rail_id == MAIN else f"{rail_id}@{offset}"
 
 
 def _rail_id(memory: Memory, line: Line, parent: Link | None) -> str:
@@ -49,7 +57,7 @@ def original_of(memory: Memory, spot: Spot, blocks: tuple[Block, ...], said: str
     """The line that this one says again under another uuid: the same result of a call, or the same text at its time."""
     for entry in spot.rail.recent:
         is_same = entry.blocks == blocks if said is None else entry.said == said
-        if is_same and entry.uuid != spot.line.uuid:
+        if is_same and entry.uuid != spot.name:
             return memory.link(entry.uuid)
     return None
 
@@ -63,10 +71,10 @@ def add_entry(
     said: str | None = None,
 ) -> None:
     """Remember what may enter the context of the rail's next message."""
-    if not blocks or spot.line.uuid is None:
+    if not blocks:
         return
     rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
-    rail.recent.append(Entry(spot.line.uuid, parent, spot.offset, rail.next_index, blocks, answers, hangs, said))
+    rail.recent.append(Entry(spot.name, parent, spot.offset, rail.next_index, blocks, answers, hangs, said))
     if len(rail.recent) > KEPT_ENTRIES:
         del rail.recent[0]
 

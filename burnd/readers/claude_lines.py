@@ -131,7 +131,7 @@ class Line(_Camel):
     type: str = ""
     subtype: str | None = None
     uuid: str | None = None
-    parent_uuid: str | None = None
+    parent_uuid: str | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
     logical_parent_uuid: str | None = None
     timestamp: str | None = None
     session_id: str | None = None

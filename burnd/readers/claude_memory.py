@@ -102,13 +102,10 @@ class Memory:
         said: bool = False,
         blocks: tuple[Block, ...] = (),
     ) -> None:
-        uuid = spot.line.uuid
-        if uuid is None:
-            return
         parent = spot.parent.uuid if spot.parent is not None and not said else None
         rail = spot.rail
-        self.out.links[uuid] = Link(uuid, rail.id, spot.offset, parent, turn, prompt, said, blocks)
-        rail.last = uuid
+        self.out.links[spot.name] = Link(spot.name, rail.id, spot.offset, parent, turn, prompt, said, blocks)
+        rail.last = spot.name
 
     def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
         """Link a line that is neither a message nor a prompt: it continues what is above it."""

@@ -80,7 +80,7 @@ def _id_by_place(memory: Memory, spot: Spot) -> str:
     Nor are they where two files have the same name, unless they are of the same time. The place comes last: messages
     are looked up by how their ids end, and many times end alike.
     """
-    return f"{memory.session_id}/{spot.rail.id}@{spot.ts}{spot.name}"
+    return f"{memory.session_id}/{spot.rail.id}@{spot.ts}@{spot.offset}"
 
 
 def _note_synthetic(memory: Memory, spot: Spot) -> None:

@@ -16,7 +16,10 @@ from tests.readers.transcript import Transcript, call, text, thinking
 
 
 def own_tree(root: Path) -> Path:
-    """A session with tools, a rewind, a sub-agent, a compaction; a fork of it that has a summary of its line."""
+    """A session with tools, a rewind, a sub-agent, a compaction; a fork of it that has a summary of its line.
+
+    And a log whose lines have no ids.
+    """
     project = root / "projects" / "-home-dev-app"
     project.mkdir(parents=True)
     main = Transcript(session="11111111-0000-4000-8000-000000000001")
@@ -58,7 +61,20 @@ def own_tree(root: Path) -> Path:
     own.says("f1", text("forked"), output=70, ts="2026-11-16T01:00:02.000Z")
     summary = json.dumps({"type": "summary", "summary": "The parser was mended", "leafUuid": branch}).encode()
     (project / f"{fork}.jsonl").write_bytes(b"\n".join([begun, summary, *copied, *own.lines]) + b"\n")
+    bare = Transcript(session="33333333-0000-4000-8000-000000000003", prefix="n")
+    bare.prompt("fix the other bug")
+    bare.calls("n1", call("d1", "Edit", file_path="/home/dev/app/b.py", old_string="a", new_string="b"), output=31)
+    bare.result("d1", "done")
+    bare.says("n2", text("mended"), output=11)
+    bare.lines = [without_ids(line) for line in bare.lines]
+    write(project / "33333333-0000-4000-8000-000000000003.jsonl", bare)
     return root / "projects"
+
+
+def without_ids(line: bytes) -> bytes:
+    """A line as other tools write it: it does not say what it is called, nor what it follows."""
+    fields = json.loads(line)
+    return json.dumps({key: value for key, value in fields.items() if key not in ("uuid", "parentUuid")}).encode()
 
 
 def write(path: Path, transcript: Transcript) -> None:
@@ -97,6 +113,7 @@ async def test_what_the_tree_comes_to(tmp_path: Path) -> None:
     assert {m: t.session_id[:1] for m, t in turns.items()} == {
         **dict.fromkeys(["m1", "m2", "m3", "m4", "m5", "m6", "m7", "a1", "a2"], "1"),
         "f1": "2",
+        **dict.fromkeys(["n1", "n2"], "3"),
     }
     assert {turns[m].subagent.parent_tool_use_id for m in ("a1", "a2")} == {"c3"}
     assert turns["m1"].usage.output == 40

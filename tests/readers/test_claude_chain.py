@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -247,6 +248,50 @@ def test_another_result_of_a_call_is_not_the_same_again() -> None:
     t.result("c1", "fifth")
     t.says("m2")
     assert _entered(read(t.lines).turn("m2")) == [("result", 4), ("result", 5)]
+
+
+@pytest.mark.parametrize("missing", [("parentUuid",), ("uuid", "parentUuid")])
+@pytest.mark.parametrize("rail", ["main", "a17"])
+def test_lines_that_do_not_say_what_they_follow_follow_one_another(missing: tuple[str, ...], rail: str) -> None:
+    """As tools write them that know less of the form than Claude Code itself; however the reading is cut."""
+    place = Place("agent-a17", SESSION, "a17", None) if rail != "main" else Place(SESSION, SESSION)
+    t = Transcript(isSidechain=rail != "main")
+    t.prompt("fix the crash")
+    t.calls("m1", call("c1", "Edit", file_path="/a.py", old_string="a", new_string="b"))
+    t.result("c1", "four")
+    t.calls("m2", call("c2", "Bash", command="pytest"))
+    t.result("c2", "fifth", is_error=True)
+    t.calls("m3", call("c3", "Edit", file_path="/a.py", old_string="b", new_string="c"))
+    t.result("c3", "6")
+    t.prompt("thanks", isMeta=rail != "main")
+    t.says("m4")
+    lines = [_without(line, *missing) for line in t.lines]
+    told, guessed = read(t.lines, place), read(lines, place)
+    assert [_placed(turn) for turn in guessed.turns] == [_placed(turn) for turn in told.turns]
+    assert guessed.turn("m3").activity == "debugging"
+    assert guessed.turn("m3").prompt_retries == 1
+    assert len({turn.prompt_id for turn in guessed.turns}) == (1 if rail != "main" else 2)
+    for cut in range(1, len(lines)):
+        assert read(lines, place, cuts=[cut]).comparable() == guessed.comparable()
+
+
+def test_prompts_without_ids_of_a_session_and_of_its_agents_are_not_taken_for_one() -> None:
+    """Both stand at the same place in their files."""
+    t = Transcript()
+    t.prompt("go")
+    t.says("m1")
+    lines = [_without(line, "uuid", "parentUuid") for line in t.lines]
+    agents = read(lines, Place("agent-a17", SESSION, "a17", None))
+    assert read(lines, Place(SESSION, SESSION)).turn("m1").prompt_id != agents.turn("m1").prompt_id
+
+
+def _without(line: bytes, *keys: str) -> bytes:
+    return json.dumps({key: value for key, value in json.loads(line).items() if key not in keys}).encode()
+
+
+def _placed(turn: Turn) -> tuple[Any, ...]:
+    """Where a turn stands, whatever its prompt is called."""
+    return turn.parent, turn.entered, turn.prompt_words, turn.activity, turn.prompt_retries, turn.tool_calls
 
 
 def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
