@@ -34,6 +34,7 @@ MAKERS: dict[str, tuple[str, ...]] = {
 _VENDORS: dict[str, str] = {maker: maker for maker in MAKERS} | {
     "deepseek-ai": "deepseek",
     "gemini": "google",
+    "kimi": "moonshotai",
     "meta-llama": "meta",
     "minimaxai": "minimax",
     "mistralai": "mistral",
@@ -120,7 +121,7 @@ _DASH_VERSION = re.compile(r"((?:claude|nova)-.+)-v(\d+)")
 _DATE = re.compile(r"(.+)[-@](20\d\d)(-?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])")
 _CLAUDE = re.compile(r"claude-(\d+(?:-\d+)?)-([a-z]+)")  # both orders are in use, and Anthropic changed its own
 _POINT = re.compile(r"\.|(?<=\d)p(?=\d)")  # Fireworks and Kimi's own plan write `k2p6` for K2.6
-_KIMI = re.compile(r"k\dp\d")
+_KIMI = re.compile(r"k\d(?:p\d)?")
 _FAMILY = re.compile(r"[a-z]+")
 _OPENAI_O = re.compile(r"o\d")
 

@@ -98,7 +98,7 @@ def target_of(name: str, given: dict[str, Any]) -> str | None:
     if name == "WebFetch":
         return host_of(given.get("url"))
     if name in _SKILLS:
-        return first_word(given.get("skill") or given.get("command"))
+        return first_word(given.get("skill") or given.get("command") or given.get("name"))
     key = _NAMED_BY.get(name)
     return text_target(given.get(key)) if key else None
 

@@ -172,7 +172,7 @@ def _begin_session(memory: Memory, spot: Spot, meta: Meta) -> None:
     about.created_ms = to_ms(created) if born is None else min(born, to_ms(created))
     memory.state.stamp = memory.state.stamp or created
     memory.state.model = meta.model or ""
-    about.project = meta.cwd
+    about.project = meta.cwd or None
     if meta.git is not None:
         about.git_branch = meta.git.branch
         about.project_key = canonical_remote(meta.git.repository_url or "")

@@ -127,6 +127,8 @@ def test_exact_id() -> None:
         ("fireworks/kimi-k2.6", "fireworks-ai accounts/fireworks/models/kimi-k2p6"),
         ("kimi-k2p6", "moonshotai kimi-k2.6"),
         ("k2p5", "moonshotai kimi-k2.5"),
+        ("k3[1m]", "moonshotai kimi-k3"),
+        ("kimi/k3", "moonshotai kimi-k3"),
         # a maker before two dashes
         ("anthropic--claude-4.6-sonnet", "anthropic claude-sonnet-4-6"),
         ("anthropic/anthropic--claude-4.5-haiku", "anthropic claude-haiku-4-5"),

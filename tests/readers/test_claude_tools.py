@@ -50,6 +50,12 @@ def test_a_target_names_what_was_worked_on_and_nothing_else(
     assert _call(name, **arguments).target == target
 
 
+def test_some_clients_call_a_skill_by_its_name() -> None:
+    t = Transcript()
+    t.calls("m1", {"type": "tool_use", "id": "c1", "name": "Skill", "input": {"name": "pdf"}})
+    assert read(t.lines).turn("m1").tool_calls[0].target == "pdf"
+
+
 def test_equal_arguments_have_equal_hashes_whatever_their_order() -> None:
     one, same = _call("Read", file_path="/a", limit=2), _call("Read", limit=2, file_path="/a")
     other = _call("Read", file_path="/a", limit=3)

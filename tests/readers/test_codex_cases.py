@@ -16,6 +16,7 @@ from burnd.readers.holding import turn_of
 from burnd.readers.join import Joined, join
 from burnd.readers.log import Reading
 from burnd.records import ToolCall, Turn, Usage
+from tests.readers.rollout import Rollout
 
 CASES = Path(__file__).parent / "codex_cases"
 
@@ -151,3 +152,12 @@ def test_the_bill_is_what_the_meters_grew_by() -> None:
     readings = [reading for log in logs(CASES / "fork-of-a-fork") for reading in read(log)]
     total = sum((one.turn.usage for one in joined(readings).values()), Usage())
     assert (total.context, total.output + total.reasoning) == (1000 + 1100 + 1150 + 1200 + 1200, 50 + 40 + 30 + 30 + 30)
+
+
+def test_an_empty_folder_is_no_project() -> None:
+    reader = CodexReader(Place("s"))
+    log = Rollout(cwd="")
+    log.meter(100, 0, 20, 0)
+    for n, line in enumerate(log.lines):
+        reader.feed(line, n)
+    assert [one.project for one in reader.take().sessions] == [None]
