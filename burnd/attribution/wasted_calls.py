@@ -18,6 +18,7 @@ from burnd.records import ToolCall, Turn
 
 _RETRIES: Final = 3
 _FAILURES_IN_A_ROW: Final = 5
+_LONGEST_CHAIN: Final = 32
 _LOOKING: Final[frozenset[ToolKind]] = frozenset(("read", "search", "web", "todo"))
 SAME_SIZE: Final = "same-size"
 _SAME_SIZE_ADVICE: Final = (
@@ -189,25 +190,40 @@ def _edit_reverts(calls: Calls) -> Iterator[Finding]:
             yield _found(calls, "edit-revert", undone, undone, files=(target,))
 
 
+class Chain(NamedTuple):
+    """Edits of which each replaced what the one before had put there, and the texts from the first to the last."""
+
+    edits: tuple[int, ...]
+    texts: tuple[str, ...]
+
+    def with_(self, edit: int, text: str) -> Chain:
+        return Chain((*self.edits, edit)[-_LONGEST_CHAIN:], (*self.texts, text)[-_LONGEST_CHAIN - 1 :])
+
+
 def _taken_back(edits: Sequence[Made], lineage: Lineage) -> set[int]:
-    """Edits that a later one reverses, and these."""
+    """Edits after which a text was again what it had been: an edit and its reverse, or several that led back."""
     found: set[int] = set()
-    standing: dict[str, list[int]] = {}
+    standing: dict[str, list[Chain]] = {}  # by the text that they end with
     for n, made in enumerate(edits):
         change = made.call.edit_hash
         if change is None or made.call.is_error is None:
             standing.clear()  # what a file that was written anew has of the edits before is not known
             continue
-        reversed_ = standing.get(_reverse(change))
-        if reversed_ and _follows(edits[reversed_[-1]], made, lineage):
-            found |= {reversed_.pop(), n}
+        before, _, after = change.partition(">")
+        ending = standing.setdefault(before, [])
+        while ending and not found.isdisjoint(ending[-1].edits):
+            ending.pop()
+        if not ending or not _follows(edits[ending[-1].edits[-1]], made, lineage):
+            standing.setdefault(after, []).append(Chain((n,), (before, after)))
+            continue
+        chain = ending[-1]
+        if after in chain.texts:
+            back_to = chain.texts.index(after)
+            found |= {*chain.edits[back_to:], n}
+            ending.pop()
         else:
-            standing.setdefault(change, []).append(n)
+            standing.setdefault(after, []).append(chain.with_(n, after))
     return found
-
-
-def _reverse(change: str) -> str:
-    return ("-" if change[0] == "+" else "+") + change[1:]
 
 
 def _written_over(edits: Sequence[Made], lineage: Lineage) -> set[int]:

@@ -1,4 +1,4 @@
-"""The hash of what an edit changes: an edit and the one that takes it back share it, with opposite signs."""
+"""The hashes of what an edit found and of what it left: the one that takes it back has them the other way round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def edit_hash(target: str | None, given: dict[str, Any]) -> str | None:
     several = given.get("edits")
     found = [_replaced(edit) for edit in (several if isinstance(several, list) else [given])]
     changes = [change for change in found if change is not None]
-    return _signed(target, changes) if len(changes) == len(found) else None
+    return _hashed(target, changes) if len(changes) == len(found) else None
 
 
 def patch_hash(target: str | None, patch: Any) -> str | None:
@@ -28,7 +28,7 @@ def patch_hash(target: str | None, patch: Any) -> str | None:
     lines = patch.splitlines()
     before = [" " + line[1:] if line.startswith("-") else line for line in lines if not line.startswith("+")]
     after = [" " + line[1:] if line.startswith("+") else line for line in lines if not line.startswith("-")]
-    return _signed(target, [("\n".join(before), "\n".join(after))])
+    return _hashed(target, [("\n".join(before), "\n".join(after))])
 
 
 def _replaced(edit: Any) -> Change | None:
@@ -38,9 +38,16 @@ def _replaced(edit: Any) -> Change | None:
     return (old, new) if isinstance(old, str) and isinstance(new, str) else None
 
 
-def _signed(target: str | None, changes: list[Change]) -> str | None:
+def _hashed(target: str | None, changes: list[Change]) -> str | None:
+    """Both sides, their parts in one order for an edit and its reverse, which goes from the last part to the first."""
     back = [(new, old) for old, new in reversed(changes)]
     if target is None or changes == back:
         return None
-    sign, one = ("+", changes) if changes < back else ("-", back)
-    return sign + short_hash(msgspec.json.encode([target, one]))
+    ordered = min(changes, back)
+    sides = [_side(target, ordered), _side(target, [(new, old) for old, new in ordered])]
+    return ">".join(sides if ordered is changes else reversed(sides))
+
+
+def _side(target: str, changes: list[Change]) -> str:
+    """What stands on the left. Nothing at all is nowhere in particular: it is known by what stands on the right."""
+    return short_hash(msgspec.json.encode([target, [one or [other] for one, other in changes]]))

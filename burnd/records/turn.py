@@ -48,7 +48,7 @@ class ServerTools(Record, frozen=True, kw_only=True):
 class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model made. `target` names what it worked on and never holds content.
 
-    `edit_hash` stands for what an edit changed, after a sign: with the other sign it is that of the edit's reverse.
+    `edit_hash` is of an edit: the hash of what it replaced, `>`, and the hash of what by.
     `is_refused` says of one that failed that a person did not let it happen.
     """
 

@@ -266,7 +266,7 @@ def test_a_run_of_failures() -> None:
 
 def test_edits_that_go_back_and_forth() -> None:
     scene = Calls()
-    for args, change in (("a to b", "+1"), ("b to a", "-1"), ("a to b", "+1"), ("b to a", "-1")):
+    for args, change in (("a to b", "a>b"), ("b to a", "b>a"), ("a to b", "a>b"), ("b to a", "b>a")):
         scene.call("Edit", "/p/a.py", args, edit_hash=change)
     (found,) = scene.found("edit-revert")
     assert (found.evidence.files, found.evidence.turns) == (("/p/a.py",), (0, 1, 2, 3))
@@ -276,7 +276,7 @@ def test_a_part_of_a_file_that_reads_as_before_says_nothing_of_its_edits() -> No
     """What was read need not be all there is: the edit may be elsewhere."""
     scene = Calls()
     scene.call("Read", "/p/a.py", "lines 1-20", result_hash="one")
-    scene.call("Edit", "/p/a.py", "x", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "x", edit_hash="a>b")
     scene.call("Read", "/p/a.py", "lines 1-20", result_hash="one")
     assert scene.found("edit-revert") == []
 
@@ -284,9 +284,9 @@ def test_a_part_of_a_file_that_reads_as_before_says_nothing_of_its_edits() -> No
 def test_an_edit_that_is_made_twice_says_nothing_of_another() -> None:
     """Only where the whole of a file is written again is it what it was."""
     scene = Calls()
-    scene.call("Edit", "/p/a.py", "one import less", edit_hash="+1")
-    scene.call("Edit", "/p/a.py", "z to y", edit_hash="+2")
-    scene.call("Edit", "/p/a.py", "one import less", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "one import less", edit_hash="a>b")
+    scene.call("Edit", "/p/a.py", "z to y", edit_hash="c>d")
+    scene.call("Edit", "/p/a.py", "one import less", edit_hash="a>b")
     assert scene.found("edit-revert") == []
 
 
@@ -296,7 +296,7 @@ def test_a_file_that_is_written_whole_as_before() -> None:
     scene.call("Write", "/p/a.py", "all of it")
     scene.call("Write", "/p/a.py", "all of it")
     scene.call("Write", "/p/a.py", "other")
-    scene.call("Edit", "/p/a.py", "x", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "x", edit_hash="a>b")
     scene.call("Write", "/p/a.py", "all of it")
     (found,) = scene.found("edit-revert")
     assert found.evidence.turns == (2, 3)
@@ -306,38 +306,67 @@ def test_what_another_branch_did_is_not_taken_back_here() -> None:
     """Whoever goes back to an earlier point may have got the files of that time, too."""
     scene = Calls()
     first = scene.step(made=(said(),))
-    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b")
     scene.step(parent=first.message_id)
-    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="b>a")
     assert scene.found("edit-revert") == []
 
 
 def test_an_edit_of_which_nothing_came_back_may_not_have_been() -> None:
     scene = Calls()
-    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1", is_error=None)
-    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b", is_error=None)
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="b>a")
     assert scene.found("edit-revert") == []
 
 
 def test_an_edit_and_the_one_that_takes_it_back() -> None:
     """Both came to nothing, whatever was done between them; each edit is taken back once."""
     scene = Calls()
-    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
-    scene.call("Edit", "/p/a.py", "c to d", edit_hash="+2")
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b")
+    scene.call("Edit", "/p/a.py", "c to d", edit_hash="c>d")
     scene.call("Bash", "make", "make")
-    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1")
-    scene.call("Edit", "/p/a.py", "b to a, all", edit_hash="-1")
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="b>a")
+    scene.call("Edit", "/p/a.py", "b to a, all", edit_hash="b>a")
     (found,) = scene.found("edit-revert")
     assert (found.evidence.turns, found.evidence.count) == ((0, 3), 2)
 
 
+@pytest.mark.parametrize(
+    ("changes", "turns"),
+    [
+        (["a>b", "b>c", "c>a"], (0, 1, 2)),
+        (["a>b", "x>y", "b>c", "c>d", "d>a"], (0, 2, 3, 4)),
+        (["a>b", "b>c", "c>d", "d>b"], (1, 2, 3)),
+        (["a>b", "b>c", "c>b", "b>a"], (0, 1, 2, 3)),
+        (["a>b", "b>c", "c>a", "a>b", "b>c"], (0, 1, 2)),
+    ],
+)
+def test_edits_that_lead_back_by_a_detour(changes: list[str], turns: tuple[int, ...]) -> None:
+    """What was replaced, and replaced again, until it was what it had been."""
+    scene = Calls()
+    for change in changes:
+        scene.call("Edit", "/p/a.py", change, edit_hash=change)
+    (found,) = scene.found("edit-revert")
+    assert found.evidence.turns == turns
+
+
+@pytest.mark.parametrize(
+    "changes", [["a>b", "b>c", "c>d"], ["a>b", "c>a"], ["b>c", "c>a", "a>d"], ["a>b", "c>d", "d>b"]]
+)
+def test_edits_that_meet_and_do_not_lead_back(changes: list[str]) -> None:
+    scene = Calls()
+    for change in changes:
+        scene.call("Edit", "/p/a.py", change, edit_hash=change)
+    assert scene.found("edit-revert") == []
+
+
 def test_what_did_not_happen_or_was_written_over_is_not_taken_back() -> None:
     scene = Calls()
-    scene.call("Edit", "/p/a.py", "a to b", edit_hash="+1")
-    scene.call("Edit", "/p/a.py", "b to a", edit_hash="-1", is_error=True)
+    scene.call("Edit", "/p/a.py", "a to b", edit_hash="a>b")
+    scene.call("Edit", "/p/a.py", "b to a", edit_hash="b>a", is_error=True)
     scene.call("Write", "/p/a.py", "all of it")
-    scene.call("Edit", "/p/a.py", "b to a once more", edit_hash="-1")
-    scene.call("Edit", "/p/b.py", "a to b", edit_hash="+1")
+    scene.call("Edit", "/p/a.py", "b to a once more", edit_hash="b>a")
+    scene.call("Edit", "/p/b.py", "a to b", edit_hash="a>b")
     assert scene.found("edit-revert") == []
 
 

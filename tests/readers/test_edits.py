@@ -14,7 +14,8 @@ from tests.readers.transcript import Transcript, call
 
 def reverse(change: str | None) -> str:
     assert change is not None
-    return {"+": "-", "-": "+"}[change[0]] + change[1:]
+    before, after = change.split(">")
+    return f"{after}>{before}"
 
 
 def edited(old: str, new: str, **more: Any) -> dict[str, Any]:
@@ -35,6 +36,19 @@ def test_an_edit_and_its_reverse(one: dict[str, Any], other: dict[str, Any]) -> 
     assert edit_hash("/a.py", one) == reverse(edit_hash("/a.py", other))
     assert edit_hash("/a.py", one) != edit_hash("/a.py", other)
     assert edit_hash("/b.py", one) != reverse(edit_hash("/a.py", other))
+
+
+def test_an_edit_goes_on_where_another_left_off() -> None:
+    """What one put there, the next may replace; nothing is in too many places to be gone on from."""
+
+    def sides(old: str, new: str) -> tuple[str, str]:
+        before, _, after = (edit_hash("/a.py", edited(old, new)) or "").partition(">")
+        return before, after
+
+    assert sides("a", "b")[1] == sides("b", "c")[0]
+    assert sides("c", "a")[1] == sides("a", "b")[0]
+    assert sides("a", "")[1] != sides("", "c")[0]
+    assert sides("a", "")[1] == sides("", "a")[0]
 
 
 @pytest.mark.parametrize("given", [{}, {"content": "x"}, edited("a", "a"), {"old_string": 1, "new_string": "b"},
