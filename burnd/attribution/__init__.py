@@ -6,7 +6,7 @@ from burnd.attribution.rail import Rail, in_order
 from burnd.attribution.rates import Rate, Spent, add_up, rate_of
 from burnd.attribution.saving import restore, save
 from burnd.attribution.sums import Sums
-from burnd.attribution.tally import Taken, Tally, revise, tally
+from burnd.attribution.tally import Taken, Tally, tally
 from burnd.attribution.tree import Branch, nest
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "restore",
     "Tally",
     "tally",
-    "revise",
     "Taken",
     "Sums",
     "Rate",

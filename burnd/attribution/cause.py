@@ -29,6 +29,7 @@ class Cause(msgspec.Struct, frozen=True, gc=False):
     call_id: str | None = None
     tool: str | None = None
     target: str | None = None
+    is_error: bool | None = None
     entered: int = 0
     size: int = 0
     rides: int = 0
@@ -108,6 +109,7 @@ class Causes(Sequence[Cause]):
             origin.call_id,
             origin.tool,
             origin.target,
+            origin.is_error,
             entered[owner],
             size[owner],
             rides[owner],

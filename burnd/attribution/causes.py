@@ -8,13 +8,14 @@ import msgspec
 
 from burnd.attribution.account import Account
 from burnd.attribution.cause import NONE, Cause, Causes
+from burnd.attribution.following import Chapter, Who, follow
 from burnd.attribution.misses import Miss
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import CLASSES, Rate, Rates, Spent, add_up
-from burnd.attribution.steps import Origin, Step
+from burnd.attribution.steps import Origin, Step, TurnStep
 from burnd.records import Subagent, Turn
 
-Selected = Callable[[Turn], bool]
+Selected = Callable[[Turn | TurnStep], bool]
 
 
 class TurnMiss(msgspec.Struct, frozen=True):
@@ -37,12 +38,14 @@ class Shrink(msgspec.Struct, frozen=True):
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """A rail's bill and what it was for.
 
-    `begins` are the turns at which a row began, the first one included; `prefix` is how large its prefix was found.
+    `turns` is how many of the selected turns had any usage. `begins` are the turns at which a row began, the first one
+    included; `prefix` is how large its prefix was found.
     """
 
     session_id: str = ""
     rail_id: str = ""
     agent: Subagent | None = None
+    turns: int = 0
     causes: Causes = NONE
     misses: tuple[TurnMiss, ...] = ()
     begins: tuple[int, ...] = ()
@@ -76,19 +79,20 @@ class Anatomy(msgspec.Struct, frozen=True):
 
 
 def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
-    """The causes of a rail's entries, fed in order; only what they paid in the selected turns counts."""
-    rail = Rail()
+    """The causes of a rail's entries, which are fed in order."""
+    return explained(follow(Rail(), entries), thresholds, selected)
+
+
+def explained(rail: Chapter, thresholds: Sequence[int], selected: Selected | None = None) -> Explained:
+    """The causes of a whole rail that was followed; only what they paid in the selected turns counts."""
     account = Account(rail)
     rates = Rates(thresholds)
     misses: list[TurnMiss] = []
     begins: list[int] = []
     shrinks: list[Shrink] = []
-    turn: Turn | None = None
-    for entry in entries:
-        step = rail.feed(entry)
-        if step is None or not isinstance(entry, Turn):
-            continue
-        turn = entry
+    turns = 0
+    for turn in rail.turns:
+        step = turn.step
         if step.began:
             begins.append(turn.turn_index)
         if step.is_shrunk:
@@ -96,19 +100,22 @@ def explain(entries: Iterable[Entry], thresholds: Sequence[int], selected: Selec
         if selected is not None and not selected(turn):
             account.skip(step)
             continue
+        turns += turn.counts
         rate = rates.of(turn, step.bounds.end)
         account.add(rate, step)
         if step.miss is not None:
             misses.append(TurnMiss(turn.turn_index, turn.message_id, rate, step.miss))
+    session_id, rail_id, agent = msgspec.structs.astuple(rail.who or Who())
     return Explained(
-        session_id=turn.session_id if turn is not None else "",
-        rail_id=turn.rail_id if turn is not None else "",
-        agent=turn.subagent if turn is not None else None,
+        session_id=session_id,
+        rail_id=rail_id,
+        agent=agent,
+        turns=turns,
         causes=account.causes(),
         misses=tuple(misses),
         begins=tuple(begins),
         shrinks=tuple(shrinks),
-        prefix=rail.last.prefix,
+        prefix=rail.prefix,
     )
 
 

@@ -17,21 +17,18 @@ from burnd.attribution.blocks import (
     made_claims,
     search_outputs,
 )
-from burnd.attribution.context import ROOT, Bounds, Row, bounds_of
+from burnd.attribution.context import ROOT, Bounds, Numbers, Row, bounds_of
 from burnd.attribution.misses import LEAST_TOKENS, Circumstances, Miss, miss_of
 from burnd.attribution.shrinking import OTHER, PREFIX, RESULT, THINKING, UNEXPLAINED
 from burnd.attribution.sizing import Bill, Front, Seated, begin, extend
 from burnd.attribution.steps import Ground, Made, Node, Origin, Step
-from burnd.records import Block, Compaction, Copy, Turn
+from burnd.records import Block, Compaction, Copy, ToolCall, Turn
 
 Entry = Turn | Copy | Compaction
 
 # How many messages back a rewind may lead, or a result find its call. Beyond, a turn follows the one before it.
 REACH: Final = 256
-# How many messages a rail may at least be rolled back by.
-MOST_ROLLED_BACK: Final = 64
-_KEPT: Final = REACH + MOST_ROLLED_BACK
-_FORGOTTEN_AT: Final = 4 * _KEPT
+_FORGOTTEN_AT: Final = 4 * REACH
 _CREDIT_A_TURN: Final = 64
 _MOST_PENDING: Final = 256
 # A compaction may be told of before the turn that writes its summary: then it is the turn after that begins anew.
@@ -67,9 +64,10 @@ class Rail:
     def __init__(self) -> None:
         self.row = Row()
         self.origins = [Origin(kind) for kind in _STANDING]
+        self.numbers = Numbers()  # of the causes, on the whole rail
         self.order: list[tuple[str, Node]] = []
         self.nodes: dict[str, Node] = {}
-        self.calls: dict[str, tuple[Made, ...]] = {}
+        self.calls: dict[str, Made] = {}
         self.last = Node()
         self._turn_index, self._message_id = 0, ""
         self._own: dict[Kind, int] = {}
@@ -85,37 +83,18 @@ class Rail:
             self._remember(message_id, msgspec.structs.replace(node, compacted=_TOLD_FOR))
         return None
 
-    def rollback(self, message_id: str) -> bool:
-        """Forget this message and all that was fed after it.
-
-        False, and nothing is forgotten, where it lies too far back to go on from as if nothing had been: then the
-        rail must be fed anew.
-        """
-        at = next((n for n in range(len(self.order) - 1, -1, -1) if self.order[n][0] == message_id), None)
-        if at is None or at < min(self.order[at][1].n - 1, REACH):
-            return False
-        for forgotten, _ in self.order[at:]:
-            self.nodes.pop(forgotten, None)
-        del self.order[at:]
-        self.last = self.order[-1][1] if self.order else Node()
-        self.row.forget(self.last.slots)
-        del self.origins[self.last.owners :]
-        known = {call_id: tuple(one for one in made if one.n <= self.last.n) for call_id, made in self.calls.items()}
-        self.calls = {call_id: made for call_id, made in known.items() if made}
-        return True
-
     def _feed_turn(self, turn: Turn) -> Step:
         self._turn_index, self._message_id, self._own = turn.turn_index, turn.message_id, {}
         ground = self._ground(turn)
         claims = [*ground.pending, *entered_claims(turn.entered, self)]
-        calls = [(self._begin_call(call.id, call.name, call.target), call.is_error is True) for call in turn.tool_calls]
+        calls = [(self._begin_call(call.id, call), call.is_error is True) for call in turn.tool_calls]
         outputs, made = made_claims(turn, self, UNEXPLAINED_OWNER)
         if turn.server_tools is not None:
             outputs += search_outputs(turn, self)
         bounds = bounds_of(turn.usage)
         if not bounds.end:
             self._remember(turn.message_id, self._unbilled(turn, ground, _limited([*claims, *made])))
-            return Step(bounds, [], [], outputs, [], calls, None, False)
+            return Step(bounds, ROOT, [], [], outputs, [], calls, None, False)
         begins = ground.tip == ROOT
         seated = self._begin_row(turn, claims, bounds) if begins else self._go_on(turn, ground, claims, bounds)
         runs, pieces = self.row.lay(bounds)
@@ -123,7 +102,7 @@ class Rail:
         miss = self._miss(turn, ground, seated, bounds) if missed else None
         entered = self.row.path[seated.first_new :]
         self._remember(turn.message_id, self._billed(turn, ground, tuple(made), seated.rewritten))
-        return Step(bounds, runs, pieces, outputs, entered, calls, miss, begins, seated.is_shrunk)
+        return Step(bounds, self.row.path[-1], runs, pieces, outputs, entered, calls, miss, begins, seated.is_shrunk)
 
     def _feed_copy(self, copy: Copy) -> None:
         """A message of a session that this one was forked from: all such history is one cause."""
@@ -223,8 +202,6 @@ class Rail:
             last.linked or turn.parent is not None,
             compacted - 1 if compacted and not ground.compacted else 0,
             last.credit - rewritten + _CREDIT_A_TURN,
-            len(row.ends),
-            len(self.origins),
         )
 
     def _unbilled(self, entry: Turn | Copy, ground: Ground, pending: tuple[Claim, ...]) -> Node:
@@ -241,8 +218,6 @@ class Rail:
             linked=last.linked or entry.parent is not None,
             compacted=0 if ground.compacted else last.compacted,
             credit=last.credit + _CREDIT_A_TURN,
-            slots=len(self.row.ends),
-            owners=len(self.origins),
         )
 
     def _remember(self, message_id: str, node: Node) -> None:
@@ -253,11 +228,11 @@ class Rail:
             self.forget_old()
 
     def forget_old(self) -> None:
-        """Forget messages and calls that are out of reach, as far as the rail may still be rolled back."""
-        del self.order[:-_KEPT]
+        """Forget messages and calls that are out of reach."""
+        del self.order[:-REACH]
         self.nodes = dict(self.order)
-        oldest = self.last.n - _KEPT
-        self.calls = {call_id: made for call_id, made in self.calls.items() if made[-1].n > oldest}
+        oldest = self.last.n - REACH
+        self.calls = {call_id: made for call_id, made in self.calls.items() if made.n > oldest}
 
     def _ranks(self, owners: Sequence[int]) -> list[int]:
         origins = self.origins
@@ -271,22 +246,30 @@ class Rail:
         return owner
 
     def call_owner(self, call_id: str) -> int:
-        return self.calls[call_id][-1].owner if self.knows_call(call_id) else self._begin_call(call_id)
+        return self.calls[call_id].owner if self.knows_call(call_id) else self._begin_call(call_id)
 
     def knows_call(self, call_id: str) -> bool:
         made = self.calls.get(call_id)
-        return made is not None and made[-1].n > self.last.n - REACH
+        return made is not None and made.n > self.last.n - REACH
 
-    def _begin_call(self, call_id: str, tool: str | None = None, target: str | None = None) -> int:
-        owner = self._begin("call", tool, target, call_id)
-        made = Made(owner, self.last.n + 1)
-        earlier = self.calls.get(call_id)
-        self.calls[call_id] = (made,) if earlier is None else (*earlier, made)
+    def _begin_call(self, call_id: str, call: ToolCall | None = None) -> int:
+        if call is None:
+            owner = self._begin("call", None, None, call_id)
+        else:
+            owner = self._begin("call", call.name, call.target, call_id, call.is_error)
+        self.calls[call_id] = Made(owner, self.last.n + 1)
         return owner
 
-    def _begin(self, kind: Kind, tool: str | None = None, target: str | None = None, call_id: str | None = None) -> int:
+    def _begin(
+        self,
+        kind: Kind,
+        tool: str | None = None,
+        target: str | None = None,
+        call_id: str | None = None,
+        is_error: bool | None = None,
+    ) -> int:
         owner = len(self.origins)
-        self.origins.append(Origin(kind, tool, target, call_id, self._turn_index, self._message_id))
+        self.origins.append(Origin(kind, tool, target, call_id, self._turn_index, self._message_id, is_error))
         return owner
 
 

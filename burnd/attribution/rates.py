@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from burnd.records import Turn
 
@@ -51,6 +51,17 @@ NOTHING: Final = Spent()
 ByRate = Mapping[Rate, Spent]
 
 
+class Priceable(Protocol):
+    """What of a turn decides its rate, apart from its context."""
+
+    @property
+    def model(self) -> str: ...
+    @property
+    def provider(self) -> str | None: ...
+    @property
+    def speed(self) -> str | None: ...
+
+
 class Rates:
     """Tells what turns are paid at, most of them as the one before.
 
@@ -61,7 +72,7 @@ class Rates:
         self._thresholds = (0, *thresholds)
         self._last = Rate("")
 
-    def of(self, turn: Turn, context: int) -> Rate:
+    def of(self, turn: Priceable, context: int) -> Rate:
         """The rate of a turn with such a context."""
         model, provider, over, speed = self._last
         now_over = self._thresholds[bisect_left(self._thresholds, context, 1) - 1]

@@ -1,34 +1,38 @@
 """A rail's state as bytes, to go on from after a restart: what later turns may stand on, and nothing else.
 
-Causes are saved as their groups: sums by group go on exactly, single causes are told by feeding a rail from its start.
+Of a cause only its group is saved, and its number on the whole rail: what it is in full stands where it came up.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
 
 from burnd.attribution.blocks import Claim, Group
-from burnd.attribution.context import ROOT, Row
+from burnd.attribution.context import ROOT, Numbers, Row
 from burnd.attribution.rail import Rail
 from burnd.attribution.steps import Made, Node, Origin
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """`distances` tell how many slots before its own each slot's parent stands."""
+    """`distances` tell how many slots before its own each slot's parent stands, `causes` the group of each cause."""
 
     version: int
     groups: list[Group]
+    causes: list[int]
+    cause_numbers: Numbers
     distances: list[int]
     sizes: list[int]
     owners: list[int]
+    slot_numbers: Numbers
+    blocks: dict[int, int]
     order: list[tuple[str, Node]]
-    calls: dict[str, tuple[Made, ...]]
+    calls: dict[str, Made]
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -36,34 +40,36 @@ _decoder: Final = msgspec.msgpack.Decoder(_Saved)
 
 
 def save(rail: Rail) -> bytes:
-    """As large as the rows that turns within reach stood on: some 5 bytes a block and 100 a message."""
+    """As large as the rows that turns within reach stood on: some 8 bytes a block and 100 a message."""
     rail.forget_old()
     row, order = rail.row, rail.order
-    kept = _reachable(row, (node.tip for _, node in order))
-    groups, group_of = _numbered(rail, kept, order)
-    number = {slot: n for n, slot in enumerate(kept)}
+    slots = _reachable(row, (node.tip for _, node in order))
+    causes = _needed(rail, slots)
+    groups: dict[Group, int] = {}
+    slot_at = {slot: n for n, slot in enumerate(slots)}
+    cause_at = {cause: n for n, cause in enumerate(causes)}
     saved = _Saved(
         version=VERSION,
-        groups=groups,
-        distances=[number[slot] - number[row.parents[slot]] for slot in kept[1:]],
-        sizes=[row.size(slot) for slot in kept[1:]],
-        owners=[group_of[row.owners[slot]] for slot in kept[1:]],
+        causes=[groups.setdefault(rail.origins[cause].group, len(groups)) for cause in causes],
+        groups=list(groups),
+        cause_numbers=_kept(rail.numbers, causes, len(rail.origins)),
+        distances=[slot_at[slot] - slot_at[row.parents[slot]] for slot in slots[1:]],
+        sizes=[row.size(slot) for slot in slots[1:]],
+        owners=[cause_at[row.owners[slot]] for slot in slots[1:]],
+        slot_numbers=_kept(row.numbers, slots, len(row.ends)),
+        blocks={slot_at[slot]: block for slot, block in row.blocks.items() if slot in slot_at},
         order=[
             (
                 message_id,
                 msgspec.structs.replace(
                     node,
-                    tip=number[node.tip],
-                    pending=tuple(Claim(group_of[one.owner], one.expected, one.nature) for one in node.pending),
-                    slots=bisect_left(kept, node.slots),
-                    owners=len(groups),
+                    tip=slot_at[node.tip],
+                    pending=tuple(Claim(cause_at[one.owner], one.expected, one.nature) for one in node.pending),
                 ),
             )
             for message_id, node in order
         ],
-        calls={
-            call_id: tuple(Made(group_of[one.owner], one.n) for one in made) for call_id, made in rail.calls.items()
-        },
+        calls={call_id: Made(cause_at[made.owner], made.n) for call_id, made in rail.calls.items()},
     )
     return _encode(saved)
 
@@ -74,12 +80,15 @@ def restore(data: bytes) -> Rail:
     if saved.version != VERSION:
         raise ValueError(f"a rail's state of version {saved.version}, where {VERSION} is known")
     rail = Rail()
-    rail.origins = [Origin(*group) for group in saved.groups]
+    origins = [Origin(*group) for group in saved.groups]
+    rail.origins = [origins[group] for group in saved.causes]
+    rail.numbers = _all(saved.cause_numbers)
     row = rail.row
     for slot, (distance, size, owner) in enumerate(zip(saved.distances, saved.sizes, saved.owners, strict=True), 1):
         row.parents.append(slot - distance)
         row.ends.append(row.ends[slot - distance] + size)
         row.owners.append(owner)
+    row.numbers, row.blocks = _all(saved.slot_numbers), saved.blocks
     rail.order = saved.order
     rail.nodes = dict(saved.order)
     rail.calls = saved.calls
@@ -97,15 +106,20 @@ def _reachable(row: Row, tips: Iterable[int]) -> list[int]:
     return sorted(kept)
 
 
-def _numbered(rail: Rail, kept: list[int], order: list[tuple[str, Node]]) -> tuple[list[Group], dict[int, int]]:
-    """The groups of all owners that are still needed, those that every rail has first, and each owner's place."""
-    owners = {rail.row.owners[slot] for slot in kept[1:]}
-    owners |= {claim.owner for _, node in order for claim in node.pending}
-    owners |= {one.owner for made in rail.calls.values() for one in made}
-    standing = range(len(Rail().origins))
-    numbers: dict[Group, int] = {}
-    group_of = {
-        owner: numbers.setdefault(rail.origins[owner].group, len(numbers))
-        for owner in (*standing, *sorted(owners - set(standing)))
-    }
-    return list(numbers), group_of
+def _needed(rail: Rail, slots: list[int]) -> list[int]:
+    """The causes that later turns may meet, those that every rail has among them."""
+    causes = {*range(len(Rail().origins)), *(rail.row.owners[slot] for slot in slots[1:])}
+    causes.update(claim.owner for _, node in rail.order for claim in node.pending)
+    causes.update(made.owner for made in rail.calls.values())
+    return sorted(causes)
+
+
+def _kept(numbers: Numbers, at: list[int], length: int) -> Numbers:
+    """The numbers of some, each as its distance from the one before it."""
+    every = numbers.upto(length)
+    kept = [every[one] for one in at]
+    return Numbers([b - a for a, b in pairwise([0, *kept])], numbers.of(length))
+
+
+def _all(numbers: Numbers) -> Numbers:
+    return Numbers(list(accumulate(numbers.kept)), numbers.count)

@@ -9,11 +9,12 @@ import msgspec
 from burnd.attribution.blocks import Claim, Group, Kind, Output
 from burnd.attribution.context import ROOT, Bounds, Piece, Run
 from burnd.attribution.misses import Miss
+from burnd.records import Turn
 
 FIRST_CREDIT: Final = 4096
 
 
-class Origin(msgspec.Struct, frozen=True, gc=False):
+class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What a cause is and where on the rail it began."""
 
     kind: Kind
@@ -22,6 +23,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     call_id: str | None = None
     turn_index: int = 0
     message_id: str = ""
+    is_error: bool | None = None  # of a call, where that is known
 
     @property
     def group(self) -> Group:
@@ -34,7 +36,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     `tip` ends the row that was billed last, `model`, `ts` and `for_an_hour` are that turn's, and `pending` are the
     blocks that stand behind it with no size yet. `prefix` is how large the rail's prefix was found to be, `linked`
     whether its turns tell their parents, `compacted` for how many more turns a compaction that was told of may show,
-    `credit` how many slots may be written anew. `slots` and `owners` count those there were.
+    `credit` how many slots may be written anew.
     """
 
     n: int = 0
@@ -49,8 +51,6 @@ class Node(msgspec.Struct, frozen=True, gc=False, array_like=True):
     linked: bool = False
     compacted: int = 0
     credit: int = FIRST_CREDIT
-    slots: int = 1
-    owners: int = 3
 
 
 class Made(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -69,15 +69,17 @@ class Ground(msgspec.Struct, frozen=True, gc=False):
     compacted: bool = False
 
 
-class Step(msgspec.Struct, frozen=True, gc=False):
+class Step(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one turn was billed for.
 
-    `runs` and `pieces` are its context along the row, in whole slots and in parts (see `Row.lay`); `outputs` is what
-    it said. `entered` are the slots whose block is new, `calls` the owners of its calls, and whether each failed.
-    `is_shrunk` says that of what stood on the row something went, and only what was read is sure to be there still.
+    `runs` and `pieces` are its context along the row, in whole slots and in parts (see `Row.lay`), and `tip` is the
+    row's last slot; `outputs` is what it said. `entered` are the slots whose block is new, `calls` the owners of its
+    calls, and whether each failed. `is_shrunk` says that of what stood on the row something went, and only what was
+    read is sure to be there still.
     """
 
     bounds: Bounds
+    tip: int
     runs: list[Run]
     pieces: list[Piece]
     outputs: list[Output]
@@ -86,3 +88,31 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     miss: Miss | None
     began: bool
     is_shrunk: bool = False
+
+
+class TurnStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Which turn a step is of, when it was, and what decides its price; `counts` is whether it had any usage."""
+
+    step: Step
+    source: str
+    message_id: str
+    turn_index: int
+    ts: str
+    model: str
+    provider: str | None
+    speed: str | None
+    counts: bool
+
+
+def turn_step(turn: Turn, step: Step) -> TurnStep:
+    return TurnStep(
+        step,
+        turn.source,
+        turn.message_id,
+        turn.turn_index,
+        turn.ts,
+        turn.model,
+        turn.provider,
+        turn.speed,
+        turn.quality != "empty",
+    )

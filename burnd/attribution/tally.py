@@ -7,7 +7,7 @@ of them paid. A mark is one number for all buckets, in which each has its own st
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from burnd.attribution.blocks import Group
@@ -16,7 +16,7 @@ from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import SEARCHES
 from burnd.attribution.steps import Step
 from burnd.attribution.sums import CALL, ENTERED, ERROR, FIELD, UNITS, Packed, pack
-from burnd.records import Compaction, Turn
+from burnd.records import Turn
 
 _STRETCH: Final = SEARCHES * FIELD  # bits of a bucket: all rate classes of tokens, which come first in what is packed
 _BYTES: Final = _STRETCH // 8
@@ -47,10 +47,7 @@ class _Open:
 
 
 class Tally(Generic[Bucket]):
-    """Takes steps, each right after the rail was fed with it; a bucket is whatever they are to be summed up by.
-
-    It must be made anew after a rollback.
-    """
+    """Takes steps, each right after the rail was fed with it; a bucket is whatever they are to be summed up by."""
 
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
@@ -146,32 +143,3 @@ def tally(rail: Rail, entries: Iterable[Entry], bucket_of: Callable[[Turn], Buck
         if step is not None and isinstance(entry, Turn):
             counted.add(step, bucket_of(entry))
     return counted.take()
-
-
-def revise(
-    rail: Rail, before: Sequence[Entry], after: Sequence[Entry], bucket_of: Callable[[Turn], Bucket]
-) -> Taken[Bucket] | None:
-    """What must be added to the sums when the entries that were fed last turn out to be others.
-
-    `before` begins with a turn or a copy. None where that lies too far back: then the rail must be fed anew.
-    """
-    first = next((entry.message_id for entry in before if not isinstance(entry, Compaction)), None)
-    if first is not None and not rail.rollback(first):
-        return None
-    old = tally(rail, before, bucket_of)
-    if first is not None:
-        rail.rollback(first)
-    return difference(tally(rail, after, bucket_of), old)
-
-
-def difference(new: Taken[Bucket], old: Taken[Bucket]) -> Taken[Bucket]:
-    return Taken(_less(new.sums, old.sums), _less(new.misses, old.misses))
-
-
-def _less(new: Mapping[Bucket, Counts], old: Mapping[Bucket, Counts]) -> dict[Bucket, Counts]:
-    found: dict[Bucket, Counts] = {}
-    for bucket in {**new, **old}:
-        ours, theirs = new.get(bucket, {}), old.get(bucket, {})
-        changed = {what: ours.get(what, 0) - theirs.get(what, 0) for what in {**ours, **theirs}}
-        found[bucket] = {what: change for what, change in changed.items() if change}
-    return {bucket: changed for bucket, changed in found.items() if changed}

@@ -17,10 +17,13 @@ from typing import Final, NamedTuple
 import structlog
 import zstandard
 
+from burnd.attribution import following
 from burnd.attribution.blocks import Group
+from burnd.attribution.following import Chapter
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import spent_by
 from burnd.attribution.saving import restore, save
+from burnd.attribution.steps import TurnStep, turn_step
 from burnd.attribution.sums import pack
 from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
@@ -32,7 +35,7 @@ LENGTH: Final = 256
 A_DAY: Final = GRAINS[DAY]
 _UNEXPLAINED: Final = Group("unexplained")
 _A_LITTLE: Final = 16  # messages, some two milliseconds
-_LARGEST_STATE: Final = 1 << 28
+_LARGEST: Final = 1 << 28
 log = structlog.get_logger()
 
 MessageKey = tuple[str, str]
@@ -50,12 +53,19 @@ def carefree(_session: int, _rail: str, _n: int) -> AbstractContextManager[None]
     return nullcontext()
 
 
+class Kept(NamedTuple):
+    """What is kept of a piece that others follow: the rail's state at its end, and what came up on it, compressed."""
+
+    state: bytes
+    chapter: bytes
+
+
 class Segment(NamedTuple):
     """A piece of a rail that was counted; `newest` is when its newest message was, or one of an earlier piece."""
 
     n: int
     newest: str
-    state: bytes | None
+    kept: Kept | None
     sums: Paid
     turns: dict[Dims, int]  # how many are counted where, among all activities
     messages: int
@@ -70,7 +80,20 @@ class Before(NamedTuple):
     def rail(self) -> Rail:
         if self.state is None:
             return Rail()
-        return restore(zstandard.ZstdDecompressor().decompress(self.state, max_output_size=_LARGEST_STATE))
+        return restore(_opened(self.state))
+
+
+def opened_chapter(data: bytes) -> Chapter:
+    """A chapter as it is kept."""
+    return following.decode(_opened(data))
+
+
+def _opened(data: bytes) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)
+
+
+def _closed(data: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=3).compress(data)
 
 
 def segments(
@@ -86,12 +109,12 @@ def segments(
     begin, before = _standing(db, session, rail, first // LENGTH)
     n = _next(db, session, rail, begin * LENGTH)
     while n is not None:
-        following = _next(db, session, rail, (n + 1) * LENGTH)
+        after = _next(db, session, rail, (n + 1) * LENGTH)
         entries = load_span(db, ledger, session, rail, Span(n * LENGTH, (n + 1) * LENGTH, before.newest))
         with_care = partial(care, session, rail, n)
-        made = _counted(db, session, rail, n, before, entries, give_way, with_care, goes_on=following is not None)
+        made = _counted(db, session, rail, n, before, entries, give_way, with_care, goes_on=after is not None)
         yield made
-        before, n = Before(made.state, made.newest), following
+        before, n = Before(made.kept.state if made.kept is not None else None, made.newest), after
 
 
 def begin_of(db: sqlite3.Connection, session: int, rail: str, first: int) -> int:
@@ -136,13 +159,20 @@ def _counted(
     try:
         with care:
             rail = before.rail()
-            sums = add_up(rail, entries, places, give_way)
-            state = zstandard.ZstdCompressor(level=3).compress(save(rail)) if goes_on else None
+            told: list[TurnStep] = []
+            sums = add_up(rail, entries, places, give_way, told)
+            kept = _kept(rail, entries, told) if goes_on else None
     except Exception as error:  # noqa: BLE001 - one rail that cannot be explained must not keep all others from it
         log.error("causes.failed", session=session, error=type(error).__name__)
-        sums, state = _unexplained(entries, places), None
+        sums, kept = _unexplained(entries, places), None
     turns = Counter(by_time for by_time, _ in places.values())
-    return Segment(n, max(newest, before.newest), state, sums, turns, len(entries))
+    return Segment(n, max(newest, before.newest), kept, sums, turns, len(entries))
+
+
+def _kept(rail: Rail, entries: Sequence[Entry], told: list[TurnStep]) -> Kept:
+    last = next((entry for entry in reversed(entries) if isinstance(entry, Turn)), None)
+    chapter = following.encode(following.chapter(rail, told, last))
+    return Kept(_closed(save(rail)), _closed(chapter))
 
 
 def add_up(
@@ -150,8 +180,12 @@ def add_up(
     entries: Sequence[Entry],
     places: Mapping[MessageKey, Sequence[Dims]],
     give_way: GiveWay = at_once,
+    told: list[TurnStep] | None = None,
 ) -> Paid:
-    """What the turns that have places paid, by cause, and what cache misses made them pay again."""
+    """What the turns that have places paid, by cause, and what cache misses made them pay again.
+
+    What the rail tells of each turn is put into `told`, where that is given.
+    """
     tally: Tally[Dims] = Tally(rail)
     for number, entry in enumerate(entries):
         if number % _A_LITTLE == 0:
@@ -159,6 +193,8 @@ def add_up(
         step = rail.feed(entry)
         if step is not None and isinstance(entry, Turn):
             tally.add(step, *places.get((entry.source, entry.message_id), ()))
+            if told is not None:
+                told.append(turn_step(entry, step))
     taken = tally.take()
     for dims, misses in taken.misses.items():
         taken.sums[dims].update(misses)

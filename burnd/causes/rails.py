@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +23,25 @@ from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 
 _SESSIONS_AT_ONCE = 500
+LAST = 1 << 62  # no message has such an index
 Key = tuple[int, str]  # a session's row, and the rail
 
 
-class RailEntries(NamedTuple):
-    """One rail: its session's row and id, and what happened on it in the order in which a `Rail` is fed."""
+class RailName(msgspec.Struct, frozen=True):
+    """Which rail: its session's row and id, and what it is called there."""
 
     session: int
     session_id: str
     rail_id: str
+
+    @property
+    def key(self) -> Key:
+        return self.session, self.rail_id
+
+
+class RailEntries(RailName, frozen=True):
+    """One rail with what happened on it, in the order in which a `Rail` is fed."""
+
     entries: list[Entry]
 
     @property
@@ -64,8 +74,14 @@ class _Found(msgspec.Struct):
         return in_order(self.turns, copies, self.compactions)
 
 
-def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: str | None = None) -> list[RailEntries]:
-    """All rails of these sessions (by their rows), or those of one name: by session, the main rail first.
+def load(
+    db: sqlite3.Connection,
+    ledger: Path,
+    sessions: Iterable[int],
+    rail: str | None = None,
+    but: Collection[Key] = (),
+) -> list[RailEntries]:
+    """All rails of these sessions (by their rows) without some, or those of one name: by session, the main rail first.
 
     A rail without a turn was never billed, and is left out.
     """
@@ -75,11 +91,17 @@ def load(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int], rail: st
     for begin in range(0, len(wanted), _SESSIONS_AT_ONCE):
         some = msgspec.json.encode(wanted[begin : begin + _SESSIONS_AT_ONCE]).decode()
         names.update(db.execute(_NAMES, (some,)).fetchall())
-        for key, turn in _turns(db, ledger, some, rail):
+        for key, turn in _turns(db, ledger, some, rail, but=but):
             found[key].turns.append(turn)
         _add_facts(found, db, ledger, some, rail)
-    order = sorted((key for key, one in found.items() if one.turns), key=lambda key: (key[0], key[1] != MAIN, key[1]))
+    order = sorted((key for key, one in found.items() if one.turns), key=main_first)
     return [RailEntries(session, names[session], name, found[session, name].in_order()) for session, name in order]
+
+
+def main_first(key: Key) -> tuple[int, bool, str]:
+    """The order of rails: by session, its own before those of its agents."""
+    session, rail = key
+    return session, rail != MAIN, rail
 
 
 def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, span: Span) -> list[Entry]:
@@ -93,16 +115,23 @@ def load_span(db: sqlite3.Connection, ledger: Path, session: int, rail: str, spa
     return one.in_order()
 
 
-_WHOLE = Span(0, 1 << 62)
+_WHOLE = Span(0, LAST)
 _LOST = b"?\n"  # stands for a line that is not there
 
 
 def _turns(
-    db: sqlite3.Connection, ledger: Path, sessions: str, rail: str | None, span: Span = _WHOLE
+    db: sqlite3.Connection,
+    ledger: Path,
+    sessions: str,
+    rail: str | None,
+    span: Span = _WHOLE,
+    but: Collection[Key] = (),
 ) -> Iterator[tuple[Key, Turn]]:
     # Said apart, so that SQLite finds a rail by the table's key.
     named = "" if rail is None else " AND t.rail = ?2"
-    rows = db.execute(_TURNS.format(named=named), (sessions, rail, span.begin, span.end)).fetchall()
+    left_out = _BUT if but else ""
+    values = [sessions, rail, span.begin, span.end, *([msgspec.json.encode(sorted(but)).decode()] if but else ())]
+    rows = db.execute(_TURNS.format(named=named) + left_out, values).fetchall()
     lines = read_places(ledger, [(row[4], row[5]) for row in rows if not row[3] and row[4] is not None])
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
     lost: list[int] = []
@@ -177,6 +206,7 @@ _TURNS = """
 SELECT t.session, t.rail, t.id, t.open, t.position, t.length FROM json_each(?1) w
 CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
 """
+_BUT = "WHERE (t.session, t.rail) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?5))"
 _OPEN = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
 _FACTS = """
 SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w

@@ -301,10 +301,11 @@ CREATE TABLE causes(
   id INTEGER PRIMARY KEY, kind TEXT NOT NULL, tool INTEGER NOT NULL, target INTEGER NOT NULL, agent INTEGER NOT NULL,
   level INTEGER NOT NULL, whole INTEGER NOT NULL, subject INTEGER NOT NULL, UNIQUE(kind, tool, target, agent));
 
--- A piece of a rail: what it added to the sums below, and the rail's state at its end where another piece follows.
+-- A piece of a rail: what it added to the sums below; and where another piece follows, the rail's state at its end and
+-- what came up on it.
 CREATE TABLE segments(
   id INTEGER PRIMARY KEY, session INTEGER NOT NULL, rail TEXT NOT NULL, n INTEGER NOT NULL,
-  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, UNIQUE(session, rail, n));
+  newest TEXT NOT NULL, state BLOB, counted BLOB NOT NULL, chapter BLOB, UNIQUE(session, rail, n));
 
 -- Sums of causes by time. Place and activity 0 stand for all of them.
 CREATE TABLE cause_sums(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 import msgspec
 
-from burnd.attribution import Branch, Cause, Explained, explain, nest
-from burnd.attribution.causes import Selected
-from burnd.causes.rails import RailEntries, load
+from burnd.attribution import Branch, Cause, Explained, nest
+from burnd.attribution.causes import Selected, explained
+from burnd.causes.chapters import RailFollowed, follow_all
+from burnd.causes.rails import RailEntries, RailName, load
 from burnd.queries.costing import Cost, Costing, total
 from burnd.queries.view import View
-from burnd.records import ToolCall, Turn
+from burnd.records import Turn
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -29,7 +29,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 class Bill:
     """What a rail paid for; `below` are the bills of the rails that it started."""
 
-    def __init__(self, rail: RailEntries, explained: Explained, below: list[Bill], costing: Costing) -> None:
+    def __init__(self, rail: RailName, explained: Explained, below: list[Bill], costing: Costing) -> None:
         self.rail = rail
         self.explained = explained
         self.below = below
@@ -69,16 +69,6 @@ class Bill:
         units, unpriced = self._priced
         return Cost(tuple(map(sum, by_class)), sum(units), len(unpriced) < len(units)) if units else Cost()
 
-    @cached_property
-    def _turns(self) -> dict[str, Turn]:
-        return {turn.message_id: turn for turn in self.rail.turns}
-
-    def call(self, cause: Cause) -> ToolCall | None:
-        """The call that a cause is."""
-        turn = self._turns.get(cause.message_id)
-        calls = turn.tool_calls if turn is not None else ()
-        return next((call for call in calls if call.id == cause.call_id), None)
-
     def started(self) -> dict[int, list[Bill]]:
         """The rails that its causes started, by the number of the cause."""
         if not self.below:
@@ -108,14 +98,18 @@ class Explaining:
 
     def rails(self, sessions: Iterable[int], first: int) -> list[RailEntries]:
         """All their rails, those of the session `first` before the others'."""
-        rails = load(self._db, self._ledger, sessions)
-        return sorted(rails, key=lambda rail: rail.session != first)
+        return sorted(load(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
 
-    def bills(self, rails: Sequence[RailEntries], selected: Selected | None = None) -> list[Bill]:
+    def followed(self, sessions: Iterable[int], first: int) -> list[RailFollowed]:
+        """The same, followed already, of which long ones take less to tell."""
+        return sorted(follow_all(self._db, self._ledger, sessions), key=lambda rail: rail.session != first)
+
+    def bills(self, rails: Sequence[RailFollowed], selected: Selected | None = None) -> list[Bill]:
         """What was paid for in the selected turns. A rail whose call is not known stands for itself."""
         by_name = {(rail.session_id, rail.rail_id): rail for rail in rails}
-        thresholds = self.costing.thresholds({(turn.model, turn.provider) for rail in rails for turn in rail.turns})
-        roots = nest([explain(rail.entries, thresholds, selected) for rail in rails])
+        models = {(turn.model, turn.provider) for rail in rails for turn in rail.chapter.turns}
+        thresholds = self.costing.thresholds(models)
+        roots = nest([explained(rail.chapter, thresholds, selected) for rail in rails])
         made: dict[int, Bill] = {}
         for branch in reversed(list(_every(roots))):
             rail = by_name[branch.explained.session_id, branch.explained.rail_id]

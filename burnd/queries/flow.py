@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from burnd.attribution.rates import Rate, Rates, Spent, spent_by
+from burnd.causes.chapters import followed
 from burnd.pricing import usd
 from burnd.queries import families, sessions
 from burnd.queries.bills import Bill, Explaining, billed
@@ -37,18 +38,20 @@ def flow(view: View, ledger: Path, params: FlowParams) -> dict[str, Any]:
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
     rails = explaining.rails(families.below(view, [known.row]), known.row)
-    bills = explaining.bills(rails)
+    turns = {rail.key: rail.turns for rail in rails}
+    bills = explaining.bills([followed(rail) for rail in rails])
     every = [bill for root in bills for bill in root.every()]
     lanes = _shown(every)
-    drawing = _Lanes(explaining.costing, known.facts["project"], lanes, params.limit)
+    shown = [_Lane(bill, turns[bill.rail.key]) for bill in lanes]
+    drawing = _Drawing(explaining.costing, known.facts["project"], shown, params.limit)
     left_out = [bill.own for bill in every if bill not in lanes]
     return {
         "sessionId": known.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],
         "title": known.facts["title"],
-        "totals": {"turns": sum(billed(bill.rail.turns) for bill in every), **total([b.own for b in every]).answer()},
-        "lanes": [drawing.lane(bill) for bill in lanes],
+        "totals": {"turns": sum(bill.explained.turns for bill in every), **total([b.own for b in every]).answer()},
+        "lanes": [drawing.lane(lane) for lane in shown],
         "moreLanes": {"count": len(left_out), **total(left_out).answer()} if left_out else None,
     }
 
@@ -62,15 +65,22 @@ def _shown(bills: Sequence[Bill]) -> list[Bill]:
     return [bill for bill in bills if id(bill) in chosen]
 
 
+class _Lane(NamedTuple):
+    """A rail with its turns."""
+
+    bill: Bill
+    turns: list[Turn]
+
+
 class _Marks:
     """What is to be said of turns of a rail: which were billed beside another one, began a row, went back, missed."""
 
-    def __init__(self, bill: Bill) -> None:
+    def __init__(self, lane: _Lane) -> None:
         self._first: dict[int, str] = {}
         self._back: dict[str, int] = {}
         places: dict[str, int] = {}
         last = -1
-        for turn in bill.rail.turns:
+        for turn in lane.turns:
             self._first.setdefault(turn.turn_index, turn.message_id)
             if self.is_beside(turn):
                 continue
@@ -78,8 +88,8 @@ class _Marks:
             if parent < last:
                 self._back[turn.message_id] = parent
             places[turn.message_id] = last = turn.turn_index
-        self._begins = set(bill.explained.begins) - {0}
-        self._misses = {one.message_id: one.miss.reason for one in bill.explained.misses}
+        self._begins = set(lane.bill.explained.begins) - {0}
+        self._misses = {one.message_id: one.miss.reason for one in lane.bill.explained.misses}
 
     def is_beside(self, turn: Turn) -> bool:
         """Whether it bears the number of a turn before it."""
@@ -106,28 +116,28 @@ def _cuts(turns: int, size: int, begins: Iterable[int]) -> list[int]:
     return sorted(set(cuts))
 
 
-class _Lanes:
+class _Drawing:
     """Rails as lanes. Long ones are told in steps of several turns each, so that a picture stays one."""
 
-    def __init__(self, costing: Costing, project: str | None, lanes: Sequence[Bill], limit: int) -> None:
+    def __init__(self, costing: Costing, project: str | None, lanes: Sequence[_Lane], limit: int) -> None:
         self._costing = costing
         self._project = project
         # Turns in a step: the same in all lanes, so that steps can be compared.
-        self._size = -(-sum(len(bill.rail.turns) for bill in lanes) // limit)
+        self._size = -(-sum(len(lane.turns) for lane in lanes) // limit)
         self._calls = {
             call.id: (n, turn.turn_index)
-            for n, bill in enumerate(lanes)
-            for turn in bill.rail.turns
+            for n, lane in enumerate(lanes)
+            for turn in lane.turns
             for call in turn.tool_calls
         }
-        turns = {(turn.model, turn.provider) for bill in lanes for turn in bill.rail.turns}
+        turns = {(turn.model, turn.provider) for lane in lanes for turn in lane.turns}
         self._rates = Rates(costing.thresholds(turns))
 
-    def lane(self, bill: Bill) -> dict[str, Any]:
-        turns = bill.rail.turns
+    def lane(self, lane: _Lane) -> dict[str, Any]:
+        bill, turns = lane
         agent = bill.explained.agent
         by = self._calls.get(bill.explained.started_by or "")
-        marks = _Marks(bill)
+        marks = _Marks(lane)
         cuts = _cuts(len(turns), self._size, [n for n, turn in enumerate(turns) if marks.began(turn)])
         groups = [turns[begin:end] for begin, end in pairwise((*cuts, len(turns)))]
         return {

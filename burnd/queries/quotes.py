@@ -14,7 +14,7 @@ import msgspec
 
 from burnd.attribution import Cause
 from burnd.attribution.steps import Origin
-from burnd.causes.rails import RailEntries
+from burnd.causes.rails import RailName
 from burnd.content.recall import Reading, Recall, is_reference
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.queries.view import View
@@ -55,7 +55,7 @@ class Quotes:
         self._view = view
         self._recall = recall
 
-    def of(self, rail: RailEntries, cause: Cause | Origin) -> str | None:
+    def of(self, rail: RailName, cause: Cause | Origin) -> str | None:
         """How a prompt or an answer begins, what a call was told to do; None where that is not known."""
         if self._recall is None or not cause.message_id:
             return None
@@ -77,12 +77,12 @@ class Quotes:
             turns = self._view.rows(_TURN_OF_ANY_RAIL, (session, turn_index))
         else:
             turns = self._view.rows(_TURN, (session, rail_id, turn_index))
-        rail = RailEntries(session, session_id, rail_id or "", [])
+        rail = RailName(session, session_id, rail_id or "")
         with self._recall.opened(session_id) as reading:
             said = (self._call(reading, rail, message_id, call_id) for (message_id,) in turns)
             return next((quote for quote in said if quote is not None), None)
 
-    def error(self, rail: RailEntries, turn_index: int, call_id: str) -> str | None:
+    def error(self, rail: RailName, turn_index: int, call_id: str) -> str | None:
         """The first line of what a call that failed brought back; it was made in that turn."""
         turns = self._view.rows(_TURN, (rail.session, rail.rail_id, turn_index)) if self._recall is not None else []
         # What was billed beside a turn bears its number and has no place among what was said.
@@ -96,7 +96,7 @@ class Quotes:
                     return _first_line(_plain(_decoded(result.content)))
         return None
 
-    def _prompt(self, reading: Reading, rail: RailEntries, message_id: str) -> str | None:
+    def _prompt(self, reading: Reading, rail: RailName, message_id: str) -> str | None:
         place = self._place(rail, message_id)
         if place is None:
             return None
@@ -104,7 +104,7 @@ class Quotes:
         said = (record.text for record in self._found(reading, _PROMPT, (rail.session, rail.rail_id, place)))
         return next((first_words(text) for text in said if isinstance(text, str) and text[:1] != "<"), None)
 
-    def _call(self, reading: Reading, rail: RailEntries, message_id: str, call_id: str | None) -> str | None:
+    def _call(self, reading: Reading, rail: RailName, message_id: str, call_id: str | None) -> str | None:
         for record in self._records(reading, rail, message_id, "tool_use"):
             use = record.tool_use
             if use is not None and use.id == call_id:
@@ -113,11 +113,11 @@ class Quotes:
                 return first_words(given[names[0]]) if names else None
         return None
 
-    def _place(self, rail: RailEntries, message_id: str) -> int | None:
+    def _place(self, rail: RailName, message_id: str) -> int | None:
         ((place,),) = self._view.rows(_PLACE, (rail.session, message_id, rail.rail_id))
         return place if isinstance(place, int) else None
 
-    def _records(self, reading: Reading, rail: RailEntries, message_id: str, kind: str) -> Iterator[Content]:
+    def _records(self, reading: Reading, rail: RailName, message_id: str, kind: str) -> Iterator[Content]:
         return self._found(reading, _RECORDS, (rail.session, message_id, kind, _LOOKED_THROUGH))
 
     def _found(self, reading: Reading, sql: str, values: tuple[Any, ...]) -> Iterator[Content]:

@@ -11,7 +11,7 @@ from burnd.attribution import add_up
 from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weight
 from burnd.attribution.findings import in_project
 from burnd.attribution.wasted_context import Begun
-from burnd.causes.rails import RailEntries
+from burnd.causes.rails import RailName
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Filters
@@ -210,7 +210,7 @@ def _quote(finding: Finding, where: About, quotes: Quotes) -> str | None:
 def _error(finding: Finding, where: About, quotes: Quotes) -> str | None:
     """The first line of the first error, where content is kept."""
     evidence = finding.evidence
-    rail = RailEntries(where.row, finding.sessions[0], evidence.rail_id, [])
+    rail = RailName(where.row, finding.sessions[0], evidence.rail_id)
     if not evidence.calls or not evidence.turns:
         return None
     return quotes.error(rail, evidence.turns[0], evidence.calls[0])

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from burnd import protocol
 from burnd.attribution.causes import Selected
+from burnd.attribution.steps import TurnStep
 from burnd.content.recall import Recall
 from burnd.pricing import SEARCH_UNITS, usd
 from burnd.queries import dimensions, families, sessions
-from burnd.queries.bills import Bill, Explaining, Item, billed
+from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
 from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quotes import Quotes
@@ -63,14 +64,15 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
         raise Refusal("one turn is explained by itself", "leave out tree, since and until")
     known = sessions.find(view, params.session)
     explaining = Explaining(view, ledger)
-    rails = explaining.rails(families.below(view, [known.row]), known.row)
+    family = families.below(view, [known.row])
     quotes = Quotes(view, recall)
     if params.turn is not None:
+        rails = explaining.rails(family, known.row)
         return why_turn(explaining, quotes, known, rails, TurnOf(params.turn, params.rail, params.limit))
     if params.rail is not None:
         raise Refusal("a rail is only for one turn", "say turn as well, or see tree")
     chosen = choose(view, Filters(session=known.session_id, since=params.since, until=params.until, tz=params.tz))
-    bills = explaining.bills(rails, _selected(chosen))
+    bills = explaining.bills(explaining.followed(family, known.row), _selected(chosen))
     told = _totals(view, chosen)
     rows = _Rows(quotes, known.facts["project"], bills, told.added.total.units, params)
     return {
@@ -94,7 +96,7 @@ def _selected(chosen: Chosen) -> Selected | None:
     if begin is None and end is None:
         return None
 
-    def within(turn: Turn) -> bool:
+    def within(turn: Turn | TurnStep) -> bool:
         at = to_ms(turn.ts)
         return (begin is None or begin <= at) and (end is None or at < end)
 
@@ -195,9 +197,7 @@ class _Rows:
         cause, rail = item.cause, bill.rail
         row: dict[str, Any] = {"kind": cause.kind, "label": label(cause, self._project)}
         if cause.kind == "call":
-            call = bill.call(cause)
-            row["tool"], row["target"] = cause.tool, cause.target
-            row["isError"] = call.is_error if call is not None else None
+            row["tool"], row["target"], row["isError"] = cause.tool, cause.target, cause.is_error
         if cause.message_id:
             row["turnIndex"], row["messageId"] = cause.turn_index, cause.message_id
         row |= {
@@ -228,7 +228,7 @@ class _Rows:
             "sessionId": agent.rail.session_id,
             "railId": agent.rail.rail_id,
             "type": said.type if said is not None else None,
-            "turns": billed(agent.rail.turns),
+            "turns": agent.explained.turns,
             **self._paid(agent.whole),
         }
         if self._opened and self._left > 0 and depth < _DEEPEST:

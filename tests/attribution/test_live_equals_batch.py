@@ -1,4 +1,4 @@
-"""Turns fed one by one, with restarts and revisions in between, end in the same sums as one clean pass."""
+"""Turns fed one by one, with restarts in between, end in the same sums and causes as one clean pass."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from burnd.attribution import explain
 from burnd.attribution import rail as rail_module
+from burnd.attribution.causes import explained
+from burnd.attribution.following import decode, encode, follow, joined
 from burnd.attribution.rail import Entry, Rail
 from burnd.attribution.rates import rate_of
 from burnd.attribution.saving import restore, save
-from burnd.attribution.tally import Counts, Taken, Tally, difference, revise, tally
+from burnd.attribution.steps import TurnStep
+from burnd.attribution.tally import Counts, Taken, Tally, tally
 from burnd.records import Turn
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
@@ -35,7 +39,11 @@ def merged(parts: Sequence[Taken[Key]]) -> Taken[Key]:
             known = misses.setdefault(bucket, {})
             for reason, spent in reasons.items():
                 known[reason] = known.get(reason, 0) + spent
-    return difference(Taken(sums, misses), Taken({}, {}))
+    return Taken(_present(sums), _present(misses))
+
+
+def _present(counts: dict[Key, Counts]) -> dict[Key, Counts]:
+    return {bucket: cells for bucket, cells in counts.items() if cells}
 
 
 def batch(entries: Sequence[Entry]) -> Taken[Key]:
@@ -60,21 +68,23 @@ def test_one_by_one_with_restarts(entries: list[Entry], restarts: list[bool]) ->
 
 
 @ON_MANY_RAILS
-@given(rails(), st.integers(1, 13), st.integers(0, 255), st.booleans())
-def test_a_revision_redoes_from_there(entries: list[Entry], place: int, roll: int, restart: bool) -> None:
-    """Entries that turn out different change the sums by the difference, whether or not there was a restart."""
-    kept = entries[: next((n for n in range(place, len(entries)) if hasattr(entries[n], "message_id")), len(entries))]
-    before = entries[len(kept) :]
-    after = [e for n, e in enumerate(before) if (n + roll) % 3]
-    rail = Rail()
-    first = tally(rail, entries, bucket_of)
-    if restart:
-        rail = restore(save(rail))
-    change = revise(rail, before, after, bucket_of)
-    assert change is not None
-    assert merged([first, change]) == batch([*kept, *after])
-    again = revise(rail, after, before, bucket_of) if after and hasattr(after[0], "message_id") else None
-    assert again is None or merged([first, change, again]) == batch(entries)
+@given(rails(), st.lists(st.booleans(), max_size=30), st.integers(0, 3))
+def test_chapters_tell_what_the_whole_tells(entries: list[Entry], ends: list[bool], odd: int) -> None:
+    """A rail that was followed stretch by stretch, each kept as bytes, is explained as one that was read at once."""
+    rail, chapters = Rail(), []
+    waiting: list[Entry] = []
+    for n, entry in enumerate(entries):
+        if n < len(ends) and ends[n]:
+            chapters.append(decode(encode(follow(rail, waiting))))
+            rail, waiting = restore(save(rail)), []
+        waiting.append(entry)
+    followed = joined([*chapters, follow(rail, waiting)])
+    assert explained(followed, THRESHOLDS) == explain(entries, THRESHOLDS)
+
+    def some(turn: Turn | TurnStep) -> bool:
+        return turn.turn_index % 4 == odd
+
+    assert explained(followed, THRESHOLDS, some) == explain(entries, THRESHOLDS, some)
 
 
 @ON_MANY_RAILS
