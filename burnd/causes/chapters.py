@@ -12,7 +12,8 @@ import msgspec
 
 from burnd.attribution import Rail
 from burnd.attribution.following import Chapter, follow, joined
-from burnd.causes.counting import LENGTH, Before, opened_chapter
+from burnd.causes import counting
+from burnd.causes.counting import Before, opened_chapter
 from burnd.causes.rails import LAST, Key, RailEntries, RailName, Span, load, load_span, main_first
 
 
@@ -47,7 +48,8 @@ def follow_all(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int]) ->
 def _kept(db: sqlite3.Connection, sessions: list[int]) -> dict[Key, list[_Kept]]:
     """The pieces of long rails from the first one on, as far as nothing on them has changed since."""
     found: defaultdict[Key, list[_Kept]] = defaultdict(list)
-    for session, rail, n, newest, state, chapter in db.execute(_CHAPTERS, (msgspec.json.encode(sessions).decode(),)):
+    rows = db.execute(_CHAPTERS, (msgspec.json.encode(sessions).decode(), counting.LENGTH))
+    for session, rail, n, newest, state, chapter in rows:
         found[session, rail].append(_Kept(n, Before(state, newest), chapter))
     return found
 
@@ -57,16 +59,16 @@ def _long(db: sqlite3.Connection, ledger: Path, key: Key, pieces: list[_Kept]) -
     ((session_id,),) = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchall()
     chapters = [opened_chapter(piece.chapter) for piece in pieces]
     last, end, _ = pieces[-1]
-    rest = load_span(db, ledger, session, rail, Span((last + 1) * LENGTH, LAST, end.newest))
+    rest = load_span(db, ledger, session, rail, Span((last + 1) * counting.LENGTH, LAST, end.newest))
     return RailFollowed(session, session_id, rail, joined([*chapters, follow(end.rail(), rest)]))
 
 
 # A piece without a chapter is the last one, or could not be followed.
-_CHAPTERS = f"""
-SELECT s.session, s.rail, s.n, s.newest, s.state, s.chapter FROM json_each(?) w
+_CHAPTERS = """
+SELECT s.session, s.rail, s.n, s.newest, s.state, s.chapter FROM json_each(?1) w
 CROSS JOIN segments s ON s.session = w.value
 LEFT JOIN changed c ON c.session = s.session AND c.rail = s.rail
-WHERE s.chapter IS NOT NULL AND (c.turn_index IS NULL OR s.n < c.turn_index / {LENGTH}) AND NOT EXISTS (
+WHERE s.chapter IS NOT NULL AND (c.turn_index IS NULL OR s.n < c.turn_index / ?2) AND NOT EXISTS (
   SELECT 1 FROM segments e WHERE e.session = s.session AND e.rail = s.rail AND e.n < s.n AND e.chapter IS NULL)
 ORDER BY s.session, s.rail, s.n
 """

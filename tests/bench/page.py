@@ -256,9 +256,9 @@ _WHY = """## Where it falls short, and why
   or of very common ones, take half as much again. With `limit` 1 it is little more than half. A third of it is
   tantivy's and SQLite's, the rest Python.
 - **Why.** The session that is explained has 18,600 blocks in its 5,000 turns, and its context shrinks 216 times
-  without a word, which is more than most have. Nearly half of the time goes into following that context block by block,
-  a seventh into reading its turns, a quarter into adding up what each of 12,000 causes paid, the rest into the thousand
-  that are shown.
+  without a word, which is more than most have. What came up on it is kept in pieces of 256 messages, of which only the
+  last is followed again. Nearly half of the time goes into adding up what each of 12,000 causes paid, a sixth into
+  reading the pieces and following the last, the rest into totals, quotes and the thousand causes that are shown.
 - **Reports.** Those that sort all sessions of a year, or add up by a tag that every session has, may take longer than
   400 ms: they read what is kept of each of 20,000 sessions.
 - **Idle.** What is left is a look at every file each 55 s, whatever events tell (some 50 ms for 10,000), a wake-up

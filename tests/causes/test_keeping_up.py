@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnd.causes import counting
+from burnd.attribution import explain
+from burnd.attribution.causes import explained
+from burnd.causes import counting, rails
 from burnd.causes.cause import COMMAND, FILE, NAMED
+from burnd.causes.chapters import follow_all
 from burnd.causes.explainer import Explainer
 from burnd.causes.rolling import AGE
 from burnd.index.change import FileChange
@@ -18,10 +21,12 @@ from burnd.index.changed import mark_all
 from burnd.index.store import IndexStore
 from burnd.paths import Home
 from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump
 from tests.make import examples
+from tests.queries.asking import PRICES
 from tests.queries.worlds import live
 
 TOKENS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h", "searches")
@@ -56,7 +61,9 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
                 if meanwhile == "lost index":
                     opener.home.index_db.unlink()
                 pipeline = await opener()
+            await _chapters_tell_what_entries_tell(pipeline)
         await Explainer(pipeline).catch_up()
+        await _chapters_tell_what_entries_tell(pipeline)
         await _sums_are_the_turns(pipeline.index)
         found = await causes_dump(pipeline.index)
         await pipeline.index.transact(_forget)
@@ -65,6 +72,18 @@ async def test_live_equals_batch(tmp_path_factory: pytest.TempPathFactory, histo
         assert {name: set(rows) ^ set(again[name]) for name, rows in found.items()} == {name: set() for name in found}
     finally:
         await opener.close()
+
+
+async def _chapters_tell_what_entries_tell(pipeline: Pipeline) -> None:
+    """However much of it is kept, and whatever changed since, a rail is explained as one that is followed anew."""
+    ledger, thresholds = pipeline.home.ledger, PRICES.thresholds()
+    sessions = [row[0] for row in await pipeline.index.rows("SELECT id FROM sessions")]
+    loaded = await pipeline.index.ask(lambda db: rails.load(db, ledger, sessions))
+    kept = await pipeline.index.ask(lambda db: follow_all(db, ledger, sessions))
+    assert [rail.key for rail in kept] == [rail.key for rail in loaded]
+    assert [explained(rail.chapter, thresholds) for rail in kept] == [
+        explain(rail.entries, thresholds) for rail in loaded
+    ]
 
 
 def _forget(db: sqlite3.Connection) -> None:
