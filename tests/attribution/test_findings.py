@@ -339,6 +339,7 @@ def test_an_edit_and_the_one_that_takes_it_back() -> None:
         (["a>b", "b>c", "c>d", "d>b"], (1, 2, 3)),
         (["a>b", "b>c", "c>b", "b>a"], (0, 1, 2, 3)),
         (["a>b", "b>c", "c>a", "a>b", "b>c"], (0, 1, 2)),
+        (["a>b", "b>c", "c>a", "b>a", "c>a"], (0, 1, 2)),
     ],
 )
 def test_edits_that_lead_back_by_a_detour(changes: list[str], turns: tuple[int, ...]) -> None:
