@@ -83,7 +83,12 @@ def _contest(current: Turn, new: Turn, others: dict[Holder, Copy], *, by_name: b
     claim = _standing(new)
     if before is not None:
         claim = _better_standing(claim, _standing(before))
-        new = msgspec.structs.replace(new, turn_index=max(new.turn_index, before.turn_index))
+        new = msgspec.structs.replace(
+            new,
+            turn_index=max(new.turn_index, before.turn_index),
+            entered=_fuller(new.entered, before.entered),
+            made=_fuller(new.made, before.made),
+        )
     ruling = _standing(current)
     if claim < ruling or (by_name and claim == ruling and holder(new) < holder(current)):
         others[holder(current)] = _copy(current, ruling)

@@ -206,6 +206,19 @@ def test_growing_holdings_in_any_interleaving_give_the_same(holdings: list[Holdi
     assert _joined(next(feeds[n]) for n in order) == _joined(holdings)
 
 
+@given(st.lists(_holdings, min_size=1, max_size=6), st.data())
+@settings(max_examples=examples(150), deadline=None)
+def test_logs_that_say_other_things_of_one_message_give_the_same_in_any_order(
+    holdings: list[Holding], data: st.DataObject
+) -> None:
+    """An id that is no one message's, in logs of several sessions: what is known does not go by who came last."""
+    for one in holdings:
+        one.made = tuple(Block(kind="text", bytes=n) for n in data.draw(st.lists(st.integers(0, 3), max_size=2)))
+        one.entered = tuple(Block(kind="prompt", bytes=n) for n in data.draw(st.lists(st.integers(0, 3), max_size=2)))
+        one.turn_index = data.draw(st.integers(0, 3))
+    assert _joined(data.draw(st.permutations(holdings))) == _joined(holdings)
+
+
 @given(st.lists(_holdings, min_size=1, max_size=8))
 @settings(max_examples=examples(80), deadline=None)
 def test_the_ledgers_records_alone_are_enough_to_go_on(holdings: list[Holding]) -> None:
