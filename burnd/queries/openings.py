@@ -18,10 +18,23 @@ _LONGEST_CHARACTER: Final = 4  # bytes: one that is cut in two is left out
 # What a harness puts before a person's words: <system-reminder>, <ide_selection>.
 _ASIDES: Final = re.compile(r"\s*(?:<([a-z]+[_-][a-z_-]+)>.*?</\1>\s*)+", re.DOTALL)
 _ENDLESS: Final = re.compile(r"\s*<[a-z]+[_-][a-z_-]+>")
+# A command that stands for a prompt, as Claude Code writes it down. Those for the client itself begin with their names.
+_COMMAND: Final = re.compile(
+    r"\s*<command-message>.*?</command-message>\s*<command-name>\s*/?([^<\s]+)\s*</command-name>"
+    r"(?:\s*<command-args>(.*?)(?:</command-args>|\Z))?",
+    re.DOTALL,
+)
 _FIRST_PROMPTS: Final = f"""
-SELECT position, length FROM messages WHERE session = (SELECT id FROM sessions WHERE session_id = ?1)
-AND rail = '{MAIN}' AND msg_idx < {_LOOKED_THROUGH} AND role = 'user' AND kind = 'text'
-ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS}
+WITH said AS MATERIALIZED (
+  SELECT msg_idx, n, b, role, position, length FROM messages
+  WHERE session = (SELECT id FROM sessions WHERE session_id = ?1) AND rail = '{MAIN}' AND msg_idx < {_LOOKED_THROUGH}
+  AND kind = 'text' AND role IN ('user', 'system')),
+asked AS (SELECT * FROM said WHERE role = 'user' ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS}),
+before AS (
+  SELECT * FROM said
+  WHERE role = 'system' AND msg_idx < coalesce((SELECT min(msg_idx) FROM asked), {_LOOKED_THROUGH})
+  ORDER BY msg_idx, n, b LIMIT {_MOST_BLOCKS})
+SELECT position, length FROM (SELECT * FROM before UNION ALL SELECT * FROM asked) ORDER BY msg_idx, n, b
 """
 
 
@@ -35,13 +48,21 @@ def name_all(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> 
 
 
 def _asked(record: Content) -> str | None:
-    """How the words begin that a person typed."""
+    """How the words begin that a person typed, or the command that stands for them; None for what the harness says."""
     if not isinstance(record.text, str):
         return None
+    if record.role != "user":
+        return _command(record.text)
     aside = _ASIDES.match(record.text)
     said = record.text[aside.end() :] if aside else record.text
     is_cut = len(record.text.encode()) > READ_BYTES - _LONGEST_CHARACTER
     return None if is_cut and _ENDLESS.match(said) else first_words(said)
+
+
+def _command(text: str) -> str | None:
+    """A command as a person types it."""
+    found = _COMMAND.match(text)
+    return first_words(f"/{found[1]} {found[2] or ''}") if found else None
 
 
 def _first_prompts(view: View, session_id: str) -> list[Spot]:

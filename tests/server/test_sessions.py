@@ -58,15 +58,29 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
 
 
 def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
-    """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten."""
+    """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten.
+
+    A command that stands for a prompt is one.
+    """
     with live.wire() as wire:
-        logs = {name: Transcript(session=name, prefix=name) for name in ("short", "long", "named", "told", "silent")}
+        logs = {
+            name: Transcript(session=name, prefix=name)
+            for name in ("short", "long", "named", "told", "silent", "skill")
+        }
         for name, log in logs.items():
             log.prompt("<command-name>/clear</command-name>")
             if name == "short":
                 log.prompt([text("<ide_opened_file>x.py</ide_opened_file>"), text("<b>why</b> does the zeppelin sink")])
             elif name == "told":
                 log.prompt([text(f"<system-reminder>{'é' * 3000}</system-reminder>"), text("find the hole")])
+            elif name == "skill":
+                log.prompt(
+                    "<command-message>mend is running</command-message>\n<command-name>/mend</command-name>\n"
+                    "<command-args>the hole\nat once</command-args>"
+                )
+                log.prompt("Look for holes and close them.", isMeta=True)
+                log.says("skill-n", text("done"))
+                log.prompt("thanks")
             elif name != "silent":
                 log.prompt(
                     "<system-reminder>be\nbrief</system-reminder>\nwhy does\n  the zeppelin sink"
@@ -89,6 +103,7 @@ def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon)
             "named": "Zeppelins",
             "told": "find the hole",
             "silent": None,
+            "skill": "/mend the hole at once",
         }
         assert titles() == expected
         assert {name: wire.call("sessions.meta", id=name)["title"] for name in logs} == expected
