@@ -107,6 +107,23 @@ def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: 
     ]
 
 
+def test_folders_below_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
+    """Those that are gone, too, like a worktree that was kept inside; but not below a home that is a repository."""
+    git("init", "-q", at=tmp_path)
+    for place in ("deep", "inner"):
+        (tmp_path / place).mkdir()
+    git("init", "-q", at=tmp_path / "inner")
+    places = ("deep", ".claude/worktrees/gone", "inner", "inner/deep")
+    inner = str(tmp_path / "inner")
+    assert [key_of(str(tmp_path / place)) for place in places] == [str(tmp_path), str(tmp_path), None, inner]
+
+
+def test_a_home_in_git_is_no_project_of_all_that_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    git("init", "-q", at=tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert key_of(str(tmp_path / "code" / "it")) is None
+
+
 @pytest.mark.parametrize("place", ["nowhere", "plain", "broken", "pipe", "relative"])
 def test_folders_without_a_remote_have_none(tmp_path: Path, place: str) -> None:
     """A folder that is gone, is no repository, or whose config cannot be read simply has no key."""

@@ -1,6 +1,6 @@
 """Which project a folder belongs to: its git remote in canonical form, so that clones and worktrees add up.
 
-Worktrees of a repository that has no remote belong to the folder of that repository.
+Of a repository that has no remote, worktrees and the folders below it belong to its own folder.
 """
 
 from __future__ import annotations
@@ -70,28 +70,42 @@ class ProjectKeys:
 
 
 def key_of(folder: str) -> str | None:
-    """The canonical remote of the repository around a folder; of a worktree without one, that folder. Never raises."""
+    """The canonical remote of the repository around a folder; without one, the repository's folder if it is another.
+
+    Never raises.
+    """
     if not os.path.isabs(folder):
         return None
     try:
-        git_dir = _git_dir_of(Path(folder))
-        if git_dir is None:
+        found = _checkout_of(Path(folder))
+        if found is None:
             return None
+        place, git_dir = found
         common = _common_dir(git_dir)
-        return _origin(common / "config") or (_folder_of(common) if common != git_dir else None)
+        remote = _origin(common / "config")
+        return remote or (_folder_of(common) if common != git_dir else _around(folder, place))
     except (OSError, ValueError):
         return None
 
 
-def _git_dir_of(folder: Path) -> Path | None:
-    """Where git keeps what it knows of a folder; in a worktree and in a submodule `.git` is a file that names it."""
+def _checkout_of(folder: Path) -> tuple[Path, Path] | None:
+    """The checkout around a folder, and where git keeps what it knows of it.
+
+    In a worktree and in a submodule `.git` is a file that names that.
+    """
     for place in (folder, *folder.parents):
         git = place / ".git"
         if git.is_dir():
-            return git
+            return place, git
         if git.is_file():
-            return place / _text_of(git).strip().removeprefix("gitdir:").strip()
+            return place, place / _text_of(git).strip().removeprefix("gitdir:").strip()
     return None
+
+
+def _around(folder: str, place: Path) -> str | None:
+    """A checkout around a folder. Who keeps their whole home in git has more than one project there."""
+    whole = os.path.realpath(place)
+    return None if whole in (folder, os.path.realpath(Path.home())) else whole
 
 
 def _common_dir(git_dir: Path) -> Path:
