@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl.render.caveats import NO_NAME, price_caveats
 from burnctl.render.numbers import NOTHING, counted, money, number, percent, roughly
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
 
@@ -29,7 +29,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
     told = [*([f"Not wide enough for: {', '.join(left_out)}."] if left_out else []), *_notes(answer, cells)]
     notes = [line for note in told for line in wrapped(clean(note), screen.width)]
     last = "One-shot: prompts with edits that needed no second try. Costs are at API prices."
-    notes.append(screen.paint(last, "dim"))
+    notes.append(dimmed(last, screen))
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
@@ -39,15 +39,15 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
     with_what_if = "whatIf" in answer
     columns = [
         Column("activity"),
-        Column(answer["by"].removeprefix("tag:"), least=18, where="middle"),
+        Column(answer["by"].removeprefix("tag:"), least=18, where="start"),
         Column("turns", "right"),
         Column("per turn", "right"),
         *([Column("what if", "right")] if with_what_if else []),
-        Column("one-shot", "right"),
-        Column("95 % sure", "right", drop=2),
-        Column("retries", "right", drop=3),
-        Column("cached", "right"),
-        *([Column("quota", "right", drop=1)] if with_quota else []),
+        Column("one-shot", "right", drop=1),
+        Column("95 % sure", "right", drop=4),
+        Column("retries", "right", drop=5),
+        Column("cached", "right", drop=2),
+        *([Column("quota", "right", drop=3)] if with_quota else []),
     ]
     rows: list[list[object]] = []
     by_place = {(cell["category"], cell["model"]): cell for cell in answer["cells"]}

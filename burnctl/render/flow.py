@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from burnctl.render.screen import Screen
 
 _BAR = 10
+_BAR_FROM = 60  # columns
 _SHOWN_CALLS = 4
 _LEAST_NUMBERS = 6
 
@@ -34,6 +35,7 @@ class _Drawing:
         self._dearest = max((step["costUsd"] or 0 for step in steps), default=0)
         self._largest = max((step["context"] for step in steps), default=0)
         self._numbers = max(_LEAST_NUMBERS, *(len(_numbers(step)) for step in steps)) if steps else _LEAST_NUMBERS
+        self._bar = _BAR if screen.width >= _BAR_FROM else 0
         self._below: dict[tuple[int, int], list[int]] = {}
         self._roots = []
         for n, lane in enumerate(answer["lanes"]):
@@ -51,7 +53,8 @@ class _Drawing:
         said = f"{short_id(answer['sessionId'])} · {counted(totals['turns'], 'turn')} · {priced(totals['costUsd'])}"
         yield screen.paint(cut(clean(said), screen.width), "dim")
         yield ""
-        yield screen.paint(cut(f"{'turn':>{self._numbers}} {'cost':>8}  {'':{_BAR}} context", screen.width), "bold")
+        heads = f"{'turn':>{self._numbers}} {'cost':>8}  {'':{self._bar}} context"
+        yield screen.paint(cut(heads, screen.width), "bold")
         for n in self._roots:
             yield from self._lane(n, "", named=n > 0)
         if answer["moreLanes"]:
@@ -79,19 +82,21 @@ class _Drawing:
             yield self._mark(indent, "the context began anew")
         elif step["goesOnFrom"] is not None:
             yield self._mark(indent, f"back to turn {step['goesOnFrom']}")
-        share = bar(step["costUsd"] or 0, self._dearest, _BAR)
+        share = bar(step["costUsd"] or 0, self._dearest, self._bar)
         if not self._dearest:  # nothing has a price
-            share = bar(step["context"], self._largest, _BAR)
+            share = bar(step["context"], self._largest, self._bar)
+        share = share[: self._bar]
         left = f"{indent}{_numbers(step):>{self._numbers}} {money(step['costUsd']):>8}  "
         context = f" {number(step['context']):>6}  "
-        room = max(self._screen.width - len(left) - _BAR - len(context), 8)
+        room = max(self._screen.width - len(left) - self._bar - len(context), 4)
         told = cut(clean(_calls(step)), room)
         style = "red" if any(call["isError"] for call in step["calls"]) else ""
         paid = "yellow" if step["miss"] else "cyan"
         yield (left + self._screen.paint(share, paid) + context + self._screen.paint(told, style)).rstrip()
 
     def _mark(self, indent: str, told: str) -> str:
-        return self._screen.paint(f"{indent}{'':>{self._numbers}} ── {told} ──", "magenta")
+        said = cut(f"{indent}{'':>{self._numbers}} ── {told} ──", self._screen.width)
+        return self._screen.paint(said, "magenta")
 
 
 def _numbers(step: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from burnctl.render.caveats import API_PRICES, caveats, turns_are
 from burnctl.render.chart import bar
 from burnctl.render.names import short_id, tilde
 from burnctl.render.numbers import NOTHING, day, money, number, percent
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
 from burnd.protocol import NOT_COUNTED, NOT_MISSED, OTHER, UNKNOWN_AGENT
@@ -40,7 +40,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
     if not totals["turns"] and not totals["emptyTurns"]:
         return ""
     notes = [line for note in _notes(answer) for line in wrapped(clean(note), screen.width)]
-    notes.append(screen.paint(API_PRICES, "dim"))
+    notes.append(dimmed(API_PRICES, screen))
     return "\n\n".join([_table(answer, screen), "\n".join(notes)])
 
 

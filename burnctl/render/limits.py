@@ -7,7 +7,7 @@ import time
 from burnctl.render.caveats import API_PRICES, price_caveats
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number, of_hundred, roughly
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean
 
@@ -37,7 +37,7 @@ def shown(answer: dict[str, Any], screen: Screen) -> str:
         if history := answer["windows"][name]["history"]:
             parts.append(_history(f"{title}s before", history, screen))
     parts += ["\n".join(wrapped(clean(note), screen.width)) for note in price_caveats(answer)]
-    parts.append(screen.paint(f"{API_PRICES} Source: {answer['source']}.", "dim"))
+    parts.append(dimmed(f"{API_PRICES} Source: {answer['source']}.", screen))
     return "\n\n".join(parts)
 
 

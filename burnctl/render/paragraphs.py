@@ -8,6 +8,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from burnctl.render.screen import Screen
+
 _TAB = 4
 
 
@@ -29,6 +31,11 @@ def wrapped(line: str, room: int, hanging: int = 0) -> list[str]:
         return [line]
     indent = line[: len(line) - len(line.lstrip())][: room // 2]
     return list(_filled(line.split(), indent, room, hanging))
+
+
+def dimmed(text: str, screen: Screen) -> str:
+    """What is said below a report, in as many lines as it takes."""
+    return "\n".join(screen.paint(line, "dim") for line in wrapped(clean(text), screen.width))
 
 
 def _filled(words: Sequence[str], indent: str, room: int, hanging: int) -> Iterator[str]:

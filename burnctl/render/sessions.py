@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from burnctl.render.names import enough_of_id, last_name
 from burnctl.render.numbers import ago, money
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed
 from burnctl.render.tables import Column, table
-from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ def listed(answer: Mapping[str, Any], screen: Screen, now: float) -> str:
     said = [n for n in range(len(_COLUMNS)) if any(row[n] for row in rows)]
     text = table([_COLUMNS[n] for n in said], [[row[n] for n in said] for row in rows], screen)
     if answer.get("next"):
-        more = wrapped(f"There are more: --limit, or --next {clean(answer['next'])}", screen.width)
-        text += "".join("\n" + screen.paint(line, "dim") for line in more)
+        text += "\n" + dimmed(f"There are more: --limit, or --next {answer['next']}", screen)
     return text
 
 

@@ -6,7 +6,7 @@ from burnctl.render.caveats import API_PRICES, NO_NAME, caveats, turns_are
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.names import last_name, short_id, tilde
 from burnctl.render.numbers import NOTHING, day, milliseconds, money, number, percent
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
 
@@ -35,7 +35,7 @@ def shown(answer: dict[str, Any], screen: Screen, *, chart: bool = False) -> str
         parts.append(_chart(answer, screen))
     parts.append(_table(answer, screen))
     notes = [line for note in _notes(answer, with_days=not chart) for line in wrapped(clean(note), screen.width)]
-    notes.append(screen.paint(API_PRICES, "dim"))
+    notes.append(dimmed(API_PRICES, screen))
     return "\n\n".join([*parts, "\n".join(notes)])
 
 
@@ -144,7 +144,8 @@ def _chart(answer: dict[str, Any], screen: Screen) -> str:
     ]
     left_out = days[: -len(shown_days)]
     spent = money(sum(usd or 0 for _, usd in left_out))
-    return "\n".join(([f"({len(left_out):,} earlier days, {spent} in all, are left out)"] if left_out else []) + lines)
+    told = f"({len(left_out):,} earlier days, {spent} in all, are left out)"
+    return "\n".join((wrapped(told, screen.width) if left_out else []) + lines)
 
 
 def _every_day(series: list[dict[str, Any]], filters: dict[str, Any] | None = None) -> list[tuple[str, float | None]]:

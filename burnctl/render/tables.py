@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     _Cell = tuple[str, str, str]  # the text, how it is painted, which part of it may be cut
 
 _GAP = 2
+_NARROWEST = 6
 
 
 class Column:
     """One column: its title, how it is aligned, and how it gives way when there is too little room.
 
-    `least` is the width it may be cut down to (0: never cut); `drop` above 0 lets it be left out, the highest
-    first; `where` says which part of a long cell is cut; `style` paints its cells.
+    `least` is the width it may be cut down to (0: never cut), unless nothing else makes the table fit; `drop` above 0
+    lets it be left out, the highest first; `where` says which part of a long cell is cut; `style` paints its cells.
     """
 
     __slots__ = ("align", "drop", "least", "style", "title", "where")
@@ -92,15 +93,17 @@ def _fitted(
         chosen.remove(i)
     widths = {i: natural[i] for i in chosen}
     over = sum(widths.values()) + _GAP * (len(chosen) - 1) - room
-    while over > 0:
-        # The widest of those that may still shrink gives way, down to the next widest.
-        able = [i for i in chosen if widths[i] > smallest[i]]
-        if not able:
-            break
-        widest = max(able, key=lambda i: widths[i])
-        widths[widest] -= 1
-        over -= 1
+    over = _shrink(widths, smallest, over)
+    _shrink(widths, [min(wide, _NARROWEST) if columns[i].least else wide for i, wide in enumerate(smallest)], over)
     return chosen, [widths[i] for i in chosen]
+
+
+def _shrink(widths: dict[int, int], smallest: Sequence[int], over: int) -> int:
+    """The widest of those that may still shrink gives way, down to the next widest. Returns how much is left over."""
+    while over > 0 and (able := [i for i in widths if widths[i] > smallest[i]]):
+        widths[max(able, key=lambda i: widths[i])] -= 1
+        over -= 1
+    return over
 
 
 def _line(cells: Sequence[_Cell], columns: Sequence[Column], widths: Sequence[int], screen: Screen) -> str:

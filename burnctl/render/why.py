@@ -6,7 +6,7 @@ from burnctl.render import misses
 from burnctl.render.caveats import API_PRICES, caveats, turns_are
 from burnctl.render.names import short_id, short_model
 from burnctl.render.numbers import clock, counted, day, money, number, percent, roughly
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.text import clean, cut, width_of
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ _PARTS = {
 }
 _COST, _SHARE = 9, 7
 _MARGIN = _COST + _SHARE + 2
-_LEAST_ROOM = 24
+_LEAST_ROOM = 16
 _HANGING = "  "
 _MUCH = 100  # tokens: fewer explain no cost
 _MOST = 0.5  # of a bill: small causes that make up more say little one by one
@@ -136,16 +136,19 @@ class _Drawing:
         named = (
             f"└ {clean(kind)} {clean(short_id(agent['railId'] if agent['railId'] != 'main' else agent['sessionId']))}"
         )
-        told = f"{indent}{named}: {counted(agent['turns'], 'turn')}"
-        yield self._line(agent["costUsd"], agent["share"], told, "cyan")
+        told = f"{named}: {counted(agent['turns'], 'turn')}"
+        yield from self._written(agent, told, indent, "cyan")
         if agent.get("causes"):
             yield from self._causes(agent["causes"], indent + "  ")
 
     def _row(self, row: Mapping[str, Any], sentence: str, indent: str) -> Iterator[str]:
         """The money on the left, the sentence beside it, in as many lines as it takes."""
         style = "red" if row.get("isError") else "dim" if row["kind"] == "smaller" else ""
-        room = max(self._room - len(indent), _LEAST_ROOM)
-        first, *more = wrapped(clean(sentence), room, len(_HANGING))
+        yield from self._written(row, sentence, indent, style)
+
+    def _written(self, row: Mapping[str, Any], sentence: str, indent: str, style: str) -> Iterator[str]:
+        indent = indent[: max(self._room - _LEAST_ROOM, 0)]
+        first, *more = wrapped(clean(sentence), self._room - len(indent), len(_HANGING))
         yield self._line(row["costUsd"], row["share"], indent + first, style)
         for line in more:
             yield f"{'':{_MARGIN}}{indent}{_HANGING}{self._screen.paint(line, style)}"
@@ -166,7 +169,7 @@ class _Drawing:
         yield ""
         for note in notes + caveats(answer):
             yield from self._told(note)
-        yield self._screen.paint(API_PRICES, "dim")
+        yield dimmed(API_PRICES, self._screen)
 
     def _told(self, note: str) -> list[str]:
         return wrapped(clean(note), self._screen.width)

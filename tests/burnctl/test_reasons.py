@@ -23,7 +23,7 @@ def test_every_session_is_explained(desk: Desk) -> None:
         told = sum(row["costUsd"] for row in answer["causes"])
         assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
         assert sum(row["share"] for row in answer["causes"]) == pytest.approx(1)
-    for columns in (80, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("why", session, columns=columns).stdout
         assert all(line[:20].isspace() for line in shown.splitlines()[3:] if line.startswith(" " * 18))
         assert all(width_of(line) <= columns for line in shown.splitlines())
@@ -74,7 +74,7 @@ def test_hotspots_are_the_bill(desk: Desk) -> None:
             told = sum(row["costUsd"] for row in answer["rows"])
             assert told == pytest.approx(summary["totals"]["costUsd"], abs=1e-12)
             assert all(row["key"] != "not yet explained" for row in answer["rows"])
-        for columns in (80, 160):
+        for columns in (40, 80, 160):
             shown = desk.run("hotspots", "--by", by, columns=columns).stdout
             assert all(width_of(line) <= columns for line in shown.splitlines())
             assert "API prices" in shown
@@ -105,7 +105,7 @@ def test_waste_is_found(desk: Desk) -> None:
     assert found["retry-loop"]["evidence"]["error"]
     assert answer["totals"] == desk.json("summary")["totals"]
     assert desk.json("waste") == answer
-    for columns in (80, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("waste", columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "src/checkout.ts was read 4 times again, unchanged" in " ".join(shown.split())
@@ -129,7 +129,7 @@ def test_instructions_are_told_by_file_and_section(desk: Desk) -> None:
     told = sum(file["costUsd"] or 0 for file in claude["files"]) + claude["rest"]["costUsd"]
     assert told == pytest.approx(claude["costUsd"])
     assert answer["neverCalled"] == ["designs", "tickets"]
-    for columns in (80, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("overhead", "--project", folder, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "as they are today" in " ".join(shown.split())
@@ -140,7 +140,7 @@ def test_a_session_as_a_picture(desk: Desk, tmp_path: Path) -> None:
     """In the terminal, as a file of its own, as a diagram; all say the same cost."""
     session = desk.sessions["How is the cart priced?"]
     cost = f"${desk.json('summary', '--session', session)['totals']['costUsd']:.2f}"
-    for columns in (80, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("flow", session, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert cost in shown

@@ -201,6 +201,10 @@ def test_a_table_that_must_give_way() -> None:
         "model            turns    cost",
         "claude-opus-4-5  1,204  $12.40",
     ]
+    assert table(COLUMNS, ROWS[:1], Screen(22)).splitlines() == [
+        "model    turns    cost",
+        "claude…  1,204  $12.40",
+    ]
 
 
 def test_a_table_in_colour() -> None:

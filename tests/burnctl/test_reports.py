@@ -24,7 +24,7 @@ def test_rows_add_up_to_the_totals(desk: Desk, by: str) -> None:
     answer = desk.json("summary", "--by", by)
     assert sum(row["turns"] for row in answer["rows"]) == answer["totals"]["turns"] > 70
     assert sum(row["costUsd"] for row in answer["rows"]) == pytest.approx(answer["totals"]["costUsd"], abs=1e-12)
-    for columns in (80, 160):
+    for columns in (40, 80, 160):
         shown = desk.run("summary", "--by", by, columns=columns).stdout
         assert all(width_of(line) <= columns for line in shown.splitlines())
         assert "total" in shown
@@ -105,10 +105,8 @@ def test_compare(desk: Desk) -> None:
     assert "~" in shown
     what_if = desk.run("compare", "--what-if", "claude-haiku-4-5").stdout
     assert "arithmetic" in what_if
-    for columns in (80, 160):
-        assert all(
-            width_of(line) <= max(columns, 100) for line in desk.run("compare", columns=columns).stdout.splitlines()
-        )
+    for columns in (40, 80, 160):
+        assert all(width_of(line) <= columns for line in desk.run("compare", columns=columns).stdout.splitlines())
     cells = list(csv.DictReader(io.StringIO(desk.run("compare", "--csv").stdout)))
     assert len(cells) == len(answer["cells"])
     assert {cell["noData"] for cell in cells} == {"true", "false"}
