@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from burnd.index.rollup import COUNTED
@@ -101,9 +102,21 @@ def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
     """Which rows are shown: by time the newest, else the dearest."""
     if dimension.is_time:
         return sorted(added.by_key, key=_by_time)[-limit:]
-    # Equals in the order of their names; of very many rows, in the order in which the index knows them.
-    keys = sorted(added.by_key, key=_by_name) if len(added.by_key) <= _FEW else list(added.by_key)
-    return sorted(keys, key=lambda key: _by_cost(added.by_key[key]))[:limit]
+    dearest = sorted(added.by_key, key=lambda key: _by_cost(added.by_key[key]))
+    shown: list[Any] = []
+    for _, equals in groupby(dearest, key=lambda key: _by_cost(added.by_key[key])):
+        if len(shown) >= limit:
+            break
+        shown += _by_name(list(equals), dimension)
+    return shown[:limit]
+
+
+def _by_name(keys: list[Any], dimension: Dimension) -> list[Any]:
+    """What weighs the same, by its names: numbers go by what was read first. Very many stay as they are."""
+    if not 1 < len(keys) <= _FEW:
+        return keys
+    names = {key: (named["key"] is None, str(named)) for key, named in zip(keys, dimension.named(keys), strict=True)}
+    return sorted(keys, key=names.__getitem__)
 
 
 def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: list[Any]) -> list[dict[str, Any]]:
@@ -122,10 +135,6 @@ def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: lis
 def _by_time(key: Any) -> Any:
     """An hour that comes twice comes first with the larger distance from UTC."""
     return (key[0], -key[1]) if isinstance(key, tuple) else key
-
-
-def _by_name(key: Any) -> tuple[bool, str]:
-    return key is None, str(key)
 
 
 def _by_cost(tally: Tally) -> tuple[int, int, int]:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from burnd.paths import Home
 from burnd.queries import dimensions
+from burnd.recording.batch import Batch
 from tests.conftest import Opened
 from tests.folded import Folded
-from tests.make import examples
+from tests.make import examples, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_summary
 from tests.queries.naive import Naive
@@ -88,3 +89,20 @@ def _can_be_asked(naive: Naive, filters: dict[str, Any]) -> bool:
         and filters.get("session", next(iter(known), None)) in known
         and filters.get("branch", next(iter(branches), None)) in branches
     )
+
+
+@pytest.mark.parametrize("names", [("s1", "s2", "s3"), ("s3", "s1", "s2"), ("s2", "s3", "s1")])
+async def test_rows_that_weigh_the_same_are_in_the_order_of_their_names(opened: Opened, names: tuple[str, ...]) -> None:
+    """Whichever was recorded first: else they would change places when the index is built anew."""
+    entries = [
+        turn(f"m-{name}", session_id=name, model="unheard-of", git_branch=f"b-{name}", activity=activity)
+        for name, activity in zip(names, ("coding", "review", "docs"), strict=True)
+    ]
+    pipeline = await opened()
+    for entry in entries:
+        await pipeline.commit(Batch(entries=[entry]))
+    for by in ("session", "branch", "activity"):
+        keys = [row["key"] for row in (await ask_summary(pipeline.index, by=by))["rows"]]
+        assert keys == sorted(keys)
+        few = (await ask_summary(pipeline.index, by=by, limit=2))["rows"]
+        assert [row["key"] for row in few] == keys[:2]
