@@ -196,18 +196,19 @@ def _sentence(row: Mapping[str, Any]) -> str:
     if row["kind"] in ("smaller", "subagent"):
         return str(row["label"])
     named = _named(row)
+    usage = row.get("own", row)["usage"]  # what its agents used is told below it
     told = []
     if row["entered"]:
         told.append(f"{roughly(row['entered'], 'token')} entered")
     elif row["size"]:
         told.append(f"{roughly(row['size'], 'token')} from before")
-    spoken = row["usage"]["output"] + row["usage"]["reasoning"]
+    spoken = usage["output"] + usage["reasoning"]
     if told and spoken > max(2 * row["entered"], _MUCH):  # more than stays: then that is what it cost
         told.append(f"{number(spoken)} said")
     if row["rides"]:
         told.append(_rode(row))
     if not told:
-        told.append(roughly(sum(row["usage"].values()), "token"))
+        told.append(roughly(sum(usage.values()), "token"))
     if row.get("searches"):
         told.append(_searches(row["searches"]))
     return f"{named}: {', '.join(told)}"

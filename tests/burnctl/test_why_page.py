@@ -42,6 +42,16 @@ def test_searches_are_told() -> None:
     assert "44 tokens, 1 web search\n" in shown
 
 
+def test_a_call_is_told_without_what_its_agent_used() -> None:
+    """The money is that of both; what the agent said and read is not what entered with the call."""
+    agent = {"type": "Explore", "railId": "a1", "sessionId": "s1", "turns": 9, "costUsd": 0.018, "share": 0.9}
+    whole = NOTHING | {"output": 8_000, "cacheRead": 1_000_000}
+    own = {"usage": NOTHING | {"output": 155}, "costUsd": 0.002}
+    for facts, told in (({}, "155 tokens"), ({"entered": 105, "rides": 3}, "105 tokens entered, rode 3 turns")):
+        row = cause("Task Explore", kind="call", turnIndex=4, usage=whole, own=own, agents=[agent], **facts)
+        assert f"Task Explore (turn 4): {told}\n" in why.shown(session(row), Screen(100))
+
+
 def test_searches_stand_in_the_bar() -> None:
     """By their number: they are no tokens."""
     answer = session(cause("answer of turn 6", searches=2))
