@@ -110,15 +110,18 @@ class Pieces:
         if is_open:
             await self.take_up(path, root)
 
-    async def tail_of(self, path: str, root: str) -> Piece | None:
+    async def tail_of(self, path: str, root: str, *, only_whole: bool) -> Piece | None:
         """The last line of a quiet file, if it is whole but for its newline; None if the file is not as it was.
 
-        Raises Refused, or the OSError of a file that cannot be read just now.
+        What is not whole is noted, unless `only_whole` is wanted. Raises Refused, or the OSError of a file that cannot
+        be read just now.
         """
         transcript = await self.find(path, root)
         if transcript is None:
             return None
-        return await self.in_thread(lambda: self.known.take_tail(transcript, self._pipeline.now()))
+        return await self.in_thread(
+            lambda: self.known.take_tail(transcript, self._pipeline.now(), only_whole=only_whole)
+        )
 
     async def settled(self, transcripts: Sequence[Transcript], *, answered_only: bool) -> list[Piece]:
         """What is open in transcripts, settled: all of it or only what has its answers."""

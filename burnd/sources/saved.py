@@ -69,7 +69,7 @@ class Saved:
             for _, path, root, stored, state in rows:
                 cursor = loaded(stored)
                 if cursor is not None and (state is None or is_usable(state)):
-                    self._keep(path, root, cursor, now)
+                    self._keep(path, root, cursor, now, has_grown=True)
             last = rows[-1][0]
         before = now - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
@@ -94,9 +94,11 @@ class Saved:
     def note(self, change: FileChange) -> None:
         """A file was read on, and that is durable."""
         if change.cursor is not None and (cursor := loaded(change.cursor)) is not None:
-            self._keep(change.path, change.root, cursor, change.seen_ms)
+            before = self._read.get(change.path)
+            has_grown = before is not None and before.looks is not None
+            self._keep(change.path, change.root, cursor, change.seen_ms, has_grown=has_grown)
 
-    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int) -> None:
+    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, has_grown: bool) -> None:
         self._read[path] = Read(cursor.position, cursor.left)
         if cursor.unused or cursor.unfinished:
             self.marred[path] = cursor
@@ -106,7 +108,7 @@ class Saved:
             self.tails.drop(path)
             return
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
-        self.tails.note(path, root, cursor, self._clock(), is_old=is_old)
+        self.tails.note(path, root, cursor, self._clock(), is_old=is_old, has_grown=has_grown)
 
     def unused(self) -> UnusedInAll:
         """Lines that were passed over, in all files together: of every file the first before another's second."""

@@ -8,6 +8,7 @@ from burnd.sources.pieces import Pieces
 from burnd.sources.queue import Queue
 from burnd.sources.safe_open import Refused
 from burnd.sources.saved import Saved
+from burnd.sources.tails import Due
 from burnd.sources.transcripts import Piece, Transcript
 
 QUIET_S = 10.0
@@ -70,22 +71,24 @@ class Settler:
         for begin in range(0, len(due), TAILS_AT_ONCE):
             await self._take(due[begin : begin + TAILS_AT_ONCE])
 
-    async def _take(self, some: list[tuple[str, str]]) -> None:
+    async def _take(self, some: list[Due]) -> None:
         now, tails, pieces = self._clock(), self._saved.tails, []
-        for path, root in some:
+        for path, root, is_last in some:
             if self._queue.is_out(path):
                 continue
             try:
-                piece = await self._pieces.tail_of(path, root)
+                piece = await self._pieces.tail_of(path, root, only_whole=not is_last)
             except (FileNotFoundError, Refused):
                 piece = None
             except OSError:
                 tails.put_off(path, now)
                 continue
-            if piece is None:
+            if piece is not None:
+                pieces.append(piece)
+            elif is_last:
                 tails.drop(path)  # there is nothing to look at, or more to read: then it comes again
             else:
-                pieces.append(piece)
+                tails.wait(path)
         if pieces:
             await self._commit(pieces)
 

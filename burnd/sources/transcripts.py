@@ -180,13 +180,16 @@ class Transcripts:
             is_unfinished=cursor.unfinished and not chunk.cursor.unfinished,
         )
 
-    def take_tail(self, transcript: Transcript, seen_ms: int) -> Piece | None:
-        """The last line of a quiet file that never got its newline, if it is whole; None if that cannot be told."""
+    def take_tail(self, transcript: Transcript, seen_ms: int, *, only_whole: bool = False) -> Piece | None:
+        """The last line of a quiet file that never got its newline, if it is whole; None if that cannot be told.
+
+        With `only_whole` also if it is not whole, which else is noted: it may still become so.
+        """
         before = transcript.cursor
         if before is None or not before.has_untried_tail:
             return None
         tail = self._files.unfinished(transcript.path, before, root=transcript.root)
-        if tail is None:
+        if tail is None or (only_whole and not _is_whole(tail)):
             return None
         unused = UnusedLines(before.unused)
         cursor = self._after_tail(transcript, self._reader(transcript, anew=False), before, tail, unused)
@@ -244,7 +247,7 @@ class Transcripts:
         self, transcript: Transcript, reader: LogReader, cursor: Cursor, tail: Tail, unused: UnusedLines
     ) -> Cursor:
         """Feeds a last line that never got its newline, if it is whole; the cursor behind it, or with a note on it."""
-        if tail.data is None or not _is_json(tail.data):
+        if tail.data is None or not _is_whole(tail):
             return msgspec.structs.replace(cursor, unfinished=True)
         self._feed(transcript, reader, [(tail.offset, tail.data)], unused)
         return tail.cursor
@@ -343,8 +346,9 @@ def _session_of(piece: Piece) -> set[SeenSession]:
     return {SeenSession(session_id, piece.change.source, piece.reading.project)}
 
 
-def _is_json(data: bytes) -> bool:
+def _is_whole(tail: Tail) -> bool:
+    """Whether nothing but its newline is missing: no beginning of an object is one."""
     try:
-        return isinstance(msgspec.json.decode(data), dict)
+        return tail.data is not None and isinstance(msgspec.json.decode(tail.data), dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False

@@ -294,6 +294,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
         log.says("m1", text("hi"), output=5)
         last = log.lines.pop()
         watched.append(log)
+        await watched.source.flush()
         with watched.path().open("ab") as file:
             file.write(last)
         await watched.source.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -84,6 +83,12 @@ def _without_newline(path: Path, message_id: str, *, cut: int = 0) -> bytes:
     return last
 
 
+def _grow(path: Path, last: bytes) -> None:
+    """Goes on with a log that was read up to here."""
+    with path.open("ab") as file:
+        file.write(last)
+
+
 async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
     assert not await _is(watched, message_id, output=5)
     watched.ahead += tails.QUIET_S + 1
@@ -94,14 +99,16 @@ async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
 async def test_a_last_line_is_taken_after_any_number_of_other_logs(opened: Opened, tmp_path: Path) -> None:
     """F10: its log need not be among those that were read lately."""
     folder = tmp_path / "projects" / "-home-dev-app"
-    _without_newline(folder / "tailed.jsonl", "m-tail")
-    for n in range(80):
-        log = Transcript(session=f"o{n}", prefix=f"o{n}")
-        log.prompt("x")
-        log.says(f"mo{n}", text("y"), output=1)
-        (folder / f"o{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
-        os.utime(folder / f"o{n}.jsonl", (0, 0))  # the newest is read first
+    last = _without_newline(folder / "tailed.jsonl", "m-tail", cut=9)
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        _grow(folder / "tailed.jsonl", last[-9:])
+        await watched.source.flush()
+        for n in range(80):
+            log = Transcript(session=f"o{n}", prefix=f"o{n}")
+            log.prompt("x")
+            log.says(f"mo{n}", text("y"), output=1)
+            (folder / f"o{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
         await watched.source.flush()
         assert str(folder / "tailed.jsonl") not in watched.source._pieces.known
         await _is_taken_in_time(watched, "m-tail")
@@ -117,9 +124,11 @@ async def test_a_last_line_outlives_a_restart(
     """
     monkeypatch.setattr(pieces, "APART_FROM", apart_from)
     folder = tmp_path / "projects" / "-home-dev-app"
-    _without_newline(folder / "tailed.jsonl", "m-tail")
+    tail = _without_newline(folder / "tailed.jsonl", "m-tail", cut=9)
     last = _without_newline(folder / "half.jsonl", "m-half", cut=9)
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        _grow(folder / "tailed.jsonl", tail[-9:])
         await watched.source.flush()
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
         await watched.source.flush()
@@ -128,15 +137,38 @@ async def test_a_last_line_outlives_a_restart(
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
         await watched.source.flush()
         assert watched.source._saved.tails.next_due() is None
-        with (folder / "tailed.jsonl").open("ab") as file:
-            file.write(b"\n")
-        with (folder / "half.jsonl").open("ab") as file:
-            file.write(last[-9:])
+        _grow(folder / "tailed.jsonl", b"\n")
+        _grow(folder / "half.jsonl", last[-9:])
         await watched.source.flush()
         await _is_taken_in_time(watched, "m-half")
         await watched.source.flush()
         turns = [logged.entry for logged in watched.pipeline.journal.read() if isinstance(logged.entry, Turn)]
         assert sorted(turn.message_id for turn in turns) == ["m-half", "m-tail"]
+
+
+async def test_a_log_that_was_found_without_its_last_newline_is_read_whole(opened: Opened, tmp_path: Path) -> None:
+    """F10: it was written all at once, so nothing is to be waited for but the rest of a line that is not whole.
+
+    If it grows after all, its newline makes no second one of the line.
+    """
+    folder = tmp_path / "projects" / "-home-dev-app"
+    _without_newline(folder / "whole.jsonl", "m-whole")
+    last = _without_newline(folder / "half.jsonl", "m-half", cut=9)
+    async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        assert set(watched.ledger()) == {"m-whole"}
+        assert watched.source.counts["unfinished lines"] == 0
+        _grow(folder / "half.jsonl", last[-9:] + b"\n")
+        log = Transcript(session="whole", prefix="more")
+        log.says("m-more", text("on it goes"), output=6)
+        _grow(folder / "whole.jsonl", b"\n" + log.lines[0] + b"\n")
+        await watched.source.flush()
+        turns = [logged.entry for logged in watched.pipeline.journal.read() if isinstance(logged.entry, Turn)]
+        assert sorted((turn.message_id, turn.usage.output) for turn in turns) == [
+            ("m-half", 5),
+            ("m-more", 6),
+            ("m-whole", 5),
+        ]
 
 
 async def test_the_last_lines_of_old_logs_are_taken_at_once(
