@@ -177,7 +177,8 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
 
 
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:
-    selection = chosen.selection._replace(sessions=frozenset(family.members))
+    wanted, members = chosen.selection.sessions, frozenset(family.members)
+    selection = chosen.selection._replace(sessions=members if wanted is None else members & wanted)
     rows = Reader(view, selection, chosen.kinds).read_facts(TURNS, By(("turn",)))
     keys = set(view.keyed(_NAMED, {turn for turn, *_ in rows}))
     return lambda turn: (turn.source, turn.message_id) in keys

@@ -232,6 +232,21 @@ async def test_children_are_looked_at_with_those_that_started_them(opened: Opene
     assert kinds(await looked())["delegation"]["evidence"]["count"] == 2
 
 
+async def test_of_a_child_session_only_its_own_waste_is_told(opened: Opened) -> None:
+    """What the session above it and its other children wasted is none of it."""
+    pipeline = await opened()
+    parents = [Session(session_id=name, source="claude-code", parent_session_id="s1") for name in ("kid", "other")]
+    children = [*elsewhere(wasteful(), "kid"), *elsewhere(wasteful(), "other")]
+    await pipeline.commit(Batch(entries=[*wasteful().entries, *children, *parents]))
+    looked = Looked(pipeline)
+    whole, of_kid = await looked(session="s1"), await looked(session="kid")
+    assert kinds(whole)["reread"]["sessionCount"] == 3
+    for kind, found in kinds(of_kid).items():
+        assert (found["sessions"], kind) == (["kid"], kind)
+        assert found["costUsd"] <= of_kid["totals"]["costUsd"]
+    assert kinds(of_kid)["reread"]["costUsd"] == pytest.approx(kinds(whole)["reread"]["costUsd"] / 3)
+
+
 def five_beginnings() -> Iterator[tuple[list[Any], list[Any]]]:
     """Sessions of one project, the fourth of which began with more than the others; and the same of no project."""
     for n in range(5):
