@@ -48,6 +48,7 @@ class Saved:
         self._begin()
 
     def _begin(self) -> None:
+        self._began_ms = self._pipeline.now()
         self.tails = Tails()
         self._read: dict[str, Read] = {}
         self.marred: dict[str, Cursor] = {}  # files with lines that were passed over, and that are still there
@@ -69,7 +70,7 @@ class Saved:
             for _, path, root, stored, state in rows:
                 cursor = loaded(stored)
                 if cursor is not None and (state is None or is_usable(state)):
-                    self._keep(path, root, cursor, now, has_grown=True)
+                    self._keep(path, root, cursor, now, is_found=False)
             last = rows[-1][0]
         before = now - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
@@ -95,10 +96,11 @@ class Saved:
         """A file was read on, and that is durable."""
         if change.cursor is not None and (cursor := loaded(change.cursor)) is not None:
             before = self._read.get(change.path)
-            has_grown = before is not None and before.looks is not None
-            self._keep(change.path, change.root, cursor, change.seen_ms, has_grown=has_grown)
+            is_new = before is None or before.looks is None
+            is_found = is_new and cursor.ctime_ns // 1_000_000 < self._began_ms
+            self._keep(change.path, change.root, cursor, change.seen_ms, is_found=is_found)
 
-    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, has_grown: bool) -> None:
+    def _keep(self, path: str, root: str, cursor: Cursor, seen_ms: int, *, is_found: bool) -> None:
         self._read[path] = Read(cursor.position, cursor.left)
         if cursor.unused or cursor.unfinished:
             self.marred[path] = cursor
@@ -108,7 +110,7 @@ class Saved:
             self.tails.drop(path)
             return
         is_old = seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS
-        self.tails.note(path, root, cursor, self._clock(), is_old=is_old, has_grown=has_grown)
+        self.tails.note(path, root, cursor, self._clock(), is_old=is_old, is_found=is_found)
 
     def unused(self) -> UnusedInAll:
         """Lines that were passed over, in all files together: of every file the first before another's second."""

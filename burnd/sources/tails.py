@@ -35,16 +35,16 @@ class Tails:
     def __init__(self) -> None:
         self._waiting: dict[str, Tail] = {}
 
-    def note(self, path: str, root: str, cursor: Cursor, now: float, *, is_old: bool, has_grown: bool) -> None:
+    def note(self, path: str, root: str, cursor: Cursor, now: float, *, is_old: bool, is_found: bool) -> None:
         """A log was read up to its last line. It `is_old` if nobody has written to it for long: why wait longer?
 
-        Nor is there anything to wait for in a log that was found as it is, if the line is whole: tools that write
-        logs all at once may leave the newline out.
+        Nor is there anything to wait for in a log that `is_found`, there before we were, if the line is whole: tools
+        that write logs all at once may leave the newline out.
         """
         known = self._waiting.get(path)
         if known is None or known.position != cursor.position:
             late = now if is_old else now + QUIET_S
-            self._waiting[path] = Tail(root, cursor.position, late if has_grown else now, late)
+            self._waiting[path] = Tail(root, cursor.position, now if is_found else late, late)
 
     def put_off(self, path: str, now: float) -> None:
         """It could not be looked at just now."""
