@@ -19,8 +19,18 @@ _NOT_WORDS = re.compile(r"[^a-z0-9]+")
 
 def by_source(kinds: Kinds, given: str) -> frozenset[int]:
     if given not in _SOURCES and not any(kind.source == given for kind in kinds):
-        raise Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(_SOURCES)}")
+        raise _no_source(given)
     return _those(kinds, lambda kind: kind.source == given)
+
+
+def check_source(view: View, given: str) -> None:
+    """Raises Mistaken where there neither are nor could be sessions of it."""
+    if given not in _SOURCES and not view.rows(_OF_SOURCE, (given,)):
+        raise _no_source(given)
+
+
+def _no_source(given: str) -> Mistaken:
+    return Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(_SOURCES)}")
 
 
 def by_provider(kinds: Kinds, given: str) -> frozenset[int]:
@@ -81,11 +91,12 @@ def subagents(view: View, given: str) -> tuple[frozenset[int], int | None]:
 
 def no_such(what: str, given: str, known: Iterable[str | None]) -> Missing:
     names = sorted(name for name in known if name)
-    near = get_close_matches(given.lower(), names, SHOWN, 0.5) or names[:SHOWN]
-    hint = f"recorded are: {', '.join(near)}" if near else "nothing is recorded yet"
-    return Missing(f"no turn is of a {what} {given[:80]!r}", hint)
+    near = get_close_matches(given.lower(), names, SHOWN, 0.5)
+    hint = f"recorded are: {', '.join(names[:SHOWN])}" if names else "nothing is recorded yet"
+    return Missing(f"no turn is of a {what} {given[:80]!r}", f"did you mean: {', '.join(near)}" if near else hint)
 
 
+_OF_SOURCE = "SELECT 1 FROM sessions s JOIN names n ON n.id = s.source WHERE n.name = ? LIMIT 1"
 _SUBAGENTS = (
     "SELECT s.id, s.type FROM subagents s LEFT JOIN names n ON n.id = s.type WHERE s.agent_id = ? OR n.name = ?"
 )

@@ -10,6 +10,7 @@ from burnd.content.recall import Recall
 from burnd.queries import projects
 from burnd.queries.candidates import Candidates
 from burnd.queries.messages import why_not_retained
+from burnd.queries.naming import check_source
 from burnd.queries.sessions import find, times
 from burnd.queries.view import Params, View
 from burnd.queries.windows import Hit, Windows
@@ -98,6 +99,7 @@ def _narrowed(view: View, params: SearchParams) -> Only:
         of_it = projects.sessions(view, params.project)
         rows = of_it if rows is None else rows & of_it
     if params.source is not None:
+        check_source(view, params.source)
         of_it = {row for (row,) in view.rows(_OF_SOURCE, (params.source,))}
         rows = of_it if rows is None else rows & of_it
     since, until = times(view, params.since, params.until, params.tz)

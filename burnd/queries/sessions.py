@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from burnd.queries import projects
 from burnd.queries.kinds import kinds_of
+from burnd.queries.naming import check_source
 from burnd.queries.periods import moment, zone_of
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
@@ -165,6 +166,8 @@ def times(
 
 def _conditions(view: View, params: ListParams) -> tuple[list[str], list[Any]]:
     since, until = times(view, params.since, params.until, params.tz)
+    if params.source is not None:
+        check_source(view, params.source)
     parent = find(view, params.parent).session_id if params.parent is not None else None
     wanted = (
         ("s.source = (SELECT id FROM names WHERE name = ?)", params.source),

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from burnd.queries import candidates, checking
+from burnd.queries.view import Mistaken
 from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
 from tests.conftest import Opened
@@ -96,6 +97,14 @@ async def test_a_query_without_words_finds_nothing(opened: Opened) -> None:
             answer = await lib.search(query)
             assert answer["hits"] == []
             assert "no word" in answer["note"]
+
+
+async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
+    """Rather than that nothing was found in it."""
+    async with library(opened) as lib:
+        await filled(lib)
+        with pytest.raises(Mistaken, match="'claude' is no source"):
+            await lib.search("words", source="claude")
 
 
 async def test_whatever_is_typed_is_words(opened: Opened) -> None:

@@ -12,7 +12,7 @@ from burnd.content.recall import Recall
 from burnd.index.change import Change, FileChange, OpenTurn
 from burnd.queries.messages import BLOCK_BYTES, PAGE_BYTES, MessagesParams, messages
 from burnd.queries.sessions import ListParams, MetaParams, list_sessions, meta
-from burnd.queries.view import Missing, Refusal, View
+from burnd.queries.view import Missing, Mistaken, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import File, Session
@@ -88,6 +88,14 @@ async def test_filters_narrow_the_list(opened: Opened, filters: dict[str, Any], 
     pipeline = await opened()
     await filled(pipeline)
     assert ids(await listed(pipeline, **filters)) == expected
+
+
+async def test_a_source_that_is_none_is_said_to_be(opened: Opened) -> None:
+    """Whoever types `claude` is not told that there are no sessions."""
+    pipeline = await opened()
+    await filled(pipeline)
+    with pytest.raises(Mistaken, match="'claude' is no source"):
+        await listed(pipeline, source="claude")
 
 
 async def test_a_row_says_what_is_known(opened: Opened) -> None:
