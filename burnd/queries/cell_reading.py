@@ -6,12 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from burnd.index.cells import cells_in, counts_of, mark_of, prompts_in
-from burnd.queries.scanning import By, Clause, Row, Scan, Table, within
+from burnd.queries.scanning import AGENT_TYPE, By, Clause, Row, Scan, Table, within
 from burnd.queries.selection import OUT, Selection
 
 _NAMES = ("session", "class", "place", "branch", "subagent")
 _COLUMNS = {name: f"x.{name}" for name in _NAMES}
-_COLUMNS["agent_type"] = "(SELECT type FROM subagents WHERE id = x.subagent)"
+_COLUMNS["agent_type"] = AGENT_TYPE
 _Found = Iterable[tuple[int, Row, bytes]]  # a group, the other keys and the kind, and what is packed
 _Added = Mapping[tuple[int, Row], Mapping[int, int]]  # by group and other keys: activities with their numbers
 
@@ -92,8 +92,8 @@ def _found(
     columns = ("x.session", "x.subagent", "x.cells", *(_COLUMNS[key] for key in _others(by)), "x.class")
     sql = f"SELECT {','.join(columns)} FROM {table} x WHERE {' AND '.join(term.sql for term in terms) or '1'}"
     takes, of_all = scan.chosen.takes, scan.chosen.agent_groups is None
-    for row in scan.view.rows(sql, [value for term in terms for value in term.bound]):
-        session, subagent, packed = row[:3]
-        group = of.get(session, rest)
-        if group != OUT and (of_all or takes(group, subagent)):
-            yield group, row[3:], packed
+    # One by one as they are found: all at once they would take up many megabytes.
+    for row in scan.view.db.execute(sql, [value for term in terms for value in term.bound]):
+        group = of.get(row[0], rest)
+        if group != OUT and (of_all or takes(group, row[1])):
+            yield group, row[3:], row[2]

@@ -65,8 +65,10 @@ class Clause(NamedTuple):
     bound: tuple[Any, ...] = ()
 
 
+# Most turns are no subagent's: nothing needs to be looked up for these.
+AGENT_TYPE = "CASE x.subagent WHEN 0 THEN NULL ELSE (SELECT type FROM subagents WHERE id = x.subagent) END"
 _COLUMNS = {name: f"x.{name}" for name in ("session", "class", "place", "branch", "activity", "subagent", "turn")}
-_COLUMNS["agent_type"] = "(SELECT type FROM subagents WHERE id = x.subagent)"
+_COLUMNS["agent_type"] = AGENT_TYPE
 _TOKENS = tuple(f"sum(x.{name})" for name in COUNTED[1:7])
 _EVERYTHING = tuple(f"sum(x.{name})" for name in COUNTED)
 _EDITS = "x.has_edits IS 1 AND x.quality <> 'empty'"
@@ -221,17 +223,11 @@ class Scan:
 
     def _numbered(self, groups: Groups, sessions: frozenset[int] | None) -> dict[int, int]:
         """Sessions with the group that all of their turns are in: these, or all there are."""
-        of, mixed, whole, is_of_all = groups.of, groups.mixed, groups.whole, groups.rest != OUT
-
-        def grouped(some: Iterable[int]) -> dict[int, int]:
-            found = {session: of(session) for session in some if session not in mixed}
-            return {session: group for session, group in found.items() if group != OUT}
-
         if sessions is not None:
-            return grouped(sessions)
+            return _without(dict(zip(sessions, map(groups.of, sessions), strict=True)), groups)
         if self._every is None:
-            every = self.view.rows("SELECT session FROM endings") if is_of_all else ()
-            self._every = grouped(chain.from_iterable(every) if is_of_all else whole)
+            every = self.view.rows("SELECT session FROM endings") if groups.rest != OUT else ()
+            self._every = _without(dict.fromkeys(chain.from_iterable(every), groups.rest) | groups.whole, groups)
         return self._every
 
     def mixed(
@@ -295,6 +291,12 @@ class Scan:
             return [Clause(one, (as_json(chosen.subagents),))]
         other = f"{read.group} IN (SELECT value FROM json_each(?))"
         return [Clause(f"({one} OR {other})", (as_json(chosen.subagents), as_json(chosen.agent_groups)))]
+
+
+def _without(numbered: dict[int, int], groups: Groups) -> dict[int, int]:
+    """Sessions with their groups, less those that are out of all groups or in several."""
+    mixed = groups.mixed
+    return {session: group for session, group in numbered.items() if group != OUT and session not in mixed}
 
 
 def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:

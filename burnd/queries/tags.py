@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from burnd.ledger.fold import lineage
-from burnd.queries.view import View
+from burnd.queries.view import Row, View
 from burnd.records.times import EARLIEST_MS, LATEST_MS
 
 Values = tuple[str | None, ...]  # of the keys that were asked for, in their order
@@ -59,17 +59,17 @@ def is_said(view: View, key: str, value: str) -> bool:
 
 
 class _Fold:
+    """Most sessions have no parent and no stamp on a part of them: what was said of those is read as it is."""
+
     def __init__(self, view: View, keys: tuple[str, ...]) -> None:
         self._view = view
         self._keys = keys
-        # Of the stamps on whole sessions the last for each key: the others can never count.
-        self._on_session = [{row[0]: row for row in view.rows(_WHOLE, (key,))} for key in keys]
         self._on_range: defaultdict[str, list[_Word]] = defaultdict(list)
         self._by_message: defaultdict[str, list[_Word]] = defaultdict(list)
         for key in range(len(keys)):
             self._read_narrow(key)
-        self._stamped = set().union(self._on_range, *self._on_session)
-        self._parents: dict[str, str] = dict(view.rows(_PARENTS)) if self._stamped else {}
+        self._parents: dict[str, str] = dict(view.rows(_PARENTS))
+        self._on_session: defaultdict[str, list[_Word]] = defaultdict(list)  # of those of which more is to be said
 
     def _read_narrow(self, key: int) -> None:
         for position, ts, session_id, message_id, begin, end, value in self._view.rows(_NARROW, (self._keys[key],)):
@@ -79,42 +79,46 @@ class _Fold:
                 self._on_range[session_id].append(_Word((ts, position), value, key, begin, end))
 
     def result(self) -> Stamped:
-        whole: dict[int, Values] = {}
+        turns = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
+        special = self._parents.keys() | self._on_range.keys()
+        lines = {name: lineage(name, self._parents) for name in (*special, *(row[-1] for row in turns))}
+        self._read_words({elder for line in lines.values() for elder in line})
+        stamped = self._on_session.keys() | self._on_range.keys()
+        whole = self._own()
         parts: list[Part] = []
-        on_session, special = self._on_session, self._parents.keys() | self._on_range.keys()
-        for number, session_id in self._sessions():
-            if session_id not in special:
-                whole[number] = tuple([said[session_id][3] if session_id in said else None for said in on_session])
-                continue
-            line = lineage(session_id, self._parents)
+        for number, session_id in self._numbered({name for name in special if not stamped.isdisjoint(lines[name])}):
+            line = lines[session_id]
             if self._on_range.keys().isdisjoint(line):
                 whole[number] = self._fold(line, EARLIEST_MS)
             else:
+                whole.pop(number, None)
                 parts += self._parts(number, line)
-        single = self._single(parts, whole)
+        single = self._single(turns, lines, parts, whole)
         return Stamped(self._keys, whole, parts, single)
+
+    def _own(self) -> dict[int, Values]:
+        """What is said of sessions as a whole: the last for each key, since the others can never count."""
+        said: list[dict[int, str]] = [dict(self._view.rows(_OWN, (key,))) for key in self._keys]
+        numbers = dict.fromkeys(chain.from_iterable(said))
+        return dict(zip(numbers, zip(*[map(own.get, numbers) for own in said], strict=True), strict=True))
+
+    def _read_words(self, session_ids: set[str]) -> None:
+        if len(session_ids) > _ALL_AT_ONCE:
+            found = [row for key in self._keys for row in self._view.rows(_WHOLE, (key,)) if row[1] in session_ids]
+        else:
+            found = self._view.keyed(_WORDS, [(key, name) for key in self._keys for name in sorted(session_ids)])
+        for key, session_id, ts, position, value in found:
+            self._on_session[session_id].append(_Word((ts, position), value, self._keys.index(key), *_ALWAYS))
 
     def _words(self, session_id: str) -> list[_Word]:
         """All that is said of a session, whenever it holds."""
-        rows = [(key, said[session_id]) for key, said in enumerate(self._on_session) if session_id in said]
-        words = [_Word((ts, position), value, key, *_ALWAYS) for key, (_, ts, position, value) in rows]
-        return words + self._on_range.get(session_id, [])
+        return self._on_session.get(session_id, []) + self._on_range.get(session_id, [])
 
-    def _sessions(self) -> list[tuple[int, str]]:
-        """The sessions that are stamped, and those below them."""
-        wanted = set(self._stamped)
-        children: defaultdict[str, list[str]] = defaultdict(list)
-        for child, parent in self._parents.items():
-            children[parent].append(child)
-        below = [child for session_id in wanted for child in children[session_id]] if children else []
-        while below:
-            new = set(below) - wanted
-            wanted |= new
-            below = [child for session_id in new for child in children[session_id]]
-        if len(wanted) > _ALL_AT_ONCE:
-            return [row for row in self._view.rows("SELECT id, session_id FROM sessions") if row[1] in wanted]
+    def _numbered(self, session_ids: set[str]) -> list[tuple[int, str]]:
+        if len(session_ids) > _ALL_AT_ONCE:
+            return [row for row in self._view.rows("SELECT id, session_id FROM sessions") if row[1] in session_ids]
         sql = "SELECT id, session_id FROM sessions WHERE session_id IN ({keys})"
-        return self._view.keyed(sql, [(session_id,) for session_id in sorted(wanted)])
+        return self._view.keyed(sql, [(session_id,) for session_id in sorted(session_ids)])
 
     def _parts(self, number: int, line: list[str]) -> list[Part]:
         cuts = set(_ALWAYS)
@@ -123,15 +127,15 @@ class _Fold:
                 cuts |= {word.begin, word.end}
         return [Part(number, begin, end, self._fold(line, begin)) for begin, end in pairwise(sorted(cuts))]
 
-    def _single(self, parts: list[Part], whole: dict[int, Values]) -> dict[int, tuple[int, Values]]:
+    def _single(
+        self, turns: list[Row], lines: Mapping[str, list[str]], parts: list[Part], whole: dict[int, Values]
+    ) -> dict[int, tuple[int, Values]]:
         """The turns with stamps of their own; their sessions' other turns become parts."""
-        found = self._view.keyed(_MESSAGES, [(message_id,) for message_id in sorted(self._by_message)])
         mixed = {part.session for part in parts}
         nothing: Values = (None,) * len(self._keys)
         single = {}
-        for turn, ts, message_id, number, session_id in found:
-            line = lineage(session_id, self._parents)
-            single[turn] = (number, self._fold(line, ts, self._by_message[message_id]))
+        for turn, ts, message_id, number, session_id in turns:
+            single[turn] = (number, self._fold(lines[session_id], ts, self._by_message[message_id]))
             if number not in mixed:
                 mixed.add(number)
                 parts.append(Part(number, *_ALWAYS, whole.pop(number, nothing)))
@@ -157,7 +161,12 @@ _SAID = """
 SELECT 1 FROM session_tags WHERE key = ? AND value = ?
 UNION ALL SELECT 1 FROM narrow_tags WHERE key = ? AND value = ? LIMIT 1
 """
-_WHOLE = "SELECT session_id, ts, position, value FROM session_tags WHERE key = ?"
+_OWN = "SELECT s.id, t.value FROM session_tags t CROSS JOIN sessions s ON s.session_id = t.session_id WHERE t.key = ?"
+_WHOLE = "SELECT key, session_id, ts, position, value FROM session_tags WHERE key = ?"
+_WORDS = """
+WITH w(key, session_id) AS ({keys}) SELECT t.key, t.session_id, t.ts, t.position, t.value
+FROM w CROSS JOIN session_tags t ON t.key = w.key AND t.session_id = w.session_id
+"""
 _NARROW = "SELECT position, ts, session_id, message_id, from_ts, to_ts, value FROM narrow_tags WHERE key = ?"
 _MESSAGES = """
 WITH w(message_id) AS ({keys}), from_source(id) AS (SELECT DISTINCT source FROM classes)
