@@ -93,12 +93,19 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
     target = _target(view, params.what_if)
     chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
-    reader = Reader(view, chosen.selection, chosen.kinds, target.thresholds if target else ())
+    sizes = target.thresholds if target else ()
+    reader = Reader(view, chosen.selection, chosen.kinds, sizes)
     by, place_of = _by_activity(view, dimension)
-    rows = [row for row in reader.read(by) if not chosen.kinds[row[1]].is_unlogged]
+    groups = chosen.selection.groups
+    narrowed = dimension.narrowed if groups is not None and len(groups.labels) > MOST_COMPARED else None
+    rows = _logged(reader.read(by if narrowed is None else dimension.by), chosen.kinds)
     whole = _by_name(rows, chosen, dimension, target)
     every_name = _names(view, params, whole)
     names = every_name[:MOST_COMPARED]
+    if narrowed is not None:  # only of what is shown activities matter
+        chosen = chosen._replace(selection=narrowed(chosen.selection, frozenset(names)))
+        reader = Reader(view, chosen.selection, chosen.kinds, sizes)
+        rows = _logged(reader.read(by), chosen.kinds)
     kept = _Kept(frozenset(names), dimension, place_of, chosen.kinds)
     cells = _cells(kept.those(rows), kept.those(reader.read_prompts(by)), target)
     present = {place.category for place in cells}
@@ -138,6 +145,10 @@ def _narrowed(view: View, params: CompareParams, chosen: Chosen) -> Chosen:
     wanted = naming.by_model(view, chosen.kinds, params.models)
     already = chosen.selection.kinds
     return chosen._replace(selection=chosen.selection._replace(kinds=wanted if already is None else wanted & already))
+
+
+def _logged(rows: Iterable[Parts], kinds: Kinds) -> list[Parts]:
+    return [row for row in rows if not kinds[row[1]].is_unlogged]
 
 
 class _Kept(NamedTuple):

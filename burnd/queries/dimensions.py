@@ -27,13 +27,15 @@ _OF_DAYS = {"week": week_name, "month": month_name}
 class Dimension(NamedTuple):
     """One way of dividing turns. `keys` are read with each sum; `label` makes a row's key of them and the kind.
 
-    `named` gives the rows that are shown their names, and what else is worth saying of them.
+    `named` gives the rows that are shown their names, and what else is worth saying of them. `narrowed` is for what
+    may have very many rows: a selection with all turns of some of them, and few others.
     """
 
     by: By
     label: Callable[[Sequence[Any], Kind], Hashable]
     named: Callable[[Sequence[Any]], Sequence[Mapping[str, Any]]]
     is_time: bool = False
+    narrowed: Callable[[Selection, frozenset[Any]], Selection] | None = None
 
 
 class AgentKey(NamedTuple):
@@ -79,11 +81,11 @@ def dimension(view: View, by: str, selection: Selection) -> Dimension:
         column = by
         return Dimension(By((column,)), _first, partial(_texts, view))  # type: ignore[arg-type]
     if by == "session":
-        return Dimension(By(("session",)), _first, partial(_sessions, view))
+        return Dimension(By(("session",)), _first, partial(_sessions, view), narrowed=_of_sessions)
     labels = selection.groups.labels if selection.groups else ()
     if by == "agent":
         return _by_agent(view, labels)
-    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][0], _plain)
+    return Dimension(By(("group",)), lambda keys, _: labels[keys[0]][0], _plain, narrowed=_of_values)
 
 
 def _by_agent(view: View, labels: Sequence[Any]) -> Dimension:
@@ -93,7 +95,7 @@ def _by_agent(view: View, labels: Sequence[Any]) -> Dimension:
         stamped = labels[keys[0]][0]
         return AgentKey(stamped, None if stamped is not None else types[keys[1]])
 
-    return Dimension(By(("group", "agent_type")), label, _agents)
+    return Dimension(By(("group", "agent_type")), label, _agents, narrowed=_of_agents)
 
 
 def _first(keys: Sequence[Any], _: Kind) -> Hashable:
@@ -110,6 +112,20 @@ def _hours(keys: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
 
 def _agents(keys: Sequence[AgentKey]) -> list[dict[str, Any]]:
     return [{"key": key.name, "stamped": key.stamped is not None} for key in keys]
+
+
+def _of_sessions(selection: Selection, sessions: frozenset[int]) -> Selection:
+    return selection._replace(sessions=sessions if selection.sessions is None else sessions & selection.sessions)
+
+
+def _of_values(selection: Selection, values: frozenset[str | None]) -> Selection:
+    """Turns whose first tag has one of these values."""
+    groups = selection.groups
+    return selection._replace(groups=groups.only(lambda label: label[0] in values) if groups is not None else None)
+
+
+def _of_agents(selection: Selection, keys: frozenset[AgentKey]) -> Selection:
+    return _of_values(selection, frozenset(key.stamped for key in keys))
 
 
 def _texts(view: View, keys: Sequence[int]) -> list[dict[str, Any]]:

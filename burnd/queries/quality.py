@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable
 from functools import cache, partial
 from math import sqrt
 from typing import Any, Final, NamedTuple
 
+from burnd.queries import dimensions
 from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import Chosen
+from burnd.queries.kinds import Kinds
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import ENDINGS
 from burnd.queries.view import View
@@ -31,6 +33,15 @@ class Judgement:
         self.edit_prompts = self.one_shot_prompts = 0
         self.outcomes = dict.fromkeys(OUTCOMES, 0)
 
+    @classmethod
+    def over(cls, judgements: Collection[Judgement]) -> Judgement:
+        """All of them in one."""
+        whole = cls()
+        whole.edit_prompts = sum(one.edit_prompts for one in judgements)
+        whole.one_shot_prompts = sum(one.one_shot_prompts for one in judgements)
+        whole.outcomes = {said: sum(one.outcomes[said] for one in judgements) for said in OUTCOMES}
+        return whole
+
     def answer(self) -> dict[str, Any]:
         return {
             "editPrompts": self.edit_prompts,
@@ -51,32 +62,49 @@ class Quality(NamedTuple):
         return self.by_key.get(key) or Judgement()
 
 
-def qualities(view: View, reader: Reader, chosen: Chosen, dimension: Dimension, shown: Collection[Hashable]) -> Quality:
-    """Judges prompts where their first edit was selected, and sessions where their last turn was; rows as are shown."""
-    wanted = frozenset(shown)
-    total = Judgement()
-    by_key: defaultdict[Hashable, Judgement] = defaultdict(Judgement)
-    for keys, number, retries, (count,) in reader.read_prompts(dimension.by):
-        label = dimension.label(keys, chosen.kinds[number])
-        for judged in (total, by_key[label]) if label in wanted else (total,):
-            judged.edit_prompts += count
-            judged.one_shot_prompts += count if retries == 0 else 0
-    names: dict[int, str] = dict(view.rows(_NAMES))
-    ended = cache(partial(_ended, names))  # of very many sessions few end in different ways
+def qualities(
+    view: View, reader: Reader, chosen: Chosen, dimension: Dimension, shown: Collection[Hashable], rows: int
+) -> Quality:
+    """Judges prompts where their first edit was selected, and sessions where their last turn was.
+
+    Of so many rows as there are these are shown; the others need not be judged.
+    """
+    if dimension.narrowed is None or len(shown) > rows / 2:
+        by_key = _judged(view, reader, chosen.kinds, dimension)
+        return Quality(Judgement.over(by_key.values()), by_key)
+    few = Reader(view, dimension.narrowed(chosen.selection, frozenset(shown)), chosen.kinds)
+    undivided = Reader(view, chosen.selection.undivided, chosen.kinds)
+    by_model = dimensions.dimension(view, "model", chosen.selection)
+    total = Judgement.over(_judged(view, undivided, chosen.kinds, by_model).values())
+    return Quality(total, _judged(view, few, chosen.kinds, dimension))
+
+
+def _judged(view: View, reader: Reader, kinds: Kinds, dimension: Dimension) -> dict[Hashable, Judgement]:
+    by, label = dimension.by, dimension.label
+    judged: defaultdict[Hashable, Judgement] = defaultdict(Judgement)
+    for keys, number, retries, (count,) in reader.read_prompts(by):
+        judgement = judged[label(keys, kinds[number])]
+        judgement.edit_prompts += count
+        judgement.one_shot_prompts += count if retries == 0 else 0
+    ended = cache(partial(_ended, view))  # of very many sessions few end in different ways
     facts = _FACTS.format(view.now - QUIET_MS)
-    for keys, number, fact, (count,) in reader.read_facts(ENDINGS._replace(name=_ROOTS), dimension.by, facts):
-        kind = chosen.kinds[number]
-        said, label = ended(fact, kind.is_open), dimension.label(keys, kind)
-        for judged in (total, by_key[label]) if label in wanted else (total,):
-            judged.outcomes[said] += count
-    return Quality(total, by_key)
+    for keys, number, fact, (count,) in reader.read_facts(ENDINGS._replace(name=_ROOTS), by, facts):
+        kind = kinds[number]
+        judged[label(keys, kind)].outcomes[ended(fact, kind.is_open)] += count
+    return judged
 
 
-def _ended(names: Mapping[int, str], facts: str, is_open: bool) -> str:
+def _ended(view: View, facts: int, is_open: bool) -> str:
     """How a session ended, by what `_FACTS` says of it."""
-    stop, event, is_recent, quality = facts.split()
-    may_go_on = is_open or is_recent == "1"
-    return outcome(names.get(int(stop)), names.get(int(event)), quality=quality, may_go_on=may_go_on)
+    rest, quality = divmod(facts, len(_QUALITIES))
+    reasons, is_recent = divmod(rest, 2)
+    stop, event = (_name(view, number) for number in divmod(reasons, _NAMES))
+    return outcome(stop, event, quality=_QUALITIES[quality], may_go_on=is_open or bool(is_recent))
+
+
+def _name(view: View, number: int) -> str | None:
+    found = view.rows("SELECT name FROM names WHERE id = ?", (number,))
+    return found[0][0] if found else None
 
 
 def outcome(stop: str | None, event: str | None, *, quality: str, may_go_on: bool) -> str:
@@ -114,5 +142,11 @@ _ROOTS = (
     "(SELECT e.* FROM endings e JOIN sessions s ON s.id = e.session "
     "WHERE s.parent_session_id IS NULL AND e.turn IS NOT NULL)"
 )
-_FACTS = "coalesce(x.stop_reason, 0) || ' ' || coalesce(x.event, 0) || ' ' || (x.ts >= {}) || ' ' || x.quality"
-_NAMES = "SELECT id, name FROM names WHERE id IN (SELECT stop_reason FROM endings UNION SELECT event FROM endings)"
+# Why it stopped, what happened then, whether that was a moment ago, how well it is known: one number is far quicker to
+# group by than so many columns, or than a text.
+_QUALITIES = ("final", "partial", "empty")
+_NAMES = 1 << 31  # more than there are
+_FACTS = (
+    f"((coalesce(x.stop_reason, 0) * {_NAMES} + coalesce(x.event, 0)) * 2 + (x.ts >= {{}})) * {len(_QUALITIES)}"
+    f" + CASE x.quality WHEN 'final' THEN 0 WHEN 'partial' THEN 1 ELSE 2 END"
+)

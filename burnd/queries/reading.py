@@ -27,6 +27,7 @@ from burnd.index.grains import (
     bucket_of,
 )
 from burnd.index.rollup import COUNTED
+from burnd.pricing import SEARCH_UNITS
 from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches
@@ -44,6 +45,7 @@ from burnd.queries.scanning import (
     Scan,
     Table,
     during,
+    weighed,
     within,
 )
 from burnd.queries.selection import Selection
@@ -65,6 +67,7 @@ class Reader:
         self._coarse = frozenset(kind.id for kind in coarse)
         self._cuts = sorted({size for kind in coarse for size in needed[kind.id]})
         self._fine = frozenset(kind.id for kind in wanted) - self._coarse if self._coarse else selection.kinds
+        self._wanted = wanted
         self.begin, self.end = self._clipped()
         self._touching: tuple[frozenset[int] | None, frozenset[int]] | None = None
 
@@ -115,6 +118,26 @@ class Reader:
         found = self._view.rows(_TOUCHING, (begin, end, bucket_of(self.begin), bucket_of(self.end - 1)))
         inside = frozenset(session for session, is_inside in found if is_inside)
         return inside, frozenset(session for session, is_inside in found if not is_inside)
+
+    def session_costs(self, most: int) -> dict[int, float]:
+        """Nearly what each session costs that lies within the selected time.
+
+        Nothing where there are no more than so many, or where that takes more to tell.
+        """
+        chosen = self._chosen
+        inside, _ = self.sessions()
+        count = self._view.rows("SELECT count(*) FROM endings")[0][0] if inside is None else len(inside)
+        is_simple = (chosen.activities, chosen.groups, chosen.agent_groups) == (None, None, None)
+        if count <= most or self._coarse or not is_simple:
+            return {}
+        logged = frozenset(kind.id for kind in self._wanted if not kind.is_unlogged)
+        terms = [Clause(_WHOLE_SESSIONS), *self._scan.terms(SESSION_SUMS, logged), *within("x.session", inside)]
+        rates = {kind.id: (*kind.own_rates, SEARCH_UNITS) for kind in self._wanted if kind.own_rates is not None}
+        weight = weighed(rates, COUNTED[1:8])
+        sql = f"SELECT x.session, total({weight}) FROM session_sums x WHERE {{}} GROUP BY 1"
+        where, bound = " AND ".join(term.sql for term in terms), [value for term in terms for value in term.bound]
+        costs: dict[int, float] = dict(self._view.rows(sql.format(where), bound))
+        return costs if len(costs) > most else {}
 
     def read_facts(self, table: Table, by: By, beside: str = NOTHING) -> Iterator[Parts]:
         """Counts rows of a table of its own, with one of its columns beside the kind."""
@@ -327,6 +350,7 @@ _GROSS = "x.input + x.cache_read + x.cache_create_5m + x.cache_create_1h"
 _BOUND = (
     f"SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = {QUARTER} ORDER BY bucket {{order}} LIMIT 1"
 )
+_WHOLE_SESSIONS = f"x.grain = {WHOLE_SESSION} AND x.bucket = 0 AND x.activity = 0"
 _DAYS = (
     f"(SELECT DISTINCT bucket AS day FROM sums WHERE place = 0 AND activity = 0 AND grain = {DAY} "
     "AND bucket >= {} AND bucket < {}) d CROSS JOIN sums"

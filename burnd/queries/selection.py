@@ -31,6 +31,22 @@ class Groups(NamedTuple):
     def mixed(self) -> set[int]:
         return {session for session, *_ in self.parts}
 
+    @property
+    def has_all(self) -> bool:
+        """Whether no turn is out of them."""
+        parts, single = (group for *_, group in self.parts), (group for _, group in self.single.values())
+        return OUT not in {self.rest, *self.whole.values(), *parts, *single}
+
+    def only(self, wanted: Callable[[Any], bool]) -> Groups:
+        """Those of the wanted labels; all other turns are out."""
+        kept = {number: number for number, label in enumerate(self.labels) if wanted(label)}
+        return self._replace(
+            rest=kept.get(self.rest, OUT),
+            whole={session: kept.get(group, OUT) for session, group in self.whole.items()},
+            parts=[(*part, kept.get(group, OUT)) for *part, group in self.parts],  # type: ignore[misc]
+            single={turn: (session, kept.get(group, OUT)) for turn, (session, group) in self.single.items()},
+        )
+
 
 def grouped(stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashable | None]) -> Groups:
     """Groups by what `label` says of the tags; None leaves turns out."""
@@ -47,7 +63,7 @@ def grouped(stamped: Stamped, label: Callable[[Mapping[str, str | None]], Hashab
     numbered = {values: number(values) for values in dict.fromkeys(stamped.whole.values())}
     return Groups(
         rest=rest,
-        whole={session: numbered[values] for session, values in stamped.whole.items()},
+        whole=dict(zip(stamped.whole, map(numbered.__getitem__, stamped.whole.values()), strict=True)),
         parts=[(part.session, part.begin, part.end, number(part.values)) for part in stamped.parts],
         single={turn: (session, number(values)) for turn, (session, values) in stamped.single.items()},
         labels=tuple(numbers),
@@ -74,6 +90,12 @@ class Selection(NamedTuple):
         """Whether turns of this group and subagent are among the chosen."""
         is_theirs = self.agent_groups is None or group in self.agent_groups or subagent in self.subagents
         return group != OUT and is_theirs
+
+    @property
+    def undivided(self) -> Selection:
+        """The same turns; not in groups, where these only divide them."""
+        is_divided = self.groups is not None and self.agent_groups is None and self.groups.has_all
+        return self._replace(groups=None) if is_divided else self
 
     @property
     def is_by_sums(self) -> bool:

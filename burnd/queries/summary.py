@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
+from heapq import nlargest
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from burnd.records.times import to_iso
 
 MOST_ROWS = 10_000
 _FEW = 2000
+_MANY_SESSIONS = 2000  # fewer are as quickly all added up
 _EMPTIES = COUNTED.index("empties")
 
 
@@ -34,13 +36,14 @@ class SummaryParams(Filters, frozen=True, kw_only=True):
 
 
 class Added(NamedTuple):
-    """What rows of the index come to."""
+    """What rows of the index come to. Of very many keys `by_key` may have only those that may be shown."""
 
     total: Tally
     unlogged: Tally
     by_key: dict[Hashable, Tally]
     unpriced: list[str]
     unlogged_models: list[str]
+    keys: int  # that there are
 
 
 def summary(view: View, params: SummaryParams) -> dict[str, Any]:
@@ -53,12 +56,12 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
     chosen = choose(view, params, dimensions.tag_keys(params.by))
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     reader = Reader(view, chosen.selection, chosen.kinds)
-    added = add_up(reader.read(dimension.by), chosen, dimension)
+    added = _dearest(view, params, chosen, dimension) or add_up(reader.read(dimension.by), chosen, dimension)
     branches = agents.tree(added.by_key, agents.parents(chosen.selection, reader)) if params.tree else []
     if params.tree:
-        added = added._replace(by_key={branch.key: branch.own for branch in branches})
+        added = added._replace(by_key={branch.key: branch.own for branch in branches}, keys=len(branches))
     order = [branch.key for branch in branches[: params.limit]] or _ordered(added, dimension, params.limit)
-    quality = qualities(view, reader, chosen, dimension, order) if params.quality else None
+    quality = qualities(view, reader, chosen, dimension, order, added.keys) if params.quality else None
     answer: dict[str, Any] = {
         "filters": chosen.said,
         "totals": added.total.answer(),
@@ -66,7 +69,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "unlogged": unlogged(added),
         "by": params.by,
         "rows": _rows(added, dimension, quality, order),
-        "moreRows": len(added.by_key) - len(order),
+        "moreRows": added.keys - len(order),
         "newest": _newest(view),
     }
     if quality is not None:
@@ -95,7 +98,26 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
             unpriced.add(kind.model)
     # What was revised away may leave a row with nothing in it.
     kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
-    return Added(Tally.over(kept.values()), beyond, kept, sorted(unpriced), sorted(unlogged_models))
+    return Added(Tally.over(kept.values()), beyond, kept, sorted(unpriced), sorted(unlogged_models), len(kept))
+
+
+def _dearest(view: View, params: SummaryParams, chosen: Chosen, dimension: Dimension) -> Added | None:
+    """Of very many sessions only those that may be shown are added up one by one, where SQLite can tell which."""
+    if params.by != "session" or dimension.narrowed is None:
+        return None
+    reader = Reader(view, chosen.selection, chosen.kinds)
+    costs = reader.session_costs(max(_MANY_SESSIONS, params.limit))
+    if not costs:
+        return None
+    # SQLite reckons with floats: what it finds equal but for their last digits is compared exactly.
+    least = nlargest(params.limit, costs.values())[-1] * (1 - 1e-9)
+    _, across = reader.sessions()
+    shown = across.union(session for session, cost in costs.items() if cost >= least)
+    few = Reader(view, dimension.narrowed(chosen.selection, shown), chosen.kinds)
+    by_key = add_up(few.read(dimension.by), chosen, dimension).by_key
+    by_model = dimensions.dimension(view, "model", chosen.selection)
+    everything = add_up(reader.read(by_model.by), chosen, by_model)
+    return everything._replace(by_key=by_key, keys=len(costs.keys() | by_key.keys()))
 
 
 def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
