@@ -124,6 +124,8 @@ async def append(pipeline: Pipeline, ask: Ask, recall: Recall, params: AppendPar
     """Adds messages, each once: of one that is there already only the bill may change."""
     given = [*params.messages, *params.turns]
     _check(given)
+    if (nameless := next((one for one in params.turns if not one.is_turn), None)) is not None:
+        raise Refusal(f"turn {nameless.id!r}: a turn is an answer and has a model", _NOTHING_DONE)
     found: Before = await ask(lambda view: before(view, recall, params.id, given))
     now = to_iso(pipeline.now())
     reads = [_read(one, found, now) for one in found.given]

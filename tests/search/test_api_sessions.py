@@ -398,6 +398,16 @@ async def test_what_makes_no_sense_is_refused_whole(program: Program, messages: 
     assert list(program.pipeline.content.read_content(session)) == []
 
 
+@pytest.mark.parametrize("turn_", [{"id": "t1"}, {"id": "t1", "role": "user", "model": "gpt-5"}])
+async def test_a_turn_has_a_model(program: Program, turn_: dict[str, Any]) -> None:
+    """What is no answer of a model is not taken for a message in which nothing is said."""
+    session = await program.new(source="openai-api")
+    end = program.pipeline.journal.end
+    with pytest.raises(Refusal, match="model"):
+        await program.append(session, turns=[turn_])
+    assert program.pipeline.journal.end == end
+
+
 async def test_sessions_of_others_are_not_added_to(program: Program) -> None:
     """What a harness logs is recorded from its log; what is not there cannot be added to; one session, one source."""
     await program.pipeline.commit(Batch(entries=[turn()], content=[text()]))
