@@ -12,6 +12,7 @@ from burnd.attribution.finding import MOST_EVIDENCE, Finding, FindingKind, weigh
 from burnd.attribution.findings import in_project
 from burnd.attribution.wasted_context import Begun
 from burnd.causes.rails import RailName
+from burnd.classify.made import made_folder
 from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Filters
@@ -28,6 +29,9 @@ _ALIKE: Final[frozenset[FindingKind]] = frozenset(
 _HIGH, _MEDIUM = 1.0, 0.1  # dollars
 _USUAL_PRICE: Final = 3 / 1e6  # dollars for a token of plain input
 _HEAVY: Final[frozenset[FindingKind]] = frozenset(("rode-far", "oversized"))  # each of them about one call
+_MADE_ADVICE: Final = (
+    "Tools make or install these files: have the agent leave the folder alone, or look only for the lines it needs."
+)
 _NAMED_BY_FILE: Final[frozenset[FindingKind]] = frozenset(("reread", "edit-revert"))
 _FAILURES: Final[frozenset[FindingKind]] = frozenset(("retry-loop", "failure-run"))
 
@@ -125,8 +129,14 @@ def _likeness(finding: Finding, project: str | None) -> tuple[Any, ...]:
     if evidence.others:
         return finding.kind, project, "others"
     # Where a cache was missed says nothing: why it was is what is alike.
-    where = () if finding.kind == "cache-miss" else (project, evidence.tool, evidence.target, evidence.files[:1])
+    where = () if finding.kind == "cache-miss" else (project, evidence.tool, _thing(finding), evidence.files[:1])
     return finding.kind, evidence.reason, *where
+
+
+def _thing(finding: Finding) -> str | None:
+    """What it is about. Of files that tools made it is the folder that matters: there are always more of them."""
+    target = finding.evidence.target
+    return (made_folder(target) if target and finding.kind in _HEAVY else None) or target
 
 
 def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]:
@@ -134,6 +144,8 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
     sessions = list(dict.fromkeys(session for finding in lot.findings for session in finding.sessions))
     where = about[first.sessions[0]]
     projects = {about[finding.sessions[0]].project for finding in lot.findings}
+    targets = {finding.evidence.target for finding in lot.findings}
+    is_of_many = len(targets) > 1 and _thing(first) != first.evidence.target
     row: dict[str, Any] = {
         "kind": first.kind,
         "severity": _severity(lot),
@@ -142,12 +154,12 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
         "sessions": sessions[:MOST_EVIDENCE],
         "sessionCount": len(sessions),
         "times": _times(lot.findings),
-        "evidence": _evidence(lot.findings, where),
+        "evidence": _evidence(lot.findings, where, _thing(first) if is_of_many else first.evidence.target),
         "tokens": sum(lot.cost.tokens[:-1]),
         **lot.cost.answer(),
-        "advice": first.advice,
+        "advice": _MADE_ADVICE if is_of_many else first.advice,
     }
-    if first.kind not in _NAMED_BY_FILE and (quote := _quote(first, where, quotes)) is not None:
+    if first.kind not in _NAMED_BY_FILE and not is_of_many and (quote := _quote(first, where, quotes)) is not None:
         row["evidence"]["quote"] = quote
     if first.kind in _FAILURES and (error := _error(first, where, quotes)) is not None:
         row["evidence"]["error"] = error
@@ -169,7 +181,7 @@ def _times(findings: Sequence[Finding]) -> int:
     return sum(finding.evidence.count for finding in findings)
 
 
-def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
+def _evidence(findings: Sequence[Finding], where: About, target: str | None) -> dict[str, Any]:
     """Of all that are in one place with the heaviest, in its session and on its rail; sizes are the largest of all."""
     first = findings[0].evidence
     here = sorted((one for one in findings if _place(one) == _place(findings[0])), key=lambda one: one.evidence.turns)
@@ -183,7 +195,7 @@ def _evidence(findings: Sequence[Finding], where: About) -> dict[str, Any]:
         "calls": list(dict.fromkeys(call for evidence in told for call in evidence.calls))[:MOST_EVIDENCE],
         "files": [within(file, where.folder) for file in first.files],
         "tool": first.tool,
-        "target": within(first.target, where.folder) if first.tool and first.target else first.target,
+        "target": within(target, where.folder) if first.tool and target else target,
         "reason": first.reason,
         "count": sum(evidence.count for evidence in told),
         "entered": (max if sized is not told else sum)(evidence.entered for evidence in sized),

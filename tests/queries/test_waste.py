@@ -119,6 +119,28 @@ async def test_waste_is_found_and_kept(opened: Opened) -> None:
     assert again["retry-loop"]["times"] == 7
 
 
+async def test_files_that_tools_made_are_told_by_their_folder(opened: Opened) -> None:
+    """One after the other they are read, and each is large: it is the folder that should have been left alone."""
+    scene, context, before = Scene(), 20_000, ""
+    files = [f"/code/a/node_modules/x/{n}.js" for n in range(4)] + ["/code/a/src/build.py", "/code/a/src/app.py"]
+    for n, file in enumerate(files):
+        entered = (result(12_000, before),) if before else (prompt(),)
+        calls = (call("Read", file, f"r{n}", args_hash=f"a{n}", result_hash=f"h{n}"),)
+        scene.turn(context, 60, entered=entered, made=(said("call", 100, f"r{n}"),), tool_calls=calls)
+        context, before = context + 3_060, f"r{n}"
+    scene.turn(context, 60, entered=(result(12_000, before),), made=(said(),))
+    for _ in range(30):
+        context += 160
+        scene.turn(context, 60, entered=(prompt(),), made=(said(),))
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*scene.entries]))
+    found = [one for one in (await Looked(pipeline)())["findings"] if one["kind"] == "rode-far"]
+    told = {one["evidence"]["target"]: (one["times"], one["evidence"]["turns"]) for one in found}
+    assert {target.removeprefix("/code/a/") for target in told} == {"node_modules", "src/build.py", "src/app.py"}
+    assert next(one for target, one in told.items() if target.endswith("node_modules")) == (4, [0, 1, 2, 3])
+    assert len({one["advice"] for one in found}) == 2
+
+
 async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     """What was found in a state that is gone is not kept."""
     pipeline = await opened()
