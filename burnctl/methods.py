@@ -306,9 +306,8 @@ class Methods:
     ) -> dict[str, Any]:
         """Adds messages, and turns of which only the usage is known; each once, by its id."""
         said = None if messages is None else list(messages)
-        return self._ask(
-            "sessions.append", id=id, messages=said, turns=None if turns is None else list(turns), source=source
-        )
+        done = None if turns is None else list(turns)
+        return self._ask("sessions.append", LONG_S, id=id, messages=said, turns=done, source=source)
 
     def sessions_set(
         self,

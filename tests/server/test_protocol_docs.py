@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from burnd import protocol
 from burnd.paths import Home
+from burnd.server.method import LONG_S
 from burnd.server.methods import METHODS
 from tests.server.documented import DOCS, Shown, furnish, shown
 from tests.server.wire import Daemon, Wire, running
@@ -32,6 +34,15 @@ def test_every_parameter_is_documented() -> None:
         for field in method.params.__struct_encode_fields__:
             said = any(f"`{field}`" in part or f'"{field}"' in part for part in (section, shared))
             assert said, f"{name}: {field}"
+
+
+def test_how_long_a_method_may_take_is_documented() -> None:
+    """Adding the most that a request may hold, too, is given longer than a question."""
+    row = next(line for line in DOCS.read_text().splitlines() if line.startswith("| a request | 10 s;"))
+    _, _, long, endless = row.split(";")
+    for said, within in ((long, LONG_S), (endless, None)):
+        assert set(re.findall("`([^`]+)`", said)) == {name for name, one in METHODS.items() if one.within == within}
+    assert METHODS["sessions.append"].within == LONG_S
 
 
 def test_every_error_is_documented() -> None:

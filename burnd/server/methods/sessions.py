@@ -12,7 +12,7 @@ from burnd.queries.search import SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Refusal, View
 from burnd.search.indexing import SearchIndexer
-from burnd.server.method import AnyMethod, Method, Result
+from burnd.server.method import LONG_S, AnyMethod, Method, Result
 from burnd.server.service import Service
 
 PATIENCE_S = 3.0  # for an index that is just being opened
@@ -111,6 +111,6 @@ METHODS: dict[str, AnyMethod] = {
     "sessions.messages": Method(MessagesParams, read),
     "sessions.search": Method(SearchParams, find),
     "sessions.new": Method(NewParams, new),
-    "sessions.append": Method(AppendParams, append),
+    "sessions.append": Method(AppendParams, append, within=LONG_S),  # 16 MiB hold a year of messages
     "sessions.set": Method(SetParams, set_words),
 }
