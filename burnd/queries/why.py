@@ -15,9 +15,11 @@ from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
 from burnd.queries.filters import Chosen, Filters, choose
+from burnd.queries.openings import name_all
 from burnd.queries.quotes import Quotes
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import Parts
+from burnd.queries.sessions import Known
 from burnd.queries.summary import Added, add_up, unlogged
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
@@ -63,6 +65,18 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
     if params.turn is not None and (params.tree or params.since is not None or params.until is not None):
         raise Refusal("one turn is explained by itself", "leave out tree, since and until")
     known = sessions.find(view, params.session)
+    return _explained(view, ledger, recall, params, known) | {"title": _title(view, recall, known)}
+
+
+def _title(view: View, recall: Recall | None, known: Known) -> str | None:
+    """What the session is called in lists, too."""
+    facts = known.facts
+    if recall is not None:
+        name_all(view, recall, [facts])
+    return facts["title"]  # type: ignore[no-any-return]
+
+
+def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParams, known: Known) -> dict[str, Any]:
     explaining = Explaining(view, ledger)
     family = families.below(view, [known.row])
     quotes = Quotes(view, recall)
@@ -79,7 +93,6 @@ def why(view: View, ledger: Path, recall: Recall | None, params: WhyParams) -> d
         "sessionId": known.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],
-        "title": known.facts["title"],
         "filters": {name: said for name, said in chosen.said.items() if name != "session"},
         "totals": told.added.total.answer(),
         "parts": told.parts,

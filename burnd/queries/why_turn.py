@@ -59,7 +59,6 @@ def why_turn(
         "sessionId": rail.session_id,
         "source": known.facts["source"],
         "project": known.facts["project"],
-        "title": known.facts["title"],
         "turn": {
             "turnIndex": first.turn_index,
             "railId": first.rail_id,

@@ -289,7 +289,9 @@ async def test_words_are_quoted_where_they_are_kept(opened: Opened) -> None:
     assert quotes["call"] == "npm test -- checkout"
     assert quotes["answer"] == "It read the clock twice."
     assert [row["isError"] for row in answer["causes"] if row["kind"] == "call"] == [True]
+    assert answer["title"] == (await ask_why(pipeline, "s1", recall=recall, turn=0))["title"] == quotes["prompt"]
     bare = await ask_why(pipeline, "s1")
+    assert bare["title"] is None
     assert bare["causes"] == [{k: v for k, v in row.items() if k != "quote"} for row in answer["causes"]]
     recall.close()
 
