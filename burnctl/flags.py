@@ -56,7 +56,9 @@ def sessions(parser: argparse.ArgumentParser) -> None:
     """What lists of sessions and searches can be narrowed by; `sessions_of` gives it as the client takes it."""
     parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
     source(parser)
-    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
+    parser.add_argument(
+        "--since", metavar="TIME", help="from then on: 24h, 7d, today, week, month, 2026-11, a date or time"
+    )
     parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
 
 
@@ -67,7 +69,9 @@ def sessions_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def filters(parser: argparse.ArgumentParser) -> None:
     """What every report can be narrowed by; `filters_of` gives them as the client takes them."""
-    parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
+    parser.add_argument(
+        "--since", metavar="TIME", help="from then on: 24h, 7d, today, week, month, 2026-11, a date or time"
+    )
     parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
     parser.add_argument("--project", metavar="PROJECT", type=project, help="only this project; . is this folder's")
     parser.add_argument("--session", metavar="SESSION", help="only this session, its subagents and children")

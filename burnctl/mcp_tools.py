@@ -32,7 +32,7 @@ INSTRUCTIONS: Final = (
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 
 Session = Annotated[str | None, Field(description="A session's id or the beginning of it; your own when left out.")]
-Since = Annotated[str | None, Field(description="From then on: 24h, 7d, 4w, today, a date, an ISO time.")]
+Since = Annotated[str | None, Field(description="From then on: 24h, 7d, today, week, month, 2026-11, a date or time.")]
 Until = Annotated[str | None, Field(description="Up to then.")]
 Project = Annotated[str | None, Field(description="A folder, or a git remote such as github.com/me/it.")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,7 +14,11 @@ _UNITS = {"m": 60_000, "h": HOUR_MS, "d": DAY_MS, "w": 7 * DAY_MS}
 _RELATIVE = re.compile(r"(\d{1,6})\s*([mhdw])", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-?\d{2}-?\d{2}")
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?", re.IGNORECASE)
-_FORMS = "use 30m, 24h, 7d, 4w, today, yesterday, a date like 2026-05-01, an ISO time, or milliseconds since 1970"
+_MONTH = re.compile(r"\d{4}-\d{2}")
+_FORMS = (
+    "use 30m, 24h, 7d, 4w, today, yesterday, week, month, a date like 2026-05-01, a month like 2026-05, "
+    "an ISO time, or milliseconds since 1970"
+)
 _LOOK_EVERY_MS = 7 * DAY_MS  # no zone ever kept an offset for less than a week on purpose
 # Changes of a zone's clocks are followed from 1970 to 2100: a turn of another time has a broken clock anyway.
 _FIRST_CHANGE_MS = 0
@@ -53,23 +57,42 @@ def _fixed(minutes: int, given: str) -> tzinfo:
 
 
 def moment(given: str | int, now: int, zone: tzinfo, *, is_end: bool = False) -> int:
-    """The millisecond that `since` or `until` means. A day that is the end is meant with all of its hours."""
+    """The millisecond that `since` or `until` means. A day or a month that is the end is meant whole."""
     if isinstance(given, int):
         return min(max(given, EARLIEST_MS), LATEST_MS)
     text = given.strip()
     if text.lower() == "now":
         return now
-    if text.lower() in ("today", "yesterday"):
-        today = local(now, zone).date()
-        return _midnight(today.toordinal() - (text.lower() == "yesterday") + is_end, zone)
+    if (days := _named(text.lower(), local(now, zone).date())) is not None:
+        return _midnight(days[is_end], zone)
     if match := _RELATIVE.fullmatch(text):
         return max(now - int(match[1]) * _UNITS[match[2].lower()], EARLIEST_MS)
     try:
+        if _MONTH.fullmatch(text):
+            return _midnight(_month(date.fromisoformat(f"{text}-01"))[is_end], zone)
         if _DATE.fullmatch(text):
             return _midnight(datetime.fromisoformat(text).toordinal() + is_end, zone)
         return _instant(datetime.fromisoformat(text), zone)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise Mistaken(f"{text[:60]!r} is no time", _FORMS) from None
+
+
+def _named(text: str, today: date) -> tuple[int, int] | None:
+    """The first day of what a word means, and the day after its last."""
+    day = today.toordinal()
+    if text == "today":
+        return day, day + 1
+    if text == "yesterday":
+        return day - 1, day
+    if text == "week":
+        monday = day - today.weekday()
+        return monday, monday + 7
+    return _month(today) if text == "month" else None
+
+
+def _month(day: date) -> tuple[int, int]:
+    first = day.replace(day=1)
+    return first.toordinal(), (first + timedelta(days=31)).replace(day=1).toordinal()
 
 
 def _instant(when: datetime, zone: tzinfo) -> int:
