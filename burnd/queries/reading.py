@@ -50,7 +50,7 @@ from burnd.queries.scanning import (
 )
 from burnd.queries.selection import Selection
 from burnd.queries.view import View
-from burnd.records.times import HOUR_MS
+from burnd.records.times import DAY_MS, HOUR_MS
 
 
 class Reader:
@@ -192,14 +192,16 @@ class Reader:
         """
         midnight = -offset // BUCKET_MS % GRAINS[DAY]
         is_end = midnight * 2 > GRAINS[DAY]
-        days = self._sums(by, DAY, first, last, offset if is_end else offset + midnight * BUCKET_MS)
-        moved = (midnight, GRAINS[DAY]) if is_end else (0, midnight)
-        parts: list[Row] = []
-        for grain, begin, end in grains(*moved, (FOUR_HOURS, *self._short_grains(by))):
-            day = f"d.day * {GRAINS[DAY] // GRAINS[grain]}"
-            among = _told_by(days, SUMS._replace(name=_DAYS.format(first, last)))
-            parts += self._sums(by, grain, f"{day} + {begin}", f"{day} + {end}", offset, among)
-        return _moved(days, parts, by.keys.index("time"), -1 if is_end else 1)
+        begun = (midnight * BUCKET_MS + offset) // DAY_MS  # which local day begins there, counted from that of UTC
+        most, least = (begun - 1, begun) if is_end else (begun, begun - 1)
+        days = self._sums(by, DAY, first, last, most * DAY_MS)
+        moved = grains(*((midnight, GRAINS[DAY]) if is_end else (0, midnight)), (FOUR_HOURS, *self._short_grains(by)))
+        pieces = ",".join(f"({grain},{GRAINS[DAY] // GRAINS[grain]},{begin},{end})" for grain, begin, end in moved)
+        if not pieces:
+            return days
+        among = SUMS._replace(name=_PIECES.format(first, last, pieces), column=f"d.day + {least}", length=DAY_MS)
+        parts = self._scan.plain(_told_by(days, among), by, [*self._of_sums(by), Clause(_IN_PIECE)])
+        return _moved(days, parts, by.keys.index("time"), most - least)
 
     def _short_grains(self, by: By) -> tuple[int, ...]:
         """Those of which none can be cut by a local midnight: hours are not kept by activity."""
@@ -208,17 +210,18 @@ class Reader:
     def _is_by_activity(self, by: By) -> bool:
         return "activity" in by.keys or self._chosen.activities is not None
 
-    def _sums(
-        self, by: By, grain: int, begin: int | str, end: int | str, offset: int = 0, table: Table = SUMS
-    ) -> list[Row]:
+    def _sums(self, by: By, grain: int, begin: int, end: int, offset: int = 0) -> list[Row]:
+        when = Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end}")
+        table = SUMS._replace(length=GRAINS[grain] * BUCKET_MS)
+        return self._scan.plain(table, by, [*self._of_sums(by), when], offset)
+
+    def _of_sums(self, by: By) -> list[Clause]:
         chosen = self._chosen
-        terms = [
+        return [
             _one_or_all("place", by, chosen.places, "SELECT id FROM places"),
             _one_or_all("activity", by, chosen.activities, _ACTIVITIES),
-            Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end}"),
             *within("x.class", self._fine),
         ]
-        return self._scan.plain(table._replace(length=GRAINS[grain] * BUCKET_MS), by, terms, offset)
 
     # Sums by session
 
@@ -303,8 +306,8 @@ def _one_or_all(column: str, by: By, chosen: frozenset[int] | None, every: str) 
 def _told_by(rows: list[Row], table: Table) -> Table:
     """The table without sums of what these rows have none of: neither has any part of them."""
     width = len(table.counted)
-    totals = [sum(column) for column in zip(*(row[-width:] for row in rows), strict=True)] or [0] * width
-    return table._replace(counted=tuple([sql if n else "0" for sql, n in zip(table.counted, totals, strict=True)]))
+    has = [any(column) for column in [*zip(*rows, strict=True)][-width:]] or [False] * width
+    return table._replace(counted=tuple([sql if some else "0" for sql, some in zip(table.counted, has, strict=True)]))
 
 
 def _moved(days: list[Row], parts: list[Row], at: int, later: int) -> list[Row]:
@@ -351,10 +354,15 @@ _BOUND = (
     f"SELECT bucket FROM sums WHERE place = 0 AND activity = 0 AND grain = {QUARTER} ORDER BY bucket {{order}} LIMIT 1"
 )
 _WHOLE_SESSIONS = f"x.grain = {WHOLE_SESSION} AND x.bucket = 0 AND x.activity = 0"
-_DAYS = (
+# The same part of every day of UTC that has anything, in pieces of several grains: how many of these a day has, and
+# from which of them to which.
+_PIECES = (
     f"(SELECT DISTINCT bucket AS day FROM sums WHERE place = 0 AND activity = 0 AND grain = {DAY} "
-    "AND bucket >= {} AND bucket < {}) d CROSS JOIN sums"
+    "AND bucket >= {} AND bucket < {}) d "
+    "CROSS JOIN (SELECT column1 AS grain, column2 AS per, column3 AS begin, column4 AS end FROM (VALUES {})) w "
+    "CROSS JOIN sums"
 )
+_IN_PIECE = "x.grain = w.grain AND x.bucket >= d.day * w.per + w.begin AND x.bucket < d.day * w.per + w.end"
 _TOUCHING = (
     "SELECT session, first_bucket >= ? AND last_bucket < ? FROM endings WHERE last_bucket >= ? AND first_bucket <= ?"
 )
