@@ -37,12 +37,12 @@ def followed(rail: RailEntries) -> RailFollowed:
 
 
 def follow_all(db: sqlite3.Connection, ledger: Path, sessions: Iterable[int]) -> list[RailFollowed]:
-    """All rails of these sessions (by their rows): by session, the main rail first."""
+    """All rails of these sessions (by their rows) with a turn on them: by session, the main rail first."""
     wanted = sorted(set(sessions))
     kept = _kept(db, wanted)
     rails = [followed(rail) for rail in load(db, ledger, wanted, but=kept.keys())]
     rails += [_long(db, ledger, key, pieces) for key, pieces in kept.items()]
-    return sorted(rails, key=lambda rail: main_first(rail.key))
+    return sorted((rail for rail in rails if rail.chapter.turns), key=lambda rail: main_first(rail.key))
 
 
 def _kept(db: sqlite3.Connection, sessions: list[int]) -> dict[Key, list[_Kept]]:

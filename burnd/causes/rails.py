@@ -68,10 +68,7 @@ class _Found(msgspec.Struct):
     compactions: list[Compaction] = msgspec.field(default_factory=list)
 
     def in_order(self) -> list[Entry]:
-        # A message that was another's may have become this rail's own since.
-        own = {(turn.source, turn.message_id) for turn in self.turns} if self.copies else ()
-        copies = [copy for copy in self.copies if (copy.source, copy.message_id) not in own]
-        return in_order(self.turns, copies, self.compactions)
+        return in_order(self.turns, self.copies, self.compactions)
 
 
 def load(
@@ -154,12 +151,18 @@ def _add_facts(
 ) -> None:
     rows = db.execute(_FACTS, (sessions, rail, span.begin, span.end)).fetchall()
     lines = read_places(ledger, [(row[2], row[3]) for row in rows])
+    copies: list[tuple[Key, Copy]] = []
     for session, name, position, _ in rows:
         entry = decode_again(lines.get(position, b""))
         if isinstance(entry, Copy):
-            found[session, name].copies.append(entry)
+            copies.append(((session, name), entry))
         elif isinstance(entry, Compaction):
             found[session, name].compactions.append(entry)
+    # A message that was another's may have become this rail's own since, perhaps at another place on it.
+    own = set(keyed(db, _OWN, {(copy.source, copy.message_id) for _, copy in copies}))
+    for key, copy in copies:
+        if (*key, copy.source, copy.message_id) not in own:
+            found[key].copies.append(copy)
 
 
 def _as_the_index_has_it(db: sqlite3.Connection, turns: Sequence[int]) -> Iterator[tuple[Key, Turn]]:
@@ -212,6 +215,11 @@ _FACTS = """
 SELECT f.session, f.rail, f.position, f.length FROM json_each(?1) w
 CROSS JOIN facts f ON f.session = w.value AND f.kind IN ('copy', 'compaction') AND (?2 IS NULL OR f.rail = ?2)
   AND (f.turn_index IS NULL OR (f.turn_index >= ?3 AND f.turn_index < ?4))
+"""
+_OWN = """
+WITH w(source, message_id) AS ({keys})
+SELECT t.session, t.rail, w.source, w.message_id FROM w CROSS JOIN names n ON n.name = w.source
+CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id
 """
 _BARE = """
 SELECT t.id, t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_index, t.parent, t.ts, m.name, p.name,

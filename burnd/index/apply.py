@@ -12,7 +12,6 @@ import msgspec
 
 from burnd.index import changed, cursors, messages, rows, unlogged
 from burnd.index.change import Change, CursorChange, Known
-from burnd.index.changed import Mark
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
@@ -198,8 +197,7 @@ class Applier:
         marks = ",".join("?" * len(rows.TURN_COLUMNS))
         many(db, f"INSERT INTO turns({','.join(rows.TURN_COLUMNS)}) VALUES({marks})", turn_rows)
         many(db, "INSERT INTO tool_calls VALUES(?,?,?,?,?,?)", call_rows)
-        told = [turn for turn, _ in newest.values()]
-        changed.mark(db, [Mark(self._sessions[t.session_id], t.rail_id, t.turn_index) for t in told])
+        changed.mark_own(db, [turn for turn, _ in newest.values()], self._sessions)
 
     def _write_sessions(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         """What every line says of its session, in the ledger's order: so it does not matter in which batches."""
@@ -248,8 +246,7 @@ class Applier:
 
     def _mark_rails(self, db: sqlite3.Connection, entries: Sequence[Entry | Skipped]) -> None:
         """Copies and compactions change what the turns after them stand on. To be called before they are written."""
-        copies = [entry for entry in entries if isinstance(entry, Copy)]
-        changed.mark(db, [Mark(self._sessions[c.session_id], c.rail_id, c.turn_index) for c in copies])
+        changed.mark_copies(db, [entry for entry in entries if isinstance(entry, Copy)], self._sessions)
         told = [entry for entry in entries if isinstance(entry, Compaction)]
         if told:
             places = [(self._sessions[c.session_id], c.rail_id, to_ms(c.ts)) for c in told]

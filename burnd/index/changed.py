@@ -7,10 +7,14 @@ What waste was found in these sessions does not hold any more, and is forgotten 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from burnd.index import copies
 from burnd.index.store import keyed
+from burnd.records import Copy, Turn
 
 
 class Mark(NamedTuple):
@@ -36,6 +40,28 @@ def mark_turns(db: sqlite3.Connection, turns: str) -> None:
     """Marks the rails on which these turns stand; `turns` is a JSON array of their numbers."""
     db.execute(_MARK_TURNS, (turns,))
     _forget_findings(db, {session for (session,) in db.execute(_SESSIONS_OF, (turns,))})
+
+
+def mark_copies(db: sqlite3.Connection, copies: Iterable[Copy], numbers: Mapping[str, int]) -> None:
+    """Marks where copies stand, and where they stood before. To be called before they are written."""
+    told = list(copies)
+    mark(db, [Mark(numbers[copy.session_id], copy.rail_id, copy.turn_index) for copy in told])
+    mark(db, _stood(db, told))
+
+
+def mark_own(db: sqlite3.Connection, turns: Iterable[Turn], numbers: Mapping[str, int]) -> None:
+    """Marks where turns stand, and where they did while they were copies: these do not count any more."""
+    told = list(turns)
+    mark(db, [Mark(numbers[turn.session_id], turn.rail_id, turn.turn_index) for turn in told])
+    sessions = msgspec.json.encode({numbers[turn.session_id] for turn in told}).decode()
+    with_copies = {session for (session,) in db.execute(_WITH_COPIES, (sessions,))}
+    if with_copies:
+        mark(db, _stood(db, [turn for turn in told if numbers[turn.session_id] in with_copies]))
+
+
+def _stood(db: sqlite3.Connection, messages: Iterable[Copy | Turn]) -> list[Mark]:
+    keys = [(copies.key_of(one.source, one.message_id, one.session_id, one.rail_id),) for one in messages]
+    return [Mark(*row) for row in keyed(db, _COPIES, keys)]
 
 
 def mark_compactions(db: sqlite3.Connection, told: Sequence[tuple[int, str, int]], keys: Sequence[tuple[str]]) -> None:
@@ -66,6 +92,12 @@ _MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_AGAIN}"
 _MARK_TURNS = f"""
 INSERT INTO changed(session, rail, turn_index)
 SELECT session, rail, min(turn_index) FROM turns WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1, 2 {_AGAIN}
+"""
+_COPIES = (
+    "SELECT session, rail, turn_index FROM facts WHERE kind = 'copy' AND turn_index IS NOT NULL AND key IN ({keys})"
+)
+_WITH_COPIES = """
+SELECT w.value FROM json_each(?) w WHERE EXISTS (SELECT 1 FROM facts WHERE session = w.value AND kind = 'copy')
 """
 _STOOD = "SELECT session, rail FROM facts WHERE kind = 'compaction' AND session IS NOT NULL AND key IN ({keys})"
 # A compaction comes before the first message that is not older.

@@ -24,6 +24,11 @@ def spans(messages: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(begin, begin + "\U0010ffff") for begin in begins]
 
 
+def key_of(source: str, message_id: str, session_id: str, rail_id: str) -> str:
+    """The key of the copy that a rail has of a message."""
+    return msgspec.json.encode((source, message_id, session_id, rail_id)).decode()
+
+
 def holding(key: str) -> tuple[tuple[str, str], str]:
     """The message that a copy's key is of, and the session that holds it."""
     source, message_id, session_id, _ = msgspec.json.decode(key, type=tuple[str, str, str, str])

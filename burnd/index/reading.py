@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from burnd.index import packs
+from burnd.index import copies, packs
 from burnd.readers.claude_state import Link, Prompt, Rail, Reading
 from burnd.readers.holding import Holding
 
@@ -108,7 +108,7 @@ class FileRows:
 
     def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
         source, _ = self._where
-        key = msgspec.json.encode((source, message_id, session_id, rail_id)).decode()
+        key = copies.key_of(source, message_id, session_id, rail_id)
         found = self._db.execute(_NUMBER, (source, message_id, session_id, rail_id, key)).fetchone()
         return found[0] if found else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,10 +23,11 @@ from burnd.index.store import IndexStore
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
+from burnd.records import Block, Copy, Usage
 from tests.causes import worlds
 from tests.conftest import Opened
 from tests.dump import causes_dump
-from tests.make import examples
+from tests.make import at, examples, turn
 from tests.queries.asking import PRICES
 from tests.queries.worlds import live
 
@@ -84,6 +86,38 @@ async def _chapters_tell_what_entries_tell(pipeline: Pipeline) -> None:
     assert [explained(rail.chapter, thresholds) for rail in kept] == [
         explain(rail.entries, thresholds) for rail in loaded
     ]
+
+
+@pytest.mark.parametrize("becomes", ["another copy", "its own", "nobody's"])
+async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, becomes: str) -> None:
+    """A copy that moves, or becomes the rail's own at another place, is missed where it stood; so is the last turn."""
+    pipeline = await opened()
+    copies = [_copied(n) for n in range(5)]
+    turns = [turn(f"m{n}", turn_index=n, ts=at(n), usage=Usage(input=1000 * n, output=9)) for n in range(5, 13)]
+    await pipeline.commit(Batch(entries=[*copies, *turns]))
+    await Explainer(pipeline).catch_up()
+    later: dict[str, list[Any]] = {
+        "another copy": [msgspec.structs.replace(copies[1], turn_index=11)],
+        "its own": [msgspec.structs.replace(turns[6], message_id="m1")],
+        "nobody's": [msgspec.structs.replace(one, rev=2, copy_of="s2") for one in turns],
+    }
+    await pipeline.commit(Batch(entries=later[becomes]))
+    await _chapters_tell_what_entries_tell(pipeline)
+    await Explainer(pipeline).catch_up()
+    await _chapters_tell_what_entries_tell(pipeline)
+
+
+def _copied(n: int) -> Copy:
+    block = Block(kind="prompt", bytes=900 * n)
+    return Copy(
+        source="claude-code",
+        session_id="s1",
+        rail_id="main",
+        message_id=f"m{n}",
+        turn_index=n,
+        ts=at(n),
+        entered=(block,),
+    )
 
 
 def _forget(db: sqlite3.Connection) -> None:

@@ -54,7 +54,7 @@ def copies(draw: st.DrawFn) -> Copy:
         session_id=session,
         rail_id="main",
         message_id=f"m{n}",
-        turn_index=n,
+        turn_index=draw(st.sampled_from((n, n, n + 4))),
         ts=to_iso(draw(worlds.times)),
         entered=_entered(dice),
         made=_made(dice),
