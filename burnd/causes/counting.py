@@ -28,6 +28,7 @@ from burnd.attribution.sums import pack
 from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
 from burnd.causes.rails import Span, load_span
+from burnd.index import packs
 from burnd.index.grains import DAY, GRAINS, NO_ACTIVITY, bucket_of
 from burnd.records import Compaction, Turn
 
@@ -35,7 +36,6 @@ LENGTH: Final = 256
 A_DAY: Final = GRAINS[DAY]
 _UNEXPLAINED: Final = Group("unexplained")
 _A_LITTLE: Final = 16  # messages, some two milliseconds
-_LARGEST: Final = 1 << 28
 log = structlog.get_logger()
 
 MessageKey = tuple[str, str]
@@ -89,11 +89,13 @@ def opened_chapter(data: bytes) -> Chapter:
 
 
 def _opened(data: bytes) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)
+    """Raises ZstdError for what was not closed here, or has changed since."""
+    return packs.decompressed(data)
 
 
 def _closed(data: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=3).compress(data)
+    """With a checksum: a bit that turned over in a number would else be believed."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True).compress(data)
 
 
 def segments(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from burnd.attribution import explain
 from burnd.attribution.causes import explained
+from burnd.attribution.following import Chapter
 from burnd.causes import counting, rails
 from burnd.causes.cause import COMMAND, FILE, NAMED
 from burnd.causes.chapters import follow_all
@@ -19,7 +20,7 @@ from burnd.causes.explainer import Explainer
 from burnd.causes.rolling import AGE
 from burnd.index.change import FileChange
 from burnd.index.changed import mark_all
-from burnd.index.store import IndexStore
+from burnd.index.store import UNREADABLE, IndexStore
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
@@ -105,6 +106,26 @@ async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, b
     await _chapters_tell_what_entries_tell(pipeline)
     await Explainer(pipeline).catch_up()
     await _chapters_tell_what_entries_tell(pipeline)
+
+
+async def test_what_is_kept_of_a_long_rail_is_damaged(opened: Opened) -> None:
+    """A bit that turned over, or a size out of this world, is never believed: what was kept is told, or nothing."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[turn(f"m{n}", turn_index=n, ts=at(n)) for n in range(9)]))
+    await Explainer(pipeline).catch_up()
+    ((kept,),) = await pipeline.index.rows("SELECT chapter FROM segments WHERE n = 1")
+    turned = [kept[:n] + bytes([kept[n] ^ 1 << bit]) + kept[n + 1 :] for n in range(len(kept)) for bit in range(8)]
+    told = [chapter for one in turned if (chapter := _opened(one)) is not None]
+    assert len(told) < len(turned) // 10
+    assert all(chapter == counting.opened_chapter(kept) for chapter in told)
+    assert _opened(b"\x28\xb5\x2f\xfd\xe0" + b"\x7f" * 8) is None
+
+
+def _opened(kept: bytes) -> Chapter | None:
+    try:
+        return counting.opened_chapter(kept)
+    except UNREADABLE:
+        return None
 
 
 def _copied(n: int) -> Copy:
