@@ -115,7 +115,7 @@ def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Cost
     together: dict[Any, list[Finding]] = {}
     for n, finding in enumerate(findings):
         is_alone = finding.kind not in _ALIKE and not finding.evidence.others
-        alike = n if is_alone else _likeness(finding, about[finding.sessions[0]].project)
+        alike = n if is_alone else _likeness(finding, about[finding.sessions[0]])
         together.setdefault(alike, []).append(finding)
     lots = []
     for one in together.values():
@@ -124,19 +124,26 @@ def _lots(findings: Iterable[Finding], about: Mapping[str, About], costing: Cost
     return sorted(lots, key=lambda lot: (-lot.cost.units, -lot.findings[0].weight, lot.findings[0].kind))
 
 
-def _likeness(finding: Finding, project: str | None) -> tuple[Any, ...]:
-    evidence = finding.evidence
+def _likeness(finding: Finding, about: About) -> tuple[Any, ...]:
+    evidence, project = finding.evidence, about.project
     if evidence.others:
         return finding.kind, project, "others"
     # Where a cache was missed says nothing: why it was is what is alike.
-    where = () if finding.kind == "cache-miss" else (project, evidence.tool, _thing(finding), evidence.files[:1])
+    where = () if finding.kind == "cache-miss" else (project, evidence.tool, _thing(finding, about), evidence.files[:1])
     return finding.kind, evidence.reason, *where
 
 
-def _thing(finding: Finding) -> str | None:
-    """What it is about. Of files that tools made it is the folder that matters: there are always more of them."""
+def _thing(finding: Finding, about: About) -> str | None:
+    """What it is about. Of files that tools made it is the folder that matters: there are always more of them.
+
+    A project may itself be in a folder that is called like one of those.
+    """
     target = finding.evidence.target
-    return (made_folder(target) if target and finding.kind in _HEAVY else None) or target
+    if not target or finding.kind not in _HEAVY:
+        return target
+    inside = within(target, about.folder)
+    made = made_folder(inside)
+    return target.removesuffix(inside) + made if made is not None else target
 
 
 def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]:
@@ -145,7 +152,8 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
     where = about[first.sessions[0]]
     projects = {about[finding.sessions[0]].project for finding in lot.findings}
     targets = {finding.evidence.target for finding in lot.findings}
-    is_of_many = len(targets) > 1 and _thing(first) != first.evidence.target
+    thing = _thing(first, where)
+    is_of_many = len(targets) > 1 and thing != first.evidence.target
     row: dict[str, Any] = {
         "kind": first.kind,
         "severity": _severity(lot),
@@ -154,7 +162,7 @@ def _row(lot: Lot, about: Mapping[str, About], quotes: Quotes) -> dict[str, Any]
         "sessions": sessions[:MOST_EVIDENCE],
         "sessionCount": len(sessions),
         "times": _times(lot.findings),
-        "evidence": _evidence(lot.findings, where, _thing(first) if is_of_many else first.evidence.target),
+        "evidence": _evidence(lot.findings, where, thing if is_of_many else first.evidence.target),
         "tokens": sum(lot.cost.tokens[:-1]),
         **lot.cost.answer(),
         "advice": _MADE_ADVICE if is_of_many else first.advice,
