@@ -99,8 +99,10 @@ def _openai(usage: Mapping[str, Any]) -> Usage:
     said = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
     cached, written = count(_number(read, "cached_tokens")), count(_number(read, "cache_write_tokens"))
     reasoning = count(_number(said, "reasoning_tokens"))
-    beside = max(0, count(_number(usage, "total_tokens")) - count(given) - count(made))
-    return _net(count(given), count(made) + beside, cached, max(reasoning, beside), written)
+    rest = max(0, count(_number(usage, "total_tokens")) - count(given) - count(made))
+    if given is None or made is None:  # then the rest is what is not told
+        return _net(rest if given is None else given, rest if made is None else made, cached, reasoning, written)
+    return _net(given, made + rest, cached, max(reasoning, rest), written)
 
 
 def _gemini(usage: Mapping[str, Any]) -> Usage:
