@@ -124,9 +124,9 @@ def _ordered(added: Added, dimension: Dimension, limit: int) -> list[Any]:
     """Which rows are shown: by time the newest, else the dearest."""
     if dimension.is_time:
         return sorted(added.by_key, key=_by_time)[-limit:]
-    dearest = sorted(added.by_key, key=lambda key: _by_cost(added.by_key[key]))
+    costs = {key: _by_cost(tally) for key, tally in added.by_key.items()}
     shown: list[Any] = []
-    for _, equals in groupby(dearest, key=lambda key: _by_cost(added.by_key[key])):
+    for _, equals in groupby(sorted(costs, key=costs.__getitem__), key=costs.__getitem__):
         if len(shown) >= limit:
             break
         shown += _by_name(list(equals), dimension)
