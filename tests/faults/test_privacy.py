@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import zstandard
 
+from burnd.causes.counting import LENGTH
+from burnd.index.packs import decompressed
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.canaries import (
@@ -29,6 +31,8 @@ from tests.faults.canaries import (
     sings,
     sources_below,
 )
+from tests.readers.transcript import Transcript, call
+from tests.server.logs import write
 from tests.server.test_spool import leave
 from tests.server.wire import Daemon, Wire, environment, running, until
 
@@ -148,6 +152,30 @@ def test_what_is_erased_is_gone_from_the_whole_home(home: Home, scratch: dict[st
         assert _found(wire) == set()
         assert all(root.exists() for root in sources_below(home))
         assert files_with_canary(home) == set()
+
+
+def test_what_is_kept_of_a_long_rail_holds_no_text(home: Home, scratch: dict[str, Any]) -> None:
+    """Pieces of a session that is explained bit by bit tell of it what the ledger does, and nothing that was said."""
+    log = Transcript(session="long", prefix="long-u")
+    for n in range(2 * LENGTH + 10):
+        log.prompt(f"{n}: please {CANARY}")
+        log.calls(f"long-m{n}", call(f"long-c{n}", "Bash", command=f"echo {n} {CANARY}"))
+        log.result(f"long-c{n}", f"{n} {CANARY}")
+    write(home, log, "long")
+    with running(home, **scratch) as daemon, daemon.wire(60) as wire:
+        wire.call("flush")
+        until(lambda: len(_pieces(home)) == 2)
+        assert wire.call("why", session="long")["totals"]["turns"] == 2 * LENGTH + 10
+        daemon.terminate()
+    assert all(b"echo" in chapter for _, chapter in _pieces(home))  # it is seen what stands in them
+    assert CANARY.encode() not in b"".join(part for piece in _pieces(home) for part in piece)
+
+
+def _pieces(home: Home) -> list[tuple[bytes, bytes]]:
+    """The states and chapters that the index keeps."""
+    with closing(sqlite3.connect(f"file:{home.index_db}?mode=ro", uri=True)) as db:
+        rows = db.execute("SELECT state, chapter FROM segments WHERE chapter IS NOT NULL").fetchall()
+    return [(decompressed(state), decompressed(chapter)) for state, chapter in rows]
 
 
 def _segments(home: Home) -> set[Path]:
