@@ -32,6 +32,7 @@ from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches
 from burnd.queries.scanning import (
+    ADDED_UP,
     NOTHING,
     PROMPTS,
     SESSION_SUMS,
@@ -212,7 +213,10 @@ class Reader:
 
     def _sums(self, by: By, grain: int, begin: int, end: int, offset: int = 0) -> list[Row]:
         when = Clause(f"x.grain = {grain} AND x.bucket >= {begin} AND x.bucket < {end}")
-        table = SUMS._replace(length=GRAINS[grain] * BUCKET_MS)
+        length, chosen = GRAINS[grain] * BUCKET_MS, self._chosen
+        is_one = all(some is None or len(some) == 1 for some in (chosen.places, chosen.activities))
+        is_added_up = is_one and by.keys == ("time",) and by.unit_ms == length and not offset % length
+        table = (ADDED_UP if is_added_up else SUMS)._replace(length=length)
         return self._scan.plain(table, by, [*self._of_sums(by), when], offset)
 
     def _of_sums(self, by: By) -> list[Clause]:

@@ -50,6 +50,7 @@ class Table(NamedTuple):
     column: str = "x.ts"
     length: int = 1  # of what the column counts, in milliseconds
     first: int = SHIFT_MS
+    is_added_up: bool = False  # no two rows that are read fall together
 
     def clock_by(self, unit: int, offset: int) -> str:
         """The number of the local day or hour."""
@@ -75,6 +76,7 @@ _EDITS = "x.has_edits IS 1 AND x.quality <> 'empty'"
 _ONE_SHOT = f"{_EDITS} AND coalesce(x.retries, 0) = 0"
 
 SUMS = Table("sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
+ADDED_UP = SUMS._replace(counted=tuple(f"x.{name}" for name in COUNTED), is_added_up=True)
 SESSION_SUMS = Table("session_sums", _COLUMNS, _EVERYTHING, "x.bucket", BUCKET_MS, 0)
 TURNS = Table(
     "turns",
@@ -271,11 +273,12 @@ class Scan:
         table, by, terms = read.table, read.by, [*terms]
         special = {"time": table.clock_by(by.unit_ms, read.offset), "group": read.group}
         columns = [*(special.get(key) or table.columns[key] for key in by.keys), "x.class", read.beside]
+        groups = [str(n + 1) for n in range(len(columns) - (read.beside == NOTHING))]
         sql = (
             (read.listed.sql if read.listed else "")
             + f"SELECT {','.join((*columns, *table.counted))} FROM {read.source} "
             + f"WHERE {' AND '.join(term.sql for term in terms) or '1'} "
-            + f"GROUP BY {','.join(str(n + 1) for n in range(len(columns) - (read.beside == NOTHING)))}"
+            + (f"GROUP BY {','.join(groups)}" if not table.is_added_up else "")
         )
         bound = [as_json(read.listed.rows)] if read.listed else []
         found = self.view.rows(sql, [*bound, *(value for term in terms for value in term.bound)])
