@@ -125,6 +125,11 @@ class Naive:
         around = {t.project_key for t in self.turns.values() if f"{folder}/".startswith(f"{t.project}/")}
         return turn.project_key is not None and turn.project_key in around
 
+    def may_be_remembered(self, folder: str) -> bool:
+        """Whether turns that were revised since may have left it to their session, and so to what that did not log."""
+        said = any(isinstance(entry, Overhead) for entry in self.folded.latest.values())
+        return said and not any(f"{folder}/".startswith(f"{turn.project}/") for turn in self.turns.values())
+
     def unlogged(self) -> dict[str, int]:
         """What harnesses said beyond their turns, their copies and the overhead of those who own these."""
         total = dict.fromkeys(USAGE, 0)

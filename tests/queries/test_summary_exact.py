@@ -88,6 +88,7 @@ def _can_be_asked(naive: Naive, filters: dict[str, Any]) -> bool:
         filters.get("since", -1) < filters.get("until", 1 << 60)
         and filters.get("session", next(iter(known), None)) in known
         and filters.get("branch", next(iter(branches), None)) in branches
+        and not ("project" in filters and naive.may_be_remembered(filters["project"]))
     )
 
 
