@@ -215,12 +215,13 @@ def _unexplained(entries: Sequence[Entry], places: Mapping[MessageKey, Sequence[
 
 
 def _standing(db: sqlite3.Connection, session: int, rail: str, n: int) -> tuple[int, Before]:
-    """The last piece up to the n-th that can be counted without those before it, and what it stands on."""
-    at = n
+    """The last piece up to the n-th that can be counted without those before it, and what it stands on.
+
+    That is the one behind the last that was counted: what is between that one and the n-th never was.
+    """
     for number, newest, state in db.execute(_STATES, (session, rail, n)):
         if state is not None:
-            return at, Before(bytes(state), newest)
-        at = number
+            return number + 1, Before(bytes(state), newest)
     return 0, Before()
 
 

@@ -108,6 +108,28 @@ async def test_a_message_that_is_told_elsewhere_on_a_long_rail(opened: Opened, b
     await _chapters_tell_what_entries_tell(pipeline)
 
 
+async def test_more_comes_while_a_rail_is_counted_from_its_beginning(opened: Opened) -> None:
+    """A rail of copies alone is not counted. Once it is, bit by bit, no piece is passed over, whatever comes then."""
+    pipeline = await opened()
+    turns: list[Any] = [
+        turn(f"m{n}", turn_index=n, ts=at(n), usage=Usage(input=1000 * n, output=9)) for n in range(9, 13)
+    ]
+    await pipeline.commit(Batch(entries=[_copied(n) for n in range(9)]))
+    await Explainer(pipeline).catch_up()
+
+    class Overtaken(Explainer):
+        async def _number(self, *args: Any) -> Any:
+            await pipeline.commit(Batch(entries=turns[2:]))
+            return await super()._number(*args)
+
+    await pipeline.commit(Batch(entries=turns[:2]))
+    await Overtaken(pipeline).step(2)
+    await _chapters_tell_what_entries_tell(pipeline)
+    await Explainer(pipeline).catch_up()
+    assert await pipeline.index.rows("SELECT n FROM segments ORDER BY n") == [(n,) for n in range(5)]
+    await _chapters_tell_what_entries_tell(pipeline)
+
+
 async def test_what_is_kept_of_a_long_rail_is_damaged(opened: Opened) -> None:
     """A bit that turned over, or a size out of this world, is never believed: what was kept is told, or nothing."""
     pipeline = await opened()
