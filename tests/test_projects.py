@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -122,6 +123,24 @@ def test_a_home_in_git_is_no_project_of_all_that_is_in_it(tmp_path: Path, monkey
     git("init", "-q", at=tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert key_of(str(tmp_path / "code" / "it")) is None
+
+
+def test_nobody_needs_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container, where a user may have neither a home nor a name."""
+    git("init", "-q", at=tmp_path)
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(os, "getuid", lambda: 123_456_789)
+    assert key_of(str(tmp_path / "deep")) == str(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="every name is a text there")
+def test_a_folder_whose_name_is_no_text_is_no_key(tmp_path: Path) -> None:
+    """The ledger could not hold it."""
+    odd = os.fsencode(tmp_path) + b"/\xff"
+    os.makedirs(odd + b"/deep")
+    git("init", "-q", at=Path(os.fsdecode(odd)))
+    (tmp_path / "link").symlink_to(os.fsdecode(odd))
+    assert key_of(str(tmp_path / "link" / "deep")) is None
 
 
 @pytest.mark.parametrize("place", ["nowhere", "plain", "broken", "pipe", "relative"])

@@ -83,7 +83,8 @@ def key_of(folder: str) -> str | None:
         place, git_dir = found
         common = _common_dir(git_dir)
         remote = _origin(common / "config")
-        return remote or (_folder_of(common) if common != git_dir else _around(folder, place))
+        key = remote or (_folder_of(common) if common != git_dir else _around(folder, place))
+        return key if key is None else key.encode().decode()  # a link may lead to a folder whose name is no text
     except (OSError, ValueError):
         return None
 
@@ -105,7 +106,7 @@ def _checkout_of(folder: Path) -> tuple[Path, Path] | None:
 def _around(folder: str, place: Path) -> str | None:
     """A checkout around a folder. Who keeps their whole home in git has more than one project there."""
     whole = os.path.realpath(place)
-    return None if whole in (folder, os.path.realpath(Path.home())) else whole
+    return None if whole in (folder, os.path.realpath(os.path.expanduser("~"))) else whole
 
 
 def _common_dir(git_dir: Path) -> Path:
