@@ -411,6 +411,8 @@ def test_what_is_left_alone_is_told(home: Home) -> None:
 def test_a_busy_log_starves_nobody(watched: Watched) -> None:
     """F19: beside one that never ends, every quiet line is seen within two seconds."""
     over = threading.Event()
+    watched.append("f19", whole(answers("f19", 0, 1)))
+    watched.until_recorded("f19", sum_of(0))  # the folder itself, if this log is its first, is seen within some seconds
 
     def endless() -> None:
         line = json.dumps({"type": "progress", "sessionId": "f19-hot", "data": "x" * 4000}).encode() + b"\n"
