@@ -19,7 +19,7 @@ from burnd.search.words import LONGEST_WORD
 LAYOUT: Final = 8  # goes up when fields or words change: an index of another layout is made anew
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
-HEAP: Final = 40_000_000
+HEAP: Final = 30_000_000
 _SIGN: Final = max(len(sign.encode()) for sign in SIGNS.values())
 WORDS: Final = "words"
 

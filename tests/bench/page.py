@@ -243,7 +243,7 @@ agentsview keeps what was said, as burnd does. What they say of the total is com
 
 """
 
-_WHY = """## Where it falls short, and why
+_WHY = """## Where the time goes, and why some goals are not reached
 
 - **First read.** Most of the time is Python's own: each line passes through some hundred small steps (which rail, which
   prompt, which call, what changed), and each block becomes a record, a line, a row and a document. Reading is done in
@@ -265,7 +265,9 @@ _WHY = """## Where it falls short, and why
   sessions that are sorted by cost only those that are shown are added up.
 - **Idle.** What is left is a look at every file each 55 s, whatever events tell (some 50 ms for 10,000), a wake-up
   every five seconds, and two a second by tantivy, which looks whether somebody else changed its index and cannot be
-  told not to.
+  told not to. From one run to the next it is between 0.16 and 0.24 % of a core.
+- **Memory.** Half of it is what passes from the reading process to the ledger, the index and search, and does not grow.
+  From 2 to 4 GB some 15 MB come to it: search's segments, which tantivy merges in memory, grow with the logs.
 - **Disk.** The ledger takes 0.13 bytes for each byte of log and the sidecars 0.14: lines of JSON that any tool reads,
   each of which names its session, rail, message and time. Compressed they would take 0.05 together, and that is all
   that is missing; but then they would be lines for nobody but burnd. (A file system that compresses, as btrfs and ZFS
