@@ -138,7 +138,8 @@ class Finder:
             self._files = self._scanner.count(naming.transcripts) - len(self._others)
         self._read_since.clear()
         unread = [found for found in unread if found.path not in self._others]
-        for path in await self._told_more(scan.changed):
+        for path, root in await self._told_more(scan.changed):
+            self._roots[path] = root  # which the watcher, that has perhaps just begun, need not know yet
             self._queue.add(path)
         self.has_scanned = True
         self._roots |= {found.path: found.root for found in unread}
@@ -171,15 +172,23 @@ class Finder:
         for path in await self._pieces.in_thread(lambda: [one for one in unseen if not os.path.lexists(one)]):
             self._saved.marred.pop(path, None)
 
-    async def _told_more(self, changed: Sequence[Found]) -> list[str]:
-        """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one."""
+    async def _told_more(self, changed: Sequence[Found]) -> list[tuple[str, str]]:
+        """Transcripts that may be done, and of which a file beside them says more: at the first scan, a newer one.
+
+        Each with the root that it is below.
+        """
         naming = self._naming
-        told = [(naming.transcript_of(one.path), one.ctime_ns) for one in changed if one.path.endswith(naming.beside)]
+        beside = [one for one in changed if one.path.endswith(naming.beside)]
+        told = [(naming.transcript_of(one.path), one.root, one.ctime_ns // 1_000_000) for one in beside]
         if self.has_scanned or not told:
-            return [path for path, _ in told]
+            return [(path, root) for path, root, _ in told]
         seen = await self._saved.seen_ms()
-        since = ((path, seen.get(path_key(path)), ctime_ns // 1_000_000) for path, ctime_ns in told)
-        return [path for path, seen_ms, ctime_ms in since if seen_ms is not None and ctime_ms + _COARSE_MS >= seen_ms]
+        since = ((path, root, seen.get(path_key(path)), ctime_ms) for path, root, ctime_ms in told)
+        return [
+            (path, root)
+            for path, root, seen_ms, ctime_ms in since
+            if seen_ms is not None and ctime_ms + _COARSE_MS >= seen_ms
+        ]
 
     def note_read(self, path: str, size: int) -> None:
         """So many bytes of a transcript are durable, which the last scan may not have seen."""

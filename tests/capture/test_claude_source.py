@@ -23,7 +23,7 @@ from burnd.records.times import wall_ms
 from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
 from burnd.sources.saved import Saved
-from burnd.sources.watch import Times
+from burnd.sources.watch import Times, Watcher
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.readers.transcript import Transcript, call, text
@@ -560,6 +560,27 @@ async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opene
     async with watching(partial(opened, now=lambda: wall_ms() + 120_000), tmp_path / "projects") as watched:
         await watched.source.flush()
         assert not watched.source._pieces.known.live()
+
+
+async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first scan knows itself below which root a file is: the watcher may need a moment to find that out."""
+    below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
+    below.mkdir(parents=True)
+    agent = Transcript(session=SESSION, prefix="late", isSidechain=True, agentId="late")
+    agent.prompt("look around", parent=None)
+    agent.says("late", text("done"), output=4)
+    async with watching(partial(opened, now=wall_ms), tmp_path / "projects") as watched:
+        watched.append(agent, below / "agent-late.jsonl")
+        await watched.source.flush()
+    (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+    monkeypatch.setattr(Watcher, "roots", property(lambda _: []))
+    async with watching(partial(opened, now=lambda: wall_ms() + 60_000), tmp_path / "projects") as watched:
+        await watched.source.flush()
+        agent_of = watched.ledger()["late"].subagent
+        assert agent_of is not None
+        assert agent_of.parent_tool_use_id == "toolu_1"
 
 
 async def test_a_flush_waits_for_the_scan_that_runs(
