@@ -265,10 +265,10 @@ _WHY = """## Where the time goes, and why some goals are not reached
   sessions that are sorted by cost only those that are shown are added up.
 - **Idle.** What is left is a look at every file each 55 s, whatever events tell (some 50 ms for 10,000), a wake-up
   every five seconds, and two a second by tantivy, which looks whether somebody else changed its index and cannot be
-  told not to. From one run to the next it is between 0.16 and 0.24 % of a core.
+  told not to. From one run to the next it is between 0.17 and 0.24 % of a core.
 - **Memory.** What is in use stays the same from the first hundred MB on, some 55 MB of the heap beside Python's own
-  objects. What grows, by 15 MB from 2 to 4 GB, is what lies free between it and cannot be given back, and the files that
-  tantivy maps while it merges.
+  objects. What grows, by some 20 MB from 2 to 4 GB, is what lies free between it and cannot be given back, and files
+  that tantivy maps while it merges.
 - **Disk.** The ledger takes 0.13 bytes for each byte of log and the sidecars 0.14: lines of JSON that any tool reads,
   each of which names its session, rail, message and time. Compressed they would take 0.05 together, and that is all
   that is missing; but then they would be lines for nobody but burnd. (A file system that compresses, as btrfs and ZFS
