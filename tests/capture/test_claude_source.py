@@ -562,19 +562,24 @@ async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opene
         assert not watched.source._pieces.known.live()
 
 
-async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A first scan knows itself below which root a file is: the watcher may need a moment to find that out."""
-    below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
+async def _tell_between_starts(opened: Opened, projects: Path) -> None:
+    """An agent's log is read, and who started it is written down while nobody watches."""
+    below = projects / "-home-dev-app" / SESSION / "subagents"
     below.mkdir(parents=True)
     agent = Transcript(session=SESSION, prefix="late", isSidechain=True, agentId="late")
     agent.prompt("look around", parent=None)
     agent.says("late", text("done"), output=4)
-    async with watching(partial(opened, now=wall_ms), tmp_path / "projects") as watched:
+    async with watching(partial(opened, now=wall_ms), projects) as watched:
         watched.append(agent, below / "agent-late.jsonl")
         await watched.source.flush()
     (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+
+
+async def test_who_started_an_agent_may_be_told_before_anything_is_watched(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first scan knows itself below which root a file is: the watcher may need a moment to find that out."""
+    await _tell_between_starts(opened, tmp_path / "projects")
     monkeypatch.setattr(Watcher, "roots", property(lambda _: []))
     async with watching(partial(opened, now=lambda: wall_ms() + 60_000), tmp_path / "projects") as watched:
         await watched.source.flush()
@@ -587,15 +592,7 @@ async def test_a_flush_waits_for_the_scan_that_runs(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What one scan has looked at and not queued yet is no news to the next, and is flushed all the same."""
-    below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"
-    below.mkdir(parents=True)
-    agent = Transcript(session=SESSION, prefix="late", isSidechain=True, agentId="late")
-    agent.prompt("look around", parent=None)
-    agent.says("late", text("done"), output=4)
-    async with watching(partial(opened, now=wall_ms), tmp_path / "projects") as watched:
-        watched.append(agent, below / "agent-late.jsonl")
-        await watched.source.flush()
-    (below / "agent-late.meta.json").write_text('{"agentType": "Explore", "toolUseId": "toolu_1"}')
+    await _tell_between_starts(opened, tmp_path / "projects")
     seen_ms = Saved.seen_ms
 
     async def slow(saved: Saved) -> dict[str, int]:
