@@ -68,7 +68,7 @@ def _table(answer: dict[str, Any], cells: list[dict[str, Any]], screen: Screen) 
 def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: bool, with_what_if: bool) -> list[object]:
     few = "~" if cell["insufficientSample"] else ""
     few_prompts = "~" if cell["insufficientPrompts"] else ""
-    interval = cell["oneShotInterval"]
+    first_try, interval = cell["oneShotPromptRate"], cell["oneShotInterval"]
     retries = cell["medianRetries"]
     return [
         title,
@@ -76,7 +76,7 @@ def _row(title: str, model: str | None, cell: dict[str, Any], *, with_quota: boo
         NOTHING if cell["noData"] else few + number(cell["turns"]),
         money(cell["costPerTurn"]),
         *([money(cell["whatIfCostPerTurn"])] if with_what_if else []),
-        few_prompts + percent(cell["oneShotRate"]) if cell["oneShotRate"] is not None else NOTHING,
+        few_prompts + percent(first_try) if first_try is not None else NOTHING,
         f"{interval[0] * 100:.0f}-{interval[1] * 100:.0f} %" if interval is not None else NOTHING,
         f"{retries:g}" if retries is not None else NOTHING,
         percent(cell["cacheHitRate"]),
@@ -107,6 +107,7 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         notes.append(f"{answer['moreModels']:,} more are not shown, each of them cheaper than these.")
     if len(answer["models"]) > _FEW and any(cell["noData"] for cell in answer["cells"]):
         notes.append("Who has no turns of an activity has no row there.")
+    notes += _lone_notes(answer)
     for one in answer["coverage"]:
         if not one["turns"]:
             notes.append(f"{_name(one['model'])}: no turns.")
@@ -119,6 +120,13 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"
         notes.append(told + ".")
     return notes + price_caveats(answer)
+
+
+def _lone_notes(answer: dict[str, Any]) -> list[str]:
+    """A line for each activity in which only one of several has data; a single line where there is only one."""
+    if len(answer["models"]) == 1:
+        return [f"Only {_name(answer['models'][0])} has data, so there is nothing to compare it with."]
+    return [f"{note['category']}: only {_name(note['model'])} has data." for note in answer["notes"]]
 
 
 def flat_cells(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ _MOST_DAYS = 4000
 _SPARK = 40
 _LONGEST_NAME = 28
 _OPEN = "*"
+_RATES = ("editTurns", "oneShotTurns", "oneShotRate", "editPrompts", "oneShotPrompts", "oneShotPromptRate")
 _OF_SESSIONS = ("project", "createdAt", "parentSessionId")
 
 
@@ -106,8 +107,7 @@ def _cells(row: dict[str, Any], drawn: str, *, with_quality: bool, with_tree: bo
 def _quality_cells(quality: dict[str, Any]) -> list[str]:
     ended = quality["sessions"]
     known = ended["completed"] + ended["abandoned"] + ended["errored"]
-    rate = quality["oneShotRate"]
-    return [percent(rate), f"{ended['completed']} of {known}" if known else NOTHING]
+    return [percent(quality["oneShotPromptRate"]), f"{ended['completed']} of {known}" if known else NOTHING]
 
 
 def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
@@ -213,5 +213,4 @@ def _flat_tree(row: dict[str, Any]) -> dict[str, Any]:
 
 def _flat_quality(quality: dict[str, Any]) -> dict[str, Any]:
     low, high = quality["oneShotInterval"] or (None, None)
-    rates = {name: quality[name] for name in ("editPrompts", "oneShotPrompts", "oneShotRate")}
-    return {**rates, "oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}
+    return {**{name: quality[name] for name in _RATES}, "oneShotLow": low, "oneShotHigh": high, **quality["sessions"]}

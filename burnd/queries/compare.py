@@ -73,9 +73,10 @@ class Cell:
             "pricedTurns": tally.priced,
             "costUsd": tally.cost_usd,
             "costPerTurn": float(usd(tally.units)) / tally.priced if tally.priced else None,
-            "oneShotRate": rate(one_shot, prompts),
-            "oneShotInterval": wilson(one_shot, prompts),
+            "oneShotRate": rate(tally.one_shots, tally.edits),
             "oneShotTurnRate": rate(tally.one_shots, tally.edits),
+            "oneShotPromptRate": rate(one_shot, prompts),
+            "oneShotInterval": wilson(one_shot, prompts),
             "cacheHitRate": tally.cache_hit_rate,
             "medianRetries": median(self.retries),
             "quotaShare": share,
@@ -120,6 +121,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "minSample": params.min_sample,
         "cells": [cells[place].answer(place, params.min_sample, shares.get(place)) for place in every],
         "coverage": _coverages(names, cells, params.min_sample),
+        "notes": _notes(names, categories, cells),
         "moreModels": len(every_name) - len(names),
     }
     if target is not None and params.what_if is not None:
@@ -212,6 +214,17 @@ def _names(view: View, params: CompareParams, whole: Mapping[Any, Cell]) -> list
         if params.by == "model" and shown not in names and view.prices.find(name.strip()) is not None:
             names.append(shown)
     return names
+
+
+def _notes(names: Sequence[Any], categories: Sequence[str], cells: Mapping[Place, Cell]) -> list[dict[str, Any]]:
+    """A note for each category in which only one of those compared has data."""
+    notes = []
+    for category in categories:
+        having = [name for name in names if cells[Place(name, category)].tally.turns]
+        if len(having) == 1:
+            note = f"of those compared, only {having[0] or '(none)'} has data for {category}"
+            notes.append({"category": category, "model": having[0], "note": note})
+    return notes
 
 
 def _coverages(names: Sequence[Any], cells: Mapping[Place, Cell], least: int) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kinds
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import ENDINGS
+from burnd.queries.tally import Tally
 from burnd.queries.view import View
 
 OUTCOMES: Final = ("completed", "abandoned", "errored", "unknown")
@@ -42,11 +43,15 @@ class Judgement:
         whole.outcomes = {said: sum(one.outcomes[said] for one in judgements) for said in OUTCOMES}
         return whole
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, turns: Tally) -> dict[str, Any]:
+        """The figures by turn come from the sums of the same row, those by prompt from here."""
         return {
+            "editTurns": turns.edits,
+            "oneShotTurns": turns.one_shots,
+            "oneShotRate": rate(turns.one_shots, turns.edits),
             "editPrompts": self.edit_prompts,
             "oneShotPrompts": self.one_shot_prompts,
-            "oneShotRate": rate(self.one_shot_prompts, self.edit_prompts),
+            "oneShotPromptRate": rate(self.one_shot_prompts, self.edit_prompts),
             "oneShotInterval": wilson(self.one_shot_prompts, self.edit_prompts),
             "sessions": self.outcomes,
         }

@@ -73,7 +73,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "newest": _newest(view),
     }
     if quality is not None:
-        answer["quality"] = quality.total.answer()
+        answer["quality"] = quality.total.answer(added.total)
     if params.tree:
         answer["rows"] = [row | branch.answer() for row, branch in zip(answer["rows"], branches, strict=False)]
     if params.series:
@@ -149,7 +149,7 @@ def _rows(added: Added, dimension: Dimension, quality: Quality | None, keys: lis
         share = tally.units / whole if whole and tally.has_price else None
         row = {**named, **tally.answer(), "share": share}
         if quality is not None:
-            row["quality"] = quality.of(key).answer()
+            row["quality"] = quality.of(key).answer(tally)
         rows.append(row)
     return rows
 

@@ -153,7 +153,7 @@ def test_a_day_of_a_broken_clock_does_not_draw_a_thousand_years() -> None:
 
 def test_how_sessions_ended_is_said() -> None:
     ended = {"completed": 3, "abandoned": 1, "errored": 0, "unknown": 2}
-    quality = {"editPrompts": 4, "oneShotPrompts": 3, "oneShotRate": 0.75, "oneShotInterval": [0.3, 0.95],
+    quality = {"editPrompts": 4, "oneShotPrompts": 3, "oneShotPromptRate": 0.75, "oneShotInterval": [0.3, 0.95],
                "sessions": ended}  # fmt: skip
     said = answer("model", "a", quality=quality)
     said["rows"][0]["quality"] = quality
@@ -165,7 +165,8 @@ def test_how_sessions_ended_is_said() -> None:
 
 def cell(model: str | None, category: str, turns: int, **more: Any) -> dict[str, Any]:
     facts = {"model": model, "category": category, "turns": turns, "costPerTurn": 0.0123 if turns else None,
-             "oneShotRate": None, "oneShotInterval": None, "medianRetries": None, "quotaShare": None,
+             "oneShotRate": None, "oneShotPromptRate": None, "oneShotInterval": None,
+             "medianRetries": None, "quotaShare": None,
              "cacheHitRate": 0.9 if turns else None, "noData": not turns, "insufficientSample": 0 < turns < 5,
              "insufficientPrompts": False}  # fmt: skip
     return facts | more
@@ -177,13 +178,19 @@ def compared(*cells: dict[str, Any], **more: Any) -> dict[str, Any]:
                 for model in models]  # fmt: skip
     categories = list(dict.fromkeys(one["category"] for one in cells))
     return {"by": "model", "models": models, "categories": categories, "minSample": 5, "cells": list(cells),
-            "coverage": coverage} | more  # fmt: skip
+            "coverage": coverage, "notes": []} | more  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 160])
 def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> None:
     """Dashes where there is no data, a mark for little, intervals beside rates, and what the whole rests on."""
-    judged = {"oneShotRate": 0.8, "oneShotInterval": [0.49, 0.94], "medianRetries": 0.5, "quotaShare": 0.25}
+    judged = {
+        "oneShotRate": 0.2,
+        "oneShotPromptRate": 0.8,
+        "oneShotInterval": [0.49, 0.94],
+        "medianRetries": 0.5,
+        "quotaShare": 0.25,
+    }
     said = compared(
         cell("claude-sonnet-4-5", "coding", 20, **judged), cell("gpt-5", "coding", 0),
         cell("claude-sonnet-4-5", "docs", 3), cell("gpt-5", "docs", 30),
@@ -197,6 +204,18 @@ def test_a_comparison_says_what_it_knows_and_what_it_does_not(width: int) -> Non
     assert docs.split()[:2] == ["gpt-5", "30"]
     assert "~ rests on fewer than 5" in shown
     assert "gpt-5: 9 turns in 1 activity, 1 of them with enough to judge by; 1 without a" in shown
+
+
+def test_an_activity_with_one_model_has_a_note() -> None:
+    """One line for each such activity; where only one model is compared, one line in all."""
+    notes = [{"category": "docs", "model": f"gpt-5{EVIL}", "note": ""}, {"category": "testing", "model": None}]
+    cells = (cell("a", "coding", 9), cell("gpt-5", "coding", 9), cell("gpt-5", "docs", 9), cell("a", "docs", 0))
+    shown = compare.shown(compared(*cells, notes=notes), Screen(80)).splitlines()
+    assert "docs: only gpt-5 has data." in shown
+    assert "testing: only (none) has data." in shown
+    alone = compare.shown(compared(cell("a", "coding", 9), cell("a", "docs", 9), notes=notes[:1] * 2), Screen(80))
+    assert "Only a has data, so there is nothing to compare it with." in alone
+    assert "docs: only" not in alone
 
 
 def test_what_is_not_there_is_said() -> None:

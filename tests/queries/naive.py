@@ -1,7 +1,8 @@
-"""Summaries the slow and obvious way: every turn of a folded ledger, one by one."""
+"""Specification of `summary` and `compare`: every turn of a folded ledger, one by one, slow and obvious."""
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,17 @@ from burnd.records import Overhead, Turn
 from burnd.records.times import to_ms
 from tests.folded import Folded
 
+COMPARED = (
+    "turns",
+    "costUsd",
+    "editTurns",
+    "oneShotTurns",
+    "oneShotRate",
+    "editPrompts",
+    "oneShotPrompts",
+    "oneShotPromptRate",
+    "medianRetries",
+)
 USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
 
@@ -64,6 +76,48 @@ class Naive:
             "costUsd": float(usd(units)) if len(counted) > unpriced or units else None,
             "cacheHitRate": tokens[3] / context if context else None,
         }
+
+    def compare(self, by: str, **filters: Any) -> dict[str, Any]:
+        """The cells of `compare` that have data, and the categories in which only one has any.
+
+        A prompt counts once, in the cell of its first edit, with the retries of its last one.
+        """
+        turns: defaultdict[Any, list[Any]] = defaultdict(list)
+        edits: defaultdict[Any, list[Any]] = defaultdict(list)
+        for key, turn in self.turns.items():
+            place = (self.label(by, key, None), turn.activity or "none")
+            is_chosen = self.is_chosen(key, turn, filters)
+            if is_chosen:
+                turns[place].append(key)
+            if turn.has_edits and turn.prompt_id is not None:
+                edit = (_edit_order(turn), place if is_chosen else None, turn.prompt_retries or 0)
+                edits[turn.session_id, turn.prompt_id].append(edit)
+        retries: defaultdict[Any, list[int]] = defaultdict(list)
+        for prompt in edits.values():
+            retries[min(prompt, key=lambda edit: edit[0])[1]].append(max(count for *_, count in prompt))
+        cells = {place: self._cell(keys, retries[place]) for place, keys in turns.items()}
+        cells = {place: cell for place, cell in cells.items() if cell["turns"]}
+        having: defaultdict[str, list[Any]] = defaultdict(list)
+        for name, category in cells:
+            having[category].append(name)
+        return {"cells": cells, "lone": {category: names[0] for category, names in having.items() if len(names) == 1}}
+
+    def _cell(self, keys: Iterable[Any], retries: list[int]) -> dict[str, Any]:
+        sums = self.sums(keys)
+        edits = [turn for key in keys if (turn := self.turns[key]).has_edits and turn.quality != "empty"]
+        one_shots = [turn for turn in edits if not turn.retries]
+        values = (
+            sums["turns"],
+            sums["costUsd"],
+            len(edits),
+            len(one_shots),
+            len(one_shots) / len(edits) if edits else None,
+            len(retries),
+            retries.count(0),
+            retries.count(0) / len(retries) if retries else None,
+            statistics.median(retries) if retries else None,
+        )
+        return dict(zip(COMPARED, values, strict=True))
 
     def price(self, turn: Turn) -> Any:
         return self.prices.find(turn.model, turn.provider)
@@ -179,6 +233,11 @@ def _usage(usage: Any) -> list[int]:
 
 def _tokens(turn: Turn) -> list[int]:
     return _usage(turn.usage)
+
+
+def _edit_order(turn: Turn) -> Any:
+    at = (to_ms(turn.ts), turn.turn_index, turn.message_id)
+    return (turn.prompt_retries is not None, turn.prompt_retries or 0, *at)
 
 
 def _local(turn: Turn, tz: Any) -> datetime:

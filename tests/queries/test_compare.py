@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,13 +16,12 @@ from burnd.queries.quota_share import Peak, _points
 from burnd.queries.view import Missing, Refusal
 from burnd.recording.batch import Batch
 from burnd.records import Quota, Usage
-from burnd.records.times import to_ms
 from tests.conftest import Opened
 from tests.folded import Folded
 from tests.make import at, examples, stamp, turn
 from tests.queries import worlds
 from tests.queries.asking import PRICES, ask_compare, ask_summary, by_cell
-from tests.queries.naive import Naive
+from tests.queries.naive import COMPARED, Naive
 from tests.queries.test_summary_exact import _can_be_asked
 from tests.queries.test_summary_exact import filters as summary_filters
 
@@ -61,6 +60,7 @@ async def test_no_data_is_told_from_little_data(opened: Opened) -> None:
         "costUsd",
         "costPerTurn",
         "oneShotRate",
+        "oneShotPromptRate",
         "oneShotInterval",
         "cacheHitRate",
         "medianRetries",
@@ -70,6 +70,36 @@ async def test_no_data_is_told_from_little_data(opened: Opened) -> None:
     assert cells["gpt-5", "docs"]["insufficientSample"]
     assert not cells[SONNET, "coding"]["insufficientSample"]
     assert not by_cell(await compared(opened, minSample=2))["gpt-5", "docs"]["insufficientSample"]
+
+
+async def test_one_shot_is_a_rate_by_turn_and_another_by_prompt(opened: Opened) -> None:
+    """Two turns edit without a retry for one prompt that needed a second try: every turn is right, no prompt is."""
+    facts: dict[str, Any] = {"has_edits": True, "retries": 0, "prompt_id": "p1"}
+    first = some(1, prompt_retries=0, **facts)
+    again = some(1, "again", prompt_retries=1, **facts)
+    tried_twice = some(1, "twice", has_edits=True, retries=1, prompt_id="p2", prompt_retries=1)
+    (cell,) = (await compared(opened, *first, *again, *tried_twice, *some(2, "look")))["cells"]
+    assert (cell["editTurns"], cell["oneShotTurns"], cell["oneShotRate"]) == (3, 2, 2 / 3)
+    assert (cell["editPrompts"], cell["oneShotPrompts"], cell["oneShotPromptRate"]) == (2, 0, 0.0)
+    assert cell["oneShotInterval"] == pytest.approx([0.0, 0.6576], abs=1e-4)
+
+
+async def test_a_category_with_one_model_has_a_note(opened: Opened) -> None:
+    """Whoever stands beside dashes has won nothing: each such category is named, with who has data."""
+    entries = [
+        *some(2),
+        *some(1, "d", activity="docs"),
+        *some(3, "g", model="gpt-5"),
+        *some(1, "t", activity="testing"),
+    ]
+    answer = await compared(opened, *entries, *some(1, "r", model="gpt-5", activity="review"))
+    assert [(note["category"], note["model"]) for note in answer["notes"]] == [
+        (category, "gpt-5" if category == "review" else SONNET)
+        for category in answer["categories"]
+        if category != "coding"
+    ]
+    assert all(note["category"] in note["note"] and note["model"] in note["note"] for note in answer["notes"])
+    assert [note["category"] for note in (await compared(opened, models="gpt-5"))["notes"]] == ["review", "coding"]
 
 
 async def test_an_unpriced_model_has_turns_but_no_cost(opened: Opened) -> None:
@@ -239,48 +269,12 @@ async def test_every_cell_is_the_sum_of_its_turns(
                 continue
             answer = await ask_compare(pipeline.index, by=by, **filters)
             found = {place: _judged(cell) for place, cell in by_cell(answer).items() if not cell["noData"]}
-            assert found == _cells(naive, by, filters), (by, filters)
+            expected = naive.compare(by, **filters)
+            assert found == expected["cells"], (by, filters)
+            assert {note["category"]: note["model"] for note in answer["notes"]} == expected["lone"], (by, filters)
     finally:
         await opener.close()
 
 
-def _cells(naive: Naive, by: str, filters: dict[str, Any]) -> dict[Any, Any]:
-    turns: defaultdict[Any, list[Any]] = defaultdict(list)
-    prompts: defaultdict[Any, list[Any]] = defaultdict(list)
-    for key, one in naive.turns.items():
-        place = (naive.label(by, key, None), one.activity or "none")
-        is_chosen = naive.is_chosen(key, one, filters)
-        if is_chosen:
-            turns[place].append(key)
-        if one.has_edits and one.prompt_id is not None:
-            edit = (_order(one), place if is_chosen else None, one.prompt_retries or 0)
-            prompts[one.session_id, one.prompt_id].append(edit)
-    judged: defaultdict[Any, list[int]] = defaultdict(list)
-    for edits in prompts.values():
-        judged[min(edits, key=lambda edit: edit[0])[1]].append(max(retries for *_, retries in edits))
-    return {
-        place: (
-            naive.sums(keys)["turns"],
-            naive.sums(keys)["costUsd"],
-            sum(_edits(naive.turns[key]) for key in keys),
-            sum(_edits(naive.turns[key]) and not naive.turns[key].retries for key in keys),
-            len(judged[place]),
-            judged[place].count(0),
-            statistics.median(judged[place]) if judged[place] else None,
-        )
-        for place, keys in turns.items()
-        if naive.sums(keys)["turns"]
-    }
-
-
-def _edits(one: Any) -> bool:
-    return one.has_edits is True and one.quality != "empty"
-
-
-def _order(one: Any) -> Any:
-    return (one.prompt_retries is not None, one.prompt_retries or 0, to_ms(one.ts), one.turn_index, one.message_id)
-
-
-def _judged(cell: dict[str, Any]) -> Any:
-    names = ("turns", "costUsd", "editTurns", "oneShotTurns", "editPrompts", "oneShotPrompts", "medianRetries")
-    return tuple(cell[name] for name in names)
+def _judged(cell: dict[str, Any]) -> dict[str, Any]:
+    return {name: cell[name] for name in COMPARED}

@@ -41,7 +41,8 @@ async def test_a_prompt_is_one_shot_when_no_edit_had_to_be_made_again(opened: Op
         edit("m6", None, 0, turn_index=5, ts=at(5)),
     ]
     judged = (await quality(opened, *entries))["quality"]
-    assert (judged["editPrompts"], judged["oneShotPrompts"], judged["oneShotRate"]) == (2, 1, 0.5)
+    assert (judged["editPrompts"], judged["oneShotPrompts"], judged["oneShotPromptRate"]) == (2, 1, 0.5)
+    assert (judged["editTurns"], judged["oneShotTurns"], judged["oneShotRate"]) == (5, 5, 1.0)
     assert judged["oneShotInterval"] == pytest.approx([0.0945, 0.9055], abs=1e-4)
 
 
@@ -55,7 +56,8 @@ async def test_a_prompt_counts_where_its_first_edit_was_made(opened: Opened) -> 
     rows = by_key(answer)
     assert (rows["feature"]["quality"]["editPrompts"], rows["feature"]["quality"]["oneShotPrompts"]) == (1, 0)
     assert rows["debugging"]["quality"]["editPrompts"] == 0
-    assert rows["debugging"]["quality"]["oneShotRate"] is None
+    assert rows["debugging"]["quality"]["oneShotPromptRate"] is None
+    assert rows["debugging"]["quality"]["oneShotRate"] == 1.0
 
 
 async def test_a_revision_takes_a_judgement_back(opened: Opened) -> None:
