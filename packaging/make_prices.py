@@ -1,6 +1,6 @@
 """Makes burnd/pricing/prices.json, the shipped price snapshot, from a models.dev `api.json`.
 
-    python packaging/make_prices.py api.json --as-of 2026-08-18
+    python packaging/make_prices.py api.json --as-of 2026-09-28
 
 A model that the previous snapshot has and the new list lacks keeps its last price and is marked with the
 day it was last seen: people still ask what last year's sessions cost. A broken price stops the run and

@@ -55,8 +55,8 @@ def test_a_fetched_list(home: Home) -> None:
 
 def test_unpriced_is_said_clearly(home: Home) -> None:
     """Why, where it was looked for, what is near, and what to do."""
-    said = shown(home, "claude-opus-5-5").replace("\n", " ")
-    assert said.startswith("claude-opus-5-5 is unpriced: no list has a model of this name.")
+    said = shown(home, "claude-haiku-5-5").replace("\n", " ")
+    assert said.startswith("claude-haiku-5-5 is unpriced: no list has a model of this name.")
     assert "Looked for at: anthropic." in said
     assert "Near names, which are other models: " in said
     assert "$0" not in said

@@ -42,14 +42,14 @@ def per_million(rates: Rates) -> list[str]:
         ("claude-sonnet-4.5", "github-copilot", "3 15 15 0.3 3.75 6"),  # Anthropic's, whoever sells it
         ("gpt-5", "openai", "1.25 10 10 0.125 1.25 1.25"),  # lists no write price
         ("gpt-5-pro", None, "15 120 120 15 15 15"),  # lists no cache prices
-        ("gpt-5.6", None, "5 30 30 0.5 6.25 6.25"),
+        ("gpt-5.6", None, "4 20 20 0.4 5 5"),
         ("gemini-2.5-pro", None, "1.25 10 10 0.125 1.25 1.25"),
         ("qwen3-32b", None, "0.7 2.8 8.4 0.7 0.7 0.7"),  # lists a reasoning price
         ("glm-5.2", None, "1.4 4.4 4.4 0.26 0 0"),  # lists a write price of nothing
         (
-            "google.gemma-3-12b-it",
-            "amazon-bedrock",
-            "0.05 0.1 0.1 0.05 0.05 0.05",
+            "google/gemma-3-12b-it",
+            "openrouter",
+            "0.05 0.15 0.15 0.05 0.05 0.05",
         ),  # binary noise in the list
         ("gemma-3-27b-it", "google", "0 0 0 0 0 0"),
     ],

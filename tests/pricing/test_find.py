@@ -186,8 +186,8 @@ def test_maker_and_reseller(model: str, provider: str | None, expected: str) -> 
 @pytest.mark.parametrize(
     ("model", "provider"),
     [
-        ("claude-opus-5-5", None),
-        ("claude-opus-5.5", "openrouter"),
+        ("claude-opus-5-6", None),
+        ("claude-opus-5.6", "openrouter"),
         ("claude-opus-50", None),
         ("claude-opus", None),
         ("claude-opus-latest", None),
@@ -309,3 +309,8 @@ FORMS = """
 def test_find_takes_any_mixture_of_the_forms(model: str) -> None:
     price = TABLE.find(model)
     assert price is None or parse(price.model, ()) is not None
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5-5", "claude-opus-5-5[1m]", "gpt-6-sol", "gpt-6-luna", "gpt-6-astra"])
+def test_the_default_models_of_the_newest_clients_are_listed(model: str) -> None:
+    assert TABLE.find(model) is not None

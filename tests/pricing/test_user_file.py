@@ -31,13 +31,13 @@ def input_price(prices: PriceTable, model: str, provider: str | None = None) -> 
 def test_without_the_file_the_snapshot_stands(tmp_path: Path) -> None:
     prices = PriceTable.load(str(tmp_path / "models.dev.json"))
     assert input_price(prices, "claude-opus-5") == 5
-    assert prices.as_of == "2026-08-18"
+    assert prices.as_of == "2026-09-28"
 
 
 def test_a_part_of_a_list_prices_a_new_model(tmp_path: Path) -> None:
-    prices = table(tmp_path, partial("anthropic", "claude-opus-5-5", input=4, output=20))
-    assert input_price(prices, "claude-opus-5-5") == 4
-    assert input_price(prices, "claude-opus-5-5[1m]") == 4
+    prices = table(tmp_path, partial("anthropic", "claude-haiku-5-5", input=4, output=20))
+    assert input_price(prices, "claude-haiku-5-5") == 4
+    assert input_price(prices, "claude-haiku-5-5[1m]") == 4
     assert input_price(prices, "claude-opus-5") == 5
 
 

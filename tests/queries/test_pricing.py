@@ -71,10 +71,10 @@ def test_where_it_was_looked_for() -> None:
 @pytest.mark.parametrize(
     ("model", "provider", "reason", "sold_by", "near"),
     [
-        ("claude-opus-5-5", None, "no list has a model of this name", [], "claude-opus-5"),
+        ("claude-haiku-5-5", None, "no list has a model of this name", [], "claude-haiku-4-5"),
         ("claude-sonet-4-5", None, "no list has a model of this name", [], "claude-sonnet-4-5"),
         ("qwen3-8b", "ollama", "it ran on your own machine", ["alibaba", "openrouter"], "qwen3-14b"),
-        ("claude-opus-5-5", "openrouter", "neither its provider nor its maker lists it", [], "claude-opus-5"),
+        ("claude-haiku-5-5", "openrouter", "neither its provider nor its maker lists it", [], "claude-haiku-4-5"),
     ],
 )
 def test_unpriced_is_said_with_its_reason(
