@@ -28,11 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
     answer = client.flush(session=whole_id(client, options.session))
-    missing = [source["name"] for source in answer["sources"] if not source["flushed"]]
+    missing = [source for source in answer["sources"] if not source["flushed"]]
     if options.json:
         as_json(answer)
         return 1 if missing else 0
     if missing:
-        raise BurnctlError(f"not all is recorded: {', '.join(missing)} does not run just now", "see: burnctl status")
+        reasons = "; ".join(f"{source['name']}: {source.get('reason', 'does not run')}" for source in missing)
+        raise BurnctlError(f"not all is recorded: {reasons}", "do not delete any logs yet; see: burnctl status")
     print("everything that was readable is recorded")
     return 0

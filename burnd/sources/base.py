@@ -80,10 +80,10 @@ class Source(Protocol):
         """Read until cancelled. Failures of single inputs are counted and shown, never raised."""
         ...
 
-    async def flush(self, session_id: str | None = None) -> None:
-        """Return when everything that is readable now is recorded, and what was open is settled.
+    async def flush(self, session_id: str | None = None) -> str | None:
+        """Record everything there is to read and settle open turns, of one session if it is named.
 
-        With a session, only what is open in that one is settled. Called while `run` runs, and cancelled when
+        Returns None when all is recorded, else why some of it is not. Called while `run` runs, and cancelled when
         that ends.
         """
         ...

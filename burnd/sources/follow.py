@@ -1,8 +1,9 @@
-"""Descriptors of files that are being written, kept open so that what was written last outlives a replace or unlink."""
+"""Cache of open descriptors of growing files: their last lines can be read after a replace or unlink."""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -16,17 +17,20 @@ from burnd.sources.tail import MAX_BYTES, MAX_LINE, Chunk, Tail, read_open, unfi
 _Identity = tuple[int, int]
 
 
-class _Held(msgspec.Struct):
+class _Open(msgspec.Struct):
     fd: int
     identity: _Identity
     used: float
 
 
 class OpenFiles:
-    """Reads files by path and holds those that changed lately, at most `limit`, the least recently read leaving first.
+    """Reads files by path and caches the descriptors of at most `limit` files that changed lately.
 
-    To be used by one thread at a time. `clock` is one that nobody sets. `wall` time is compared with modification
-    times; those only decide what is worth holding, never what is read.
+    Over the limit, the least recently read one is closed.
+    Safe to use from several threads: a worker thread reads while the event loop expires and releases. An entry is
+    taken out of the cache while it is read, so no other thread can close its descriptor; the lock covers the cache
+    only and is never held during I/O. `clock` is monotonic. `wall` time is compared with modification times; those
+    only decide what is worth caching, never what is read.
     """
 
     def __init__(
@@ -40,10 +44,11 @@ class OpenFiles:
         self._limit = limit
         self._idle = idle
         self._clock, self._wall = clock, wall
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[str, _Open] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._cache)
 
     def read(
         self,
@@ -58,77 +63,80 @@ class OpenFiles:
 
         If another file took its place, that chunk also says `more`, and the next call starts on the new file.
         """
-        held = self._held.get(path)
-        if held is None:
-            return self._read_anew(path, cursor, root, max_bytes, max_line)
-        self._held.move_to_end(path)
-        held.used = self._clock()
+        entry = self._take(path)
+        fd = open_regular(path, root=root) if entry is None else entry.fd
+        keep = False  # a descriptor can go stale for good: after an error the next call opens the file again
         try:
-            return self._read_held(path, held, cursor, max_bytes, max_line)
-        except OSError:
-            self.release(path)  # a descriptor can go stale for good; the next try opens the file again
-            raise
+            # Looked up before reading: bytes that reach the old file in between are still read from it.
+            current = None if entry is None else _identity(path)
+            chunk = read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
+            if entry is None:
+                keep = self._wall() - os.fstat(fd).st_mtime < self._idle
+                entry = _Open(fd, (chunk.cursor.dev, chunk.cursor.ino), 0.0)
+            elif current == entry.identity or chunk.more:
+                keep = True
+            else:
+                tail = unfinished(fd, chunk.cursor, max_line=max_line)
+                chunk = msgspec.structs.replace(chunk, ended=True, tail=tail, more=current is not None)
+        finally:
+            if not keep:
+                os.close(fd)
+        if keep:
+            entry.used = self._clock()
+            self._put(path, entry)
+        return chunk
 
     def unfinished(
         self, path: str, cursor: Cursor, *, root: str | None = None, max_line: int = MAX_LINE
     ) -> Tail | None:
-        """What stands after the last newline of a file that was read to its end and has been quiet since."""
-        held = self._held.get(path)
-        if held is not None:
-            return unfinished(held.fd, cursor, max_line=max_line)
-        fd = open_regular(path, root=root)
+        """The bytes after the last newline of a file that was read to its end and has been quiet since."""
+        entry = self._take(path)
+        fd = open_regular(path, root=root) if entry is None else entry.fd
         try:
             return unfinished(fd, cursor, max_line=max_line)
         finally:
-            os.close(fd)
+            if entry is None:
+                os.close(fd)
+            else:
+                self._put(path, entry)
 
     def paths(self) -> list[str]:
-        """The files that are held, whether their paths still name them or not."""
-        return list(self._held)
+        """The files with a cached descriptor, whether their paths still name them or not."""
+        with self._lock:
+            return list(self._cache)
 
     def release(self, path: str) -> None:
-        held = self._held.pop(path, None)
-        if held is not None:
-            os.close(held.fd)
+        entry = self._take(path)
+        if entry is not None:
+            os.close(entry.fd)
 
     def expire(self) -> None:
-        """Let go of files that were not read for a while: a held file's disk space is not free after an unlink."""
+        """Close files that were not read for a while: a deleted file's disk space is not free until then."""
         oldest = self._clock() - self._idle
-        for path in [path for path, held in self._held.items() if held.used < oldest]:
-            self.release(path)
+        with self._lock:
+            idle = [path for path, entry in self._cache.items() if entry.used < oldest]
+            entries = [self._cache.pop(path) for path in idle]
+        for entry in entries:
+            os.close(entry.fd)
 
     def close(self) -> None:
-        for path in list(self._held):
+        for path in self.paths():
             self.release(path)
 
-    def _read_held(self, path: str, held: _Held, cursor: Cursor | None, max_bytes: int, max_line: int) -> Chunk:
-        # Looked up before reading: bytes that reach the old file in between are still read from it.
-        now_there = _identity(path)
-        chunk = read_open(held.fd, cursor, max_bytes=max_bytes, max_line=max_line)
-        if now_there == held.identity or chunk.more:
-            return chunk
-        tail = unfinished(held.fd, chunk.cursor, max_line=max_line)
-        self.release(path)
-        return msgspec.structs.replace(chunk, ended=True, tail=tail, more=now_there is not None)
+    def _take(self, path: str) -> _Open | None:
+        """Remove an entry from the cache: its descriptor belongs to the caller until it is put back."""
+        with self._lock:
+            return self._cache.pop(path, None)
 
-    def _read_anew(self, path: str, cursor: Cursor | None, root: str | None, max_bytes: int, max_line: int) -> Chunk:
-        fd = open_regular(path, root=root)
-        try:
-            chunk = read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
-            keep = self._wall() - os.fstat(fd).st_mtime < self._idle
-        except BaseException:
-            os.close(fd)
-            raise
-        if keep and self._limit > 0:
-            self._hold(path, fd, chunk.cursor)
-        else:
-            os.close(fd)
-        return chunk
-
-    def _hold(self, path: str, fd: int, cursor: Cursor) -> None:
-        self._held[path] = _Held(fd=fd, identity=(cursor.dev, cursor.ino), used=self._clock())
-        while len(self._held) > self._limit:
-            self.release(next(iter(self._held)))
+    def _put(self, path: str, entry: _Open) -> None:
+        """Add an entry as the most recent one, and close what exceeds the limit."""
+        with self._lock:
+            surplus = [self._cache.pop(path)] if path in self._cache else []
+            self._cache[path] = entry
+            while len(self._cache) > self._limit:
+                surplus.append(self._cache.popitem(last=False)[1])
+        for other in surplus:
+            os.close(other.fd)
 
 
 def _identity(path: str) -> _Identity | None:

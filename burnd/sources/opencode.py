@@ -25,7 +25,7 @@ from burnd.sources.opencode_database_follower import DatabaseFollower
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
 from burnd.sources.opencode_recording import Recorder
-from burnd.sources.opencode_schedule import Pace, ScheduledDatabase, damage, trouble_of
+from burnd.sources.opencode_schedule import Pace, ScheduledDatabase, Trouble, damage, trouble_of
 from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_session_state import DatabasePiece
 from burnd.sources.opencode_wanted import Wanted, wanted_by
@@ -85,12 +85,14 @@ class OpenCode:
             self._hazard.hold(())  # an end that was wanted is no death
             self._hazard.close()
 
-    async def flush(self, session_id: str | None = None) -> None:
-        """Returns when everything that is readable now is recorded, and what was open is settled."""
+    async def flush(self, session_id: str | None = None) -> str | None:
+        """Records everything there is to read and settles what is open; returns why a database is not read, if so."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
         self._bell.set()
         await done.wait()
+        worst = self._worst()
+        return f"{worst[0]}: {worst[1].detail}" if worst is not None else None
 
     def add_roots(self, folders: Sequence[str]) -> None:
         """Reads these as well: databases, or folders as XDG_DATA_HOME would name them."""
@@ -144,18 +146,21 @@ class OpenCode:
             return "waiting", "starting: looking for what there is", ""
         if not self._databases:
             return "absent", f"no database in {self._folders[0]}", ""
-        worst = max(
-            ((one.follower.db.path, found) for one in self._databases.values() if (found := one.wrong()) is not None),
-            key=lambda item: item[1].state == "degraded",
-            default=None,
-        )
-        if worst is not None:
+        if (worst := self._worst()) is not None:
             path, trouble = worst
             return trouble.state, f"{trouble.detail}: {path}", trouble.remedy
         polled = "polling " + ", ".join(one.follower.db.path for one in self._databases.values())
         if told := self._hazard.told("message"):
             return "polling", f"{polled}; {told}", "nothing: all other messages are recorded; please report it"
         return "polling", polled, ""
+
+    def _worst(self) -> tuple[str, Trouble] | None:
+        """The database with the worst trouble, if any has trouble."""
+        return max(
+            ((one.follower.db.path, found) for one in self._databases.values() if (found := one.wrong()) is not None),
+            key=lambda item: item[1].state == "degraded",
+            default=None,
+        )
 
     def _progress(self) -> Progress | None:
         fills = [one.backfill for one in self._databases.values() if one.follower.waiting and one.backfill.total]

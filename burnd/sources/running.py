@@ -34,20 +34,20 @@ class Kept:
         """Runs the source for ever. A failure to write what is the truth is nobody's to swallow: it is raised."""
         await keep_running(self._run_once, self._note)
 
-    async def flush(self, session_id: str | None = None) -> bool:
-        """Whether everything readable is recorded; False when the source does not run, or ended meanwhile."""
+    async def flush(self, session_id: str | None = None) -> str | None:
+        """None when everything is recorded, else the reason: the source does not run, ended or could not read."""
         if not self.last_failure:
             await self._begun.wait()
         source = self.source
-        if source is None:
-            return False
+        reason: str | None = None
         done = False
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._cancel_at_end, tasks.cancel_scope)
-            await source.flush(session_id)
-            done = True
-            tasks.cancel_scope.cancel()
-        return done
+        if source is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._cancel_at_end, tasks.cancel_scope)
+                reason = await source.flush(session_id)
+                done = True
+                tasks.cancel_scope.cancel()
+        return reason if done else f"stopped on {self.last_failure or 'a failure'} and is started again"
 
     def add_roots(self, folders: Sequence[str]) -> None:
         """More folders to read, where this source takes any; one that starts later finds them by itself."""

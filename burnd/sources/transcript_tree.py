@@ -109,12 +109,13 @@ class TranscriptTree:
         finally:
             await self._pieces.close()
 
-    async def flush(self, session_id: str | None = None) -> None:
-        """Returns when everything that is readable now is recorded, and what was open is settled."""
+    async def flush(self, session_id: str | None = None) -> str | None:
+        """Records everything there is to read and settles what is open; returns why a log could not be read, if so."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
         self._ring()
         await done.wait()
+        return self._failure()
 
     def add_roots(self, folders: Sequence[str]) -> None:
         """Reads below these folders as well, each as the harness itself is told it."""
@@ -141,11 +142,18 @@ class TranscriptTree:
         """How it goes: a word, a sentence, and what to do about it."""
         if self._committer.blocked:
             return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
-        if failures := self._queue.failures:
-            path, failure = next(iter(failures.items()))
-            others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
-            return "degraded", f"{path}: {failure.reason}{others}", "see that it can be read; it is tried again"
+        if (failure := self._failure()) is not None:
+            return "degraded", failure, "see that it can be read; it is tried again"
         return self._finder.condition()
+
+    def _failure(self) -> str | None:
+        """The first log that cannot be read, with the reason and how many others there are."""
+        failures = self._queue.failures
+        if not failures:
+            return None
+        path, failure = next(iter(failures.items()))
+        others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
+        return f"{path}: {failure.reason}{others}"
 
     def _ring(self) -> None:
         self._bell.set()
@@ -209,7 +217,7 @@ class TranscriptTree:
             root = self._finder.root_of(piece.path)
             if piece.change.open and not piece.more and root is not None and piece.path not in self._pieces.known:
                 await self._pieces.take_up(piece.path, root)  # it was read apart, and is looked after here
-        self._pieces.known.trim()
+        self._pieces.known.trim(self._queue.is_out)
 
     def _note(self, piece: Piece) -> None:
         """A piece is durable: its file's slot is over."""

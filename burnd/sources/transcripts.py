@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -75,9 +75,10 @@ class Transcript:
 
 
 class Transcripts:
-    """The transcripts read lately, and how to read on in any of them. Used by one thread at a time.
+    """The transcripts read lately, and how to read on in any of them.
 
-    A harness says in a subclass what its files are called and mean: the methods up to `chunk_of`.
+    One worker thread at a time reads; the event loop may `trim`, `forget` and list meanwhile. A harness says in a
+    subclass what its files are called and mean: the methods up to `chunk_of`.
     """
 
     source: ClassVar[str]
@@ -222,12 +223,15 @@ class Transcripts:
     def live(self) -> list[Transcript]:
         return list(self._known.values())
 
-    def trim(self) -> None:
-        """Lets go of readers that have nothing open, the longest unused first, and of idle descriptors."""
+    def trim(self, is_busy: Callable[[str], bool]) -> None:
+        """Drops readers that have nothing open, the longest unused first, and closes idle descriptors.
+
+        A file that `is_busy` may be changing in the worker thread at this moment: its reader is not looked at.
+        """
         self._files.expire()
         spare = len(self._known) - _READERS_KEPT
         for path, transcript in list(self._known.items())[: max(0, spare)]:
-            if not transcript.open_holdings:
+            if not is_busy(path) and not transcript.open_holdings:
                 self._known.pop(path)
 
     def close(self) -> None:

@@ -116,4 +116,4 @@ async def _take(pipeline: Pipeline, transcripts: ClaudeTranscripts, some: list[T
         for transcript in waiting:
             transcript.committed()
         waiting = [transcript for transcript, piece in zip(waiting, pieces, strict=True) if piece.more]
-    transcripts.trim()
+    transcripts.trim(lambda _path: False)

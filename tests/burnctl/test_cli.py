@@ -174,6 +174,18 @@ def test_a_method_the_daemon_lacks_suggests_a_restart(home: Home) -> None:
     assert "burnctl restart" in done.stderr
 
 
+def test_a_flush_that_did_not_flush_exits_1_with_the_reason(home: Home) -> None:
+    """A script that deletes its logs after a flush must be able to rely on the exit code, with --json as well."""
+    claude = {"name": "claude-code", "flushed": False, "reason": "stopped on RuntimeError and is started again"}
+    answer = {"version": 1, "flushed": False, "sources": [claude, {"name": "codex", "flushed": True}]}
+    with fake(socket_of(home), flush=answer):
+        spoken, plain = run(home, "flush"), run(home, "flush", "--json")
+    assert (spoken.returncode, spoken.stdout) == (1, "")
+    assert "claude-code: stopped on RuntimeError and is started again" in spoken.stderr
+    assert "codex" not in spoken.stderr
+    assert (plain.returncode, json.loads(plain.stdout)["flushed"]) == (1, False)
+
+
 def test_ctrl_c_is_quiet(home: Home) -> None:
     """Exit code 130 and not a word, as from any well-behaved program."""
     with fake(socket_of(home), tail=lambda _params, talk: talk.answer({})), Person(home, "tail") as person:

@@ -16,13 +16,18 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
+from burnd.readers.holding import Holding
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
 from burnd.sources import committing, transcript_settling
 from burnd.sources.claude_code import ClaudeCode
+from burnd.sources.claude_transcripts import ClaudeTranscripts
+from burnd.sources.follow import OpenFiles
 from burnd.sources.saved import Saved
+from burnd.sources.tail import Chunk
+from burnd.sources.transcripts import Transcript as Known
 from burnd.sources.watch import Times, Watcher
 from tests.conftest import Opened
 from tests.folded import Folded
@@ -143,6 +148,46 @@ async def test_flush_leaves_nothing_open(opened: Opened, tmp_path: Path) -> None
         await watched.source.flush()
         assert set(watched.ledger()) == {f"m{n}" for n in range(40)}
         assert not any(turn["open"] for turn in (await watched.turns()).values())
+
+
+async def test_a_flush_says_what_could_not_be_read(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that fails to be read is not recorded: the flush says so, until a later one can read it."""
+    log = Transcript(session=SESSION)
+    log.prompt("hello")
+    log.says("m1", text("one"), output=5)
+    async with watching(opened, tmp_path / "projects") as watched:
+        with monkeypatch.context() as broken:
+
+            def fail(_files: OpenFiles, path: str, *_cursor: object, **_limits: object) -> Chunk:
+                raise OSError(5, "Input/output error", path)
+
+            broken.setattr(OpenFiles, "read", fail)
+            watched.append(log)
+            reason = await watched.source.flush()
+            assert reason == f"{watched.path()}: Input/output error"
+        assert await watched.source.flush() is None
+        assert set(watched.ledger()) == {"m1"}
+
+
+async def test_trimming_leaves_a_log_alone_that_is_being_read(opened: Opened, tmp_path: Path) -> None:
+    """The event loop drops readers while a worker thread reads in one: that one changes while it is looked at."""
+
+    class Changing(Known):
+        @property
+        def open_holdings(self) -> list[Holding]:
+            raise RuntimeError("dictionary changed size during iteration")
+
+    pipeline = await opened()
+    transcripts = ClaudeTranscripts(pipeline.home.index_db)
+    for n in range(100):
+        kind = Changing if n == 0 else Known
+        transcripts._known[f"/{n}"] = kind(f"/{n}", "/", None, None, None)
+    transcripts.trim(lambda path: path == "/0")
+    assert "/0" in transcripts
+    assert "/1" not in transcripts
+    transcripts.close()
 
 
 async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> None:

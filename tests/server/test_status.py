@@ -282,8 +282,9 @@ class Failing:
         await anyio.sleep(0.01)
         raise RuntimeError("words that may be anybody's")
 
-    async def flush(self, session_id: str | None = None) -> None:
+    async def flush(self, session_id: str | None = None) -> str | None:
         await anyio.sleep_forever()
+        return None
 
     def status(self) -> Status:
         return Status(self.name, "watching", "all is well")
@@ -298,7 +299,7 @@ async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPa
         with anyio.fail_after(60):
             while kept.restarts < 3:  # noqa: ASYNC110 - nothing tells of it but the count
                 await anyio.sleep(0.01)
-            assert not await kept.flush()
+            assert await kept.flush() == "stopped on RuntimeError and is started again"
         assert kept.last_failure == "RuntimeError"
         tasks.cancel_scope.cancel()
     assert kept.status().state == "degraded"
@@ -311,7 +312,7 @@ async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
         with anyio.fail_after(60):
-            assert not await kept.flush()
+            assert await kept.flush() == "stopped on RuntimeError and is started again"
         tasks.cancel_scope.cancel()
 
 

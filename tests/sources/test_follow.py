@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +192,44 @@ def test_a_quiet_file_offers_its_unfinished_line(tmp_path: Path) -> None:
         assert found is not None
         assert found.data == b"{}"
         files.close()
+
+
+def test_reading_and_expiring_at_the_same_time(tmp_path: Path) -> None:
+    """F77: the event loop expires, releases and lists while a worker thread reads, as while thousands of logs grow.
+
+    Every entry is idle at once and threads switch all the time: without a lock, expiry iterates over a cache that
+    changes, or closes a descriptor that is being read.
+    """
+    paths = [tmp_path / f"{number}.jsonl" for number in range(64)]
+    for path in paths:
+        append(path, b"line\n")
+    before = open_descriptors()
+    files = OpenFiles(limit=16, idle=-1.0, wall=lambda: float("-inf"))
+    failures: list[Exception] = []
+    done = threading.Event()
+
+    def read_all() -> None:
+        try:
+            for number in range(4000):
+                path = str(paths[number * 7 % 16 if number % 3 else number % 64])
+                assert files.read(path, None).lines == [(0, b"line")]
+        except Exception as error:  # noqa: BLE001 - whatever it is fails the test below
+            failures.append(error)
+        finally:
+            done.set()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        worker = threading.Thread(target=read_all)
+        worker.start()
+        while not done.is_set():
+            files.expire()
+            files.release(str(paths[3]))
+            files.paths()
+        worker.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert not failures
+    files.close()
+    assert open_descriptors() == before

@@ -19,17 +19,22 @@ class FlushParams(Params, frozen=True):
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
-    """Returns when everything that is readable now is recorded by every source that runs."""
+    """Has every source record everything there is to read; says which of them could not, and why."""
     await service.spool.take_in()
-    flushed: dict[str, bool] = {}
+    reasons: dict[str, str | None] = {}
 
     async def flush_one(kept: Kept) -> None:
-        flushed[kept.name] = await kept.flush(params.session)
+        reasons[kept.name] = await kept.flush(params.session)
 
     async with anyio.create_task_group() as tasks:
         for kept in service.sources.values():
             tasks.start_soon(flush_one, kept)
-    return {"sources": [{"name": name, "flushed": flushed[name]} for name in service.sources]}
+    sources: list[dict[str, object]] = []
+    for name in service.sources:
+        reason = reasons[name]
+        because = {} if reason is None else {"reason": reason}
+        sources.append({"name": name, "flushed": reason is None, **because})
+    return {"flushed": all(reason is None for reason in reasons.values()), "sources": sources}
 
 
 class RebuildParams(Params, frozen=True):
