@@ -1,4 +1,4 @@
-"""What could come next on a command line: verbs, flags, choices, and names that only the daemon knows."""
+"""Candidates for shell completion: verbs, flags, choices, and names from the daemon, quoted for bash where it asks."""
 
 from __future__ import annotations
 
@@ -29,6 +29,79 @@ def candidates(words: Sequence[str]) -> list[Candidate]:
     else:
         found = _of_verb(before[0], before[1:], typed)
     return [(word, about) for word, about in found if word.startswith(typed)]
+
+
+def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
+    """Candidates as bash has to insert them, quoted, for its COMP_WORDS after `burnctl` and its COMP_WORDBREAKS.
+
+    bash breaks words at some characters (`=`, `:`, `@`): the parts are joined here, and a candidate lacks what comes
+    before the last break, because bash replaces only what follows it. After an opening quote it replaces all of it.
+    """
+    *before, typed = _joined(words, set(breaks) - set(" \t\n'\""))
+    start = typed[:1] if typed[:1] in ("'", '"') else ""
+    plain = _unquoted(typed)
+    if plain is None:
+        return []
+    found = candidates([*(_unquoted(word) or word for word in before), plain])
+    if start:
+        return [_within(start, word) for word, _ in found]
+    last = max((at for at, char in enumerate(typed) if char in breaks and not _is_escaped(typed, at)), default=-1)
+    present_part = _unquoted(typed[: last + 1]) or ""
+    return [_escaped(word[len(present_part) :]) for word, _ in found]
+
+
+def _joined(words: Sequence[str], breaks: set[str]) -> list[str]:
+    """Undoes the breaking of words, except at the `=` after a flag."""
+    joined: list[str] = []
+    glue = False
+    for word in words:
+        is_break = bool(word) and set(word) <= breaks
+        if is_break and word == "=" and joined and joined[-1].startswith("-"):
+            joined.append("")
+            glue = True
+        elif joined and (glue or is_break):
+            joined[-1] += word
+            glue = is_break
+        else:
+            joined.append(word)
+            glue = is_break
+    return joined or [""]
+
+
+def _unquoted(word: str) -> str | None:
+    """What a word means to bash, with or without an opening quote at its start. None if it has other quotes, or
+    something that bash would expand."""
+    quote = word[:1] if word[:1] in ("'", '"') else ""
+    plain: list[str] = []
+    chars = iter(word[len(quote) :])
+    for char in chars:
+        if (char == quote if quote else char in "'\"") or (quote != "'" and char in "$`"):
+            return None
+        if char == "\\" and quote != "'":
+            following = next(chars, "")
+            char = following if not quote or following in '$`"\\' else char + following
+        plain.append(char)
+    return "".join(plain)
+
+
+def _is_escaped(word: str, at: int) -> bool:
+    before = word[:at]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def _escaped(text: str) -> str:
+    """With a backslash before everything that may mean something to bash."""
+    return "".join(char if char.isalnum() or char in "_-./:=@%+," or ord(char) > 127 else f"\\{char}" for char in text)
+
+
+def _within(quote: str, text: str) -> str:
+    """For the inside of an open quote, which bash closes, except after a text that ends with that very character."""
+    if quote == "'":
+        escaped = text.replace("'", "'\\''")
+        return escaped[:-1] if text.endswith("'") else escaped
+    escaped = "".join(f"\\{char}" if char in '$`"\\' else char for char in text)
+    escaped = escaped.replace("!", "\"'!'\"")  # in double quotes a backslash would stay before it
+    return f'{escaped}"' if escaped.endswith('"') else escaped
 
 
 def _of_verb(verb: str, before: Sequence[str], typed: str) -> list[Candidate]:
@@ -109,17 +182,29 @@ def _sessions() -> list[Candidate]:
     found = []
     for row in rows:
         words = (ago(row.get("updatedAt"), now), last_name(row.get("project")), str(row.get("title") or ""))
-        found.append((clean(row.get("sessionId") or ""), cut(clean("  ".join(filter(None, words))), 60)))
-    return found
+        found.append((row.get("sessionId"), cut(clean("  ".join(filter(None, words))), 60)))
+    return _insertable(found)
 
 
 def _models() -> list[Candidate]:
     from burnctl.client import Client
-    from burnctl.render import clean, number
+    from burnctl.render import number
 
     with Client(timeout=ANSWER_S) as client:
         rows = client.summary(by="model").get("rows") or []
-    return [(clean(row.get("key") or ""), f"{number(row.get('turns'))} turns") for row in rows]
+    return _insertable([(row.get("key"), f"{number(row.get('turns'))} turns") for row in rows])
+
+
+def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:
+    """Leaves out names from logs that no command line can hold as they are: empty ones, those with control or invisible
+    characters, and those that begin with a dash and would be read as flags."""
+    from burnctl.render import clean
+
+    return [
+        (name, about)
+        for name, about in found
+        if isinstance(name, str) and name and not name.startswith("-") and name.isprintable() and clean(name) == name
+    ]
 
 
 def _line(text: str | None) -> str:

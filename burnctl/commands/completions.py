@@ -16,28 +16,14 @@ EXAMPLES = (
     "burnctl completions fish > ~/.config/fish/completions/burnctl.fish",
 )
 
-# bash breaks words at = and :, which stand in flags and in names of models: what it broke is put together again for
-# the question, and what it has typed already is taken off the answers.
+# Names from logs are inserted: burnctl quotes them for bash, which would not; zsh and fish do that themselves.
 _BASH = r"""# bash completions of burnctl; use with: source <(burnctl completions bash)
 _burnctl() {
-    local words=() word glue='' typed reply line
-    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
-        if [[ ${#words[@]} -gt 0 && ( $word == : || $glue == yes ) ]]; then
-            words[${#words[@]}-1]+=$word
-        elif [[ $word != = ]]; then
-            words+=("$word")
-        fi
-        [[ $word == : ]] && glue=yes || glue=''
-        [[ $word == = ]] && typed=equals || typed=''
-    done
-    [[ $typed == equals ]] && words+=('')
-    word=${words[${#words[@]}-1]}
-    local colon=''
-    [[ $word == *:* && $COMP_WORDBREAKS == *:* ]] && colon=${word%"${word##*:}"}
+    local reply
     COMPREPLY=()
-    while IFS=$'\t' read -r reply line; do
-        COMPREPLY+=("${reply#"$colon"}")
-    done < <(burnctl completions words -- "${words[@]}" 2>/dev/null)
+    while IFS= read -r reply; do
+        COMPREPLY+=("$reply")
+    done < <(burnctl completions words --bash "$COMP_WORDBREAKS" -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
 }
 complete -o default -F _burnctl burnctl
 """
@@ -48,8 +34,9 @@ _burnctl() {
     local -a found
     local word about
     while IFS=$'\t' read -r word about; do
+        word=${word//\\/\\\\}
         found+=("${word//:/\\:}:$about")
-    done < <(burnctl completions words -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    done < <(burnctl completions words -- "${(@Q)words[2,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null)
     if (( ${#found} )); then _describe -V burnctl found; else _files; fi
 }
 if [[ $funcstack[1] == _burnctl ]]; then _burnctl "$@"; else compdef _burnctl burnctl; fi
@@ -58,7 +45,7 @@ if [[ $funcstack[1] == _burnctl ]]; then _burnctl "$@"; else compdef _burnctl bu
 _FISH = r"""# fish completions of burnctl; save as ~/.config/fish/completions/burnctl.fish
 function __burnctl_words
     set -l before (commandline -opc)
-    set -l typed (commandline -ct)
+    set -l typed (commandline -ct | string replace -r '^[\'"]' '' | string unescape)
     burnctl completions words -- $before[2..-1] "$typed" 2>/dev/null
 end
 function __burnctl_has_none
@@ -75,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
     for shell in _SCRIPTS:
         shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
-    # What the scripts ask: one candidate a line, a tab, and a word about it. Not meant for people.
+    # For the scripts: one candidate a line, a tab, and a word about it. For bash, the quoted candidate alone.
     words = shells.add_parser("words")
+    words.add_argument("--bash", metavar="BREAKS")
     words.add_argument("word", nargs="*")
 
 
@@ -84,8 +72,11 @@ def run(options: argparse.Namespace) -> int:
     if options.shell in _SCRIPTS:
         print(_SCRIPTS[options.shell], end="")
         return 0
-    from burnctl.completing import candidates
+    from burnctl.completing import bash_candidates, candidates
 
+    if options.bash is not None:
+        print("".join(f"{word}\n" for word in bash_candidates(options.word, options.bash)), end="")
+        return 0
     for word, about in candidates(options.word):
         print(f"{word}\t{about}")
     return 0
