@@ -13,7 +13,7 @@ from burnd.readers.claude_files import carried
 from burnd.readers.claude_lines import Piece
 from burnd.readers.claude_tools import Result, arguments_of, called, result_of
 from burnd.readers.claude_usage import Bill
-from burnd.readers.holding import Holding, turn_of, with_iterations
+from burnd.readers.holding import Holding, LineKey, turn_of, with_iterations
 from burnd.readers.weights import size
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
 from burnd.records.base import camel
@@ -130,6 +130,7 @@ def turns(read: Read, bill: Bill, setting: Setting) -> list[Turn]:
         speed=bill.speed,
         server_tools=bill.server_tools,
         apart=bill.apart,
+        best=LineKey() if given.usage is None else LineKey(0),
         final=True,
         calls=read.calls,
         entered=setting.entered,

@@ -107,6 +107,9 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def quality(self) -> Quality:
+        """`empty` only where the log states that nothing was used; a response without stated usage is `partial`."""
+        if self.best.output_tokens == NO_USAGE:
+            return "partial"
         is_billed = self.server_tools is not None and self.server_tools.search > 0
         if self.usage == _NO_USAGE and not is_billed:
             return "empty"

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd.readers.holding import Holding, relabelled, turn_of
-from burnd.records import Basis, Copy, ToolCall, Turn
+from burnd.records import Basis, Copy, ToolCall, Turn, Usage
 from burnd.records.turn import Quality
 
 _BETTER: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
@@ -111,7 +111,7 @@ def _settled(owner: Turn, standing: Standing, current: Turn, new: Turn, line: Tu
     )
     said: dict[str, Any] = {name: getattr(line, name) for name in _SAID_BY_THE_LINE}
     said["stop_reason"] = stopped.stop_reason
-    quality = max(current.quality, new.quality, key=_BETTER.__getitem__)
+    quality = max(current, new, key=_quality_key).quality
     turn = msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **said)
     # Whether it reasoned is a part of the label, and may be known only by what it was billed.
     return relabelled(turn) if bool(line.usage.reasoning) != bool(owner.usage.reasoning) else turn
@@ -194,6 +194,11 @@ def _copy(turn: Turn, standing: Standing) -> Copy:
 def _line_key(turn: Turn) -> tuple[tuple[int, str, str], bytes]:
     """Order lines totally: by output, time and uuid, then by what they say."""
     return (_line_of(turn), _encode([getattr(turn, name) for name in _SAID_BY_THE_LINE]))
+
+
+def _quality_key(turn: Turn) -> tuple[bool, int]:
+    """Order qualities: any line that states usage, even none, beats lines without."""
+    return (turn.usage != Usage() or (turn.basis or _UNKNOWN).line is not None, _BETTER[turn.quality])
 
 
 def _line_of(turn: Turn) -> tuple[int, str, str]:

@@ -23,8 +23,9 @@ from burnd.records.turn import Quality
 SOURCE: Final = "opencode"
 _KEPT_PROMPTS: Final = 8
 _KEPT_ROWS: Final = 32
+_ABORTED: Final = "MessageAbortedError"
 _EVENTS: Final = {
-    "MessageAbortedError": "interrupt",
+    _ABORTED: "interrupt",
     "ContentFilterError": "refusal",
     "MessageOutputLengthError": "output_length",
     "StructuredOutputError": "structured_output",
@@ -185,10 +186,16 @@ def _prompt_of(walked: Walked, answered: Answered) -> Prompt | None:
 
 
 def _quality(answered: Answered) -> Quality:
-    """A step that never ended was paid for all the same: how much is not known. One that failed used nothing."""
+    """`partial` where a step reached the model and its usage was not recorded: it never ended, was aborted, or failed
+    or finished without usage after it had made something. `empty` where the request failed before that, and for rows
+    that are no request (`!shell`), which have neither a finish nor an error.
+    """
     if answered.completed is None:
         return "partial"
-    return "empty" if answered.usage == Usage() else "final"
+    if answered.usage != Usage():
+        return "final"
+    is_answer = bool(answered.made) and (answered.finish or answered.error) is not None
+    return "partial" if is_answer or answered.error == _ABORTED else "empty"
 
 
 def _subagent(place: Place, said: Said) -> Subagent | None:

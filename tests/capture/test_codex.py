@@ -163,7 +163,7 @@ async def test_a_quiet_response_settles(opened: Opened, tmp_path: Path) -> None:
 
 
 async def test_a_flush_settles_and_what_comes_late_still_counts(opened: Opened, tmp_path: Path) -> None:
-    """A response that was flushed before the meter was read is empty until it is, and then has its use."""
+    """A response that was flushed before the meter was read is partial until it is, and then has its use."""
     log = Rollout()
     log.task()
     log.prompt("look")

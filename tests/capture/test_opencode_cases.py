@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from burnd.records import Turn
+from burnd.records import Turn, Usage
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.readers.collect import case_root, cases
 from tests.readers.opencode_data import Statement, Writer
@@ -193,7 +193,7 @@ async def test_a_generated_database_adds_up_to_its_truth(tmp_path: Path, options
     rig = OpenCodeRig(tmp_path / "home", tmp_path / "data")
     await rig.open()
     await rig.settle()
-    turns = [turn for turn in rig.turns().values() if turn.quality != "empty"]
+    turns = [turn for turn in rig.turns().values() if turn.usage != Usage()]
     found: dict[str, Counter[str]] = {}
     for turn in turns:
         found.setdefault(f"{turn.provider}/{turn.model}", Counter()).update(_counts(turn))

@@ -199,11 +199,11 @@ def test_a_message_is_final_when_any_of_its_lines_is() -> None:
         assert read(t.lines).turn("m1").quality == "final"
 
 
-def test_a_response_without_any_usage_is_empty() -> None:
+def test_a_response_is_empty_where_its_usage_is_zero_and_partial_where_it_is_unknown() -> None:
     t = Transcript()
     t.says("m1", output=0, usage={"input_tokens": 0})
     t.add("assistant", message={"id": "m2", "model": "x", "content": []})
-    assert [turn.quality for turn in read(t.lines).turns] == ["empty", "empty"]
+    assert [turn.quality for turn in read(t.lines).turns] == ["empty", "partial"]
 
 
 def test_a_response_without_an_id_is_still_billed_once() -> None:

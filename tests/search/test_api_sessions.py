@@ -342,12 +342,12 @@ async def test_the_source_is_told_by_the_usage(program: Program, usage: dict[str
 
 
 async def test_turns_alone_are_counted(program: Program) -> None:
-    """Where only the usage is known, it is a turn without content; without usage it is an empty one."""
+    """Where only the usage is known, it is a turn without content; without usage it is a partial one."""
     session = await program.new(source="openai-api")
     await program.append(session, turns=[{"id": "t1", "model": "gpt-5", "usage": {"prompt_tokens": 3}}])
     await program.append(session, turns=[{"id": "t2", "model": "gpt-5", "rail": "helper"}])
     assert [(t.rail_id, t.usage.input, t.quality) for t in program.turns()] == [
-        ("helper", 0, "empty"),
+        ("helper", 0, "partial"),
         ("main", 3, "final"),
     ]
 
