@@ -16,11 +16,14 @@ from burnd.attribution.context import ROOT, Numbers, Row
 from burnd.attribution.rail import Rail
 from burnd.attribution.steps import Made, Node, Origin
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 class _Saved(msgspec.Struct, array_like=True):
-    """`distances` tell how many slots before its own each slot's parent stands, `causes` the group of each cause."""
+    """`distances` count back from each slot to its parent, `causes` names the group of each cause.
+
+    `tip` is the last slot of the row that the last billed turn used. An unbilled message may have another tip.
+    """
 
     version: int
     groups: list[Group]
@@ -31,6 +34,7 @@ class _Saved(msgspec.Struct, array_like=True):
     owners: list[int]
     slot_numbers: Numbers
     blocks: dict[int, int]
+    tip: int
     order: list[tuple[str, Node]]
     calls: dict[str, Made]
 
@@ -43,7 +47,7 @@ def save(rail: Rail) -> bytes:
     """As large as the rows that turns within reach stood on: some 8 bytes a block and 100 a message."""
     rail.forget_old()
     row, order = rail.row, rail.order
-    slots = _reachable(row, (node.tip for _, node in order))
+    slots = _reachable(row, (row.tip, *(node.tip for _, node in order)))
     causes = _needed(rail, slots)
     groups: dict[Group, int] = {}
     slot_at = {slot: n for n, slot in enumerate(slots)}
@@ -58,6 +62,7 @@ def save(rail: Rail) -> bytes:
         owners=[cause_at[row.owners[slot]] for slot in slots[1:]],
         slot_numbers=_kept(row.numbers, slots, len(row.ends)),
         blocks={slot_at[slot]: block for slot, block in row.blocks.items() if slot in slot_at},
+        tip=slot_at[row.tip],
         order=[
             (
                 message_id,
@@ -93,7 +98,7 @@ def restore(data: bytes) -> Rail:
     rail.nodes = dict(saved.order)
     rail.calls = saved.calls
     rail.last = saved.order[-1][1] if saved.order else Node()
-    row.go(rail.last.tip)
+    row.go(saved.tip)
     return rail
 
 

@@ -16,7 +16,8 @@ from burnd.attribution.rates import rate_of
 from burnd.attribution.saving import restore, save
 from burnd.attribution.steps import TurnStep
 from burnd.attribution.tally import Counts, Taken, Tally, tally
-from burnd.records import Turn
+from burnd.records import Block, Turn, Usage
+from tests import make
 from tests.attribution.strategies import ON_MANY_RAILS, THRESHOLDS, rails
 
 Key = tuple[object, int]
@@ -85,6 +86,26 @@ def test_chapters_tell_what_the_whole_tells(entries: list[Entry], ends: list[boo
         return turn.turn_index % 4 == odd
 
     assert explained(followed, THRESHOLDS, some) == explain(entries, THRESHOLDS, some)
+
+
+def test_a_restored_rail_finds_its_prefix_after_an_unbilled_message() -> None:
+    """An unbilled message that begins a row does not make the next turn's prefix a new block."""
+
+    def turn(n: int, parent: str | None, usage: Usage, kind: str) -> Turn:
+        entered = (Block(kind=kind, bytes=400),)
+        return make.turn(message_id=f"m{n}", turn_index=n, parent=parent, usage=usage, entered=entered)
+
+    context = Usage(input=10, cache_read=20_000, cache_create_5m=2_000)
+    entries: list[Entry] = [
+        turn(0, None, Usage(cache_create_5m=20_000), "prompt"),
+        turn(1, "m0", context, "prompt"),
+        turn(2, None, Usage(output=5), "summary"),
+        turn(3, "m2", context, "prompt"),
+    ]
+    rail = Rail()
+    first = follow(rail, entries[:3])
+    second = follow(restore(save(rail)), entries[3:])
+    assert explained(joined([first, second]), THRESHOLDS) == explain(entries, THRESHOLDS)
 
 
 @ON_MANY_RAILS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,8 @@ def test_dropping_keeps_what_others_need(store: ContentStore) -> None:
 def test_a_released_blob_leaves_nothing_behind(tmp_path: Path) -> None:
     """A pack that loses a blob is written anew, freed pages are wiped, and the file gives its room back."""
     blobs = BlobStore(tmp_path / "c" / "blobs.db")
-    noise = [os.urandom(40_000) for _ in range(8)]
+    rng = random.Random(0)
+    noise = [rng.randbytes(40_000) for _ in range(8)]
     blobs.add({sha_of(n): n for n in noise}, {f"s{i}": {sha_of(n)} for i, n in enumerate(noise)})
     size = os.path.getsize(tmp_path / "c" / "blobs.db") + os.path.getsize(tmp_path / "c" / "blobs.db-wal")
     assert blobs.release([f"s{i}" for i in range(7)]) > 200_000
