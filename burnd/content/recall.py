@@ -23,6 +23,7 @@ from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX
 from burnd.records import BlobRef, Content
+from burnd.records.codec import decode_content
 from burnd.records.ids import file_stem
 
 _KEPT_BYTES = 24 << 20  # of unpacked packs
@@ -193,6 +194,9 @@ def _decoded(lines: Sequence[bytes]) -> Sequence[Content | None]:
 def _record(line: bytes) -> Content | None:
     try:
         return _contents.decode(line)
+    except msgspec.ValidationError:
+        older = decode_content(line)
+        return older if isinstance(older, Content) else None
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 

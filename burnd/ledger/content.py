@@ -88,7 +88,7 @@ class ContentStore:
         fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             for position, length in places:
-                yield self._unshelve(os.pread(fd, length, position))
+                yield self._unshelve(os.pread(fd, length, position), position)
         finally:
             os.close(fd)
 
@@ -118,7 +118,7 @@ class ContentStore:
         self.sidecars.unreadable.pop(path, None)
         with self.sidecars.stepping_over_damage(path):
             for position, length, line in read_lines(path, start) if self.sidecars.has(session_id) else ():
-                record = decode_content(line)
+                record = decode_content(line, position)
                 if not isinstance(record, Skipped):
                     yield Stored(record, position, length)
 
@@ -161,9 +161,9 @@ class ContentStore:
                 position += len(item.line)
         return placed
 
-    def _unshelve(self, line: bytes) -> Content:
+    def _unshelve(self, line: bytes, position: int) -> Content:
         """The record with its references resolved; one that cannot be resolved stays and says why."""
-        record = decode_content(line)
+        record = decode_content(line, position)
         if isinstance(record, Skipped):
             raise ValueError("a line that was readable before is not any more")
         if isinstance(record.text, BlobRef):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 from burnd.index.apply import fact_key
 from burnd.index.change import Known
 from burnd.index.store import IndexStore
+from burnd.ledger.blobs import sha_of
 from burnd.ledger.content import Placed
 from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal
@@ -20,10 +21,13 @@ from burnd.recording.batch import SeenSession
 from burnd.recording.known import Project, known_projects
 from burnd.recording.stores import Stores
 from burnd.records import Compaction, Event, Session, Turn
-from burnd.records.codec import Entry, Written, encode
-from burnd.records.content import Label
+from burnd.records.codec import Entry, Written, decode_content, encode
+from burnd.records.content import BlobRef, Content, Label
 
 BlockKey = tuple[str, str, str, int, int]
+Gist = tuple[str, str, str | None, str | None]  # a block's role, kind, hash of its text, call
+_Place = tuple[int, int]
+_NO_POSITION = -1
 
 
 @dataclass
@@ -77,10 +81,16 @@ class NotKept(NamedTuple):
 
 
 async def not_kept(stores: Stores, shelved: list[Shelved]) -> NotKept:
-    known = await _lines_kept(stores, shelved)
+    places = await stores.index.known_content(
+        sorted({(item.label.session_id, item.label.message_id) for item in shelved})
+    )
+    known = await _lines_kept(stores, shelved, places)
+    older = await _older_blocks(stores, places)
     new = NotKept([], set())
     for item in shelved:
         key = block_of(item.label)
+        if _is_among(older, item):
+            continue
         before = known.get(key)
         if before != item.line:
             known[key] = item.line
@@ -90,11 +100,41 @@ async def not_kept(stores: Stores, shelved: list[Shelved]) -> NotKept:
     return new
 
 
-async def _lines_kept(stores: Stores, shelved: list[Shelved]) -> dict[BlockKey, bytes]:
+async def _older_blocks(stores: Stores, places: Mapping[BlockKey, _Place]) -> dict[tuple[str, str], set[Gist]]:
+    """The blocks of each (session, message) that stand in the sidecars in the shape of the older ledger.
+
+    Such a block is numbered by its position, which its log does not know: it is compared by what it holds.
+    """
+    by_session: defaultdict[str, list[_Place]] = defaultdict(list)
+    for (session_id, _, _, n, b), place in places.items():
+        if n == 0 and b == place[0]:
+            by_session[session_id].append(place)
+    found: defaultdict[tuple[str, str], set[Gist]] = defaultdict(set)
+    for session_id, some in by_session.items():
+        for line in await stores.in_thread(stores.content.lines_at, session_id, some):
+            record = decode_content(line, position=_NO_POSITION)
+            if isinstance(record, Content) and record.b == _NO_POSITION:
+                found[session_id, record.message_id].add(_gist(record))
+    return found
+
+
+def _is_among(older: Mapping[tuple[str, str], set[Gist]], item: Shelved) -> bool:
+    blocks = older.get((item.label.session_id, item.label.message_id))
+    record = decode_content(item.line) if blocks else None
+    return blocks is not None and isinstance(record, Content) and _gist(record) in blocks
+
+
+def _gist(record: Content) -> Gist:
+    """What a block holds, whether its text is inline or a blob."""
+    text = record.text.blob if isinstance(record.text, BlobRef) else record.text and sha_of(record.text.encode())
+    call = record.tool_use.id if record.tool_use else record.tool_result.tool_use_id if record.tool_result else None
+    return record.role, record.kind, text, call
+
+
+async def _lines_kept(
+    stores: Stores, shelved: list[Shelved], places: Mapping[BlockKey, _Place]
+) -> dict[BlockKey, bytes]:
     """The lines in the sidecars of blocks that are told again, which few are."""
-    places = await stores.index.known_content(
-        sorted({(item.label.session_id, item.label.message_id) for item in shelved})
-    )
     if not places:
         return {}
     by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)

@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 import msgspec
 
-from burnd.records.base import VERSION, Record
-from burnd.records.content import Content
+from burnd.records.base import VERSION, Count, Record
+from burnd.records.content import MAIN, Content
 from burnd.records.session import Compaction, Event, Overhead, Prune, Quota, Session
 from burnd.records.stamp import Selector, Stamp
 from burnd.records.times import to_ms
@@ -58,6 +58,14 @@ class _FlatStamp(msgspec.Struct):
     kind: str = "stamp"
 
 
+class _OlderContent(Content, frozen=True, kw_only=True):
+    """A content line in the shape of the older ledger, which has no rail and does not number its blocks."""
+
+    rail_id: str = MAIN
+    n: Count = 0
+    b: Count = -1
+
+
 _KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
 _DECODERS = {kind: msgspec.json.Decoder(t) for kind, t in KINDS.items() if t is not Stamp}
 _PREFIX = {t: b'{"v":%d,"kind":"%s","record":' % (VERSION, kind.encode()) for kind, t in KINDS.items()}
@@ -68,6 +76,7 @@ _encoder = msgspec.json.Encoder()
 _envelope = msgspec.json.Decoder(_Envelope)
 _flat_stamp = msgspec.json.Decoder(_FlatStamp)
 _content = msgspec.json.Decoder(Content)
+_older_content = msgspec.json.Decoder(_OlderContent)
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KNOWN = {t: frozenset(t.__struct_encode_fields__) for t in KINDS.values()}
 
@@ -177,13 +186,26 @@ def encode_content(record: Content) -> bytes:
     return _to_json(record) + b"\n"
 
 
-def decode_content(line: bytes) -> Content | Skipped:
+def decode_content(line: bytes, position: int = 0) -> Content | Skipped:
+    """The record in a line of a sidecar, or why there is none. Never raises.
+
+    A block without a number, as the older ledger wrote it, is numbered by the position of its line.
+    """
     try:
-        record = _content.decode(line)
+        record = _content_in(line, position)
         to_ms(record.ts)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Skipped("corrupt")
     return record if record.v == VERSION else Skipped("unknown-version", "content")
+
+
+def _content_in(line: bytes, position: int) -> Content:
+    try:
+        return _content.decode(line)
+    except msgspec.ValidationError:
+        older = _older_content.decode(line)
+    fields = {name: getattr(older, name) for name in Content.__struct_fields__}
+    return Content(**fields | ({"b": position} if older.b < 0 else {}))
 
 
 class Written(NamedTuple):

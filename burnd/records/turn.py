@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
+from burnd.records.content import MAIN
 
 Source = Literal["claude-code", "codex", "opencode", "anthropic-api", "openai-api", "gemini-api"]
 Quality = Literal["final", "partial", "empty"]
@@ -107,7 +108,7 @@ class Turn(Record, frozen=True, kw_only=True):
     rev: Count = always(1)
     source: str
     session_id: str
-    rail_id: str
+    rail_id: str = always(MAIN)  # lines of the older ledger have none
     message_id: str
     turn_index: Count
     parent: str | None = None

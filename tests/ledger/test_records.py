@@ -30,7 +30,19 @@ from burnd.records import (
     Turn,
     Usage,
 )
-from burnd.records.codec import KINDS, Skipped, clean, decode, decode_again, decode_many_again, digest, encode, kind_of
+from burnd.records.codec import (
+    KINDS,
+    Skipped,
+    clean,
+    decode,
+    decode_again,
+    decode_content,
+    decode_many_again,
+    digest,
+    encode,
+    kind_of,
+)
+from burnd.records.content import Content
 from burnd.records.ids import file_stem
 from burnd.records.times import canonical, to_iso, to_ms
 from tests.make import at, stamp, turn
@@ -170,6 +182,32 @@ def test_missing_fields_take_defaults() -> None:
     """Old and new lines mix: a session line with nothing but its names is sound."""
     line = b'{"v":1,"kind":"session","record":{"sessionId":"s","source":"opencode"}}\n'
     assert decode(line) == Session(session_id="s", source="opencode")
+
+
+def test_a_turn_without_a_rail_is_of_the_main_one() -> None:
+    line = json.loads(encode(turn(rail_id="main")))
+    del line["record"]["railId"]
+    written = json.dumps(line).encode()
+    assert decode(written) == decode_again(written) == turn(rail_id="main")
+    assert decode_many_again([written + b"\n"]) == [turn(rail_id="main")]
+
+
+def test_content_without_numbers_is_numbered_by_its_position() -> None:
+    """What a line says of its rail and number stays; only what is missing has a default."""
+    line: dict[str, Any] = {"v": 1, "sessionId": "s", "messageId": "m", "ts": "2026-01-01T00:00:00Z"}
+    line |= {"role": "user", "kind": "text", "text": "hello"}
+    for more, expected in (
+        ({}, ("main", "m", 0, 70)),
+        ({"railId": "a1"}, ("a1", "m", 0, 70)),
+        ({"n": 2}, ("main", "m", 2, 70)),
+        ({"n": 2, "b": 3}, ("main", "m", 2, 3)),
+    ):
+        record = decode_content(json.dumps(line | more).encode(), 70)
+        assert type(record) is Content
+        assert record.key == expected
+        assert record.text == "hello"
+    for damage in ({"n": -1}, {"role": "nobody"}, {"ts": "soon"}, {"sessionId": None}):
+        assert decode_content(json.dumps(line | damage).encode(), 70) == Skipped("corrupt")
 
 
 @pytest.mark.parametrize(
