@@ -18,7 +18,7 @@ from tests.folded import Folded
 _KIND = "cs.name, cm.name, cp.name, cf.name, c.tier, c.open, c.unlogged"
 _JOINS = """
       JOIN classes c ON c.id = x.class JOIN names cs ON cs.id = c.source JOIN names cm ON cm.id = c.model
-      LEFT JOIN names cp ON cp.id = c.provider LEFT JOIN names cf ON cf.id = c.speed
+      LEFT JOIN names cp ON cp.id = c.provider LEFT JOIN names cf ON cf.id = c.terms
       LEFT JOIN places p ON p.id = x.place LEFT JOIN names f ON f.id = p.project
       LEFT JOIN names g ON g.id = p.project_key"""
 _COUNTED = ", ".join(COUNTED)

@@ -173,7 +173,7 @@ def _shares(said: Sequence[Block], usage: Usage) -> list[int]:
 
 def search_outputs(turn: Turn, owners: Owners) -> list[Output]:
     """Searches are for the calls that searched, else for the answer."""
-    searches = turn.server_tools.search if turn.server_tools is not None else 0
+    searches = turn.searches
     if not searches:
         return []
     calls = [owners.call_owner(call.id) for call in turn.tool_calls if _searches(call.name)]

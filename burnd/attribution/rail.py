@@ -89,8 +89,7 @@ class Rail:
         claims = [*ground.pending, *entered_claims(turn.entered, self)]
         calls = [(self._begin_call(call.id, call), call.is_error is True) for call in turn.tool_calls]
         outputs, made = made_claims(turn, self, UNEXPLAINED_OWNER)
-        if turn.server_tools is not None:
-            outputs += search_outputs(turn, self)
+        outputs += search_outputs(turn, self)
         bounds = bounds_of(turn.usage)
         if not bounds.end:
             self._remember(turn.message_id, self._unbilled(turn, ground, _limited([*claims, *made])))

@@ -19,7 +19,10 @@ CLASSES: Final = 7
 
 
 class Rate(NamedTuple):
-    """All that decides what a token of a class costs; `over` is the context threshold the turn crossed, or 0."""
+    """All that decides what a token of a class costs.
+
+    `over` is the context threshold the turn crossed, or 0; `speed` are its billing terms, of which the speed is one.
+    """
 
     model: str
     provider: str | None = None
@@ -88,7 +91,7 @@ def rate_of(turn: Turn, thresholds: Sequence[int]) -> Rate:
 
 def spent_by(turn: Turn) -> Spent:
     """All that a turn was billed for."""
-    usage, tools = turn.usage, turn.server_tools
+    usage = turn.usage
     return Spent(
         usage.input,
         usage.output,
@@ -96,7 +99,7 @@ def spent_by(turn: Turn) -> Spent:
         usage.cache_read,
         usage.cache_create_5m,
         usage.cache_create_1h,
-        tools.search if tools is not None else 0,
+        turn.searches,
     )
 
 

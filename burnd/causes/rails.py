@@ -133,9 +133,10 @@ def _turns(
     records = dict(keyed(db, _OPEN, [(row[2],) for row in rows if row[3]]))
     lost: list[int] = []
     said = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
-    for (session, name, number, *_), entry in zip(rows, decode_many_again(said), strict=True):
+    for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(said), strict=True):
         if isinstance(entry, Turn):
-            yield (session, name), entry
+            # Attribution takes a turn's billing terms for its speed: they may be known from other records alone.
+            yield (session, name), entry if entry.speed == terms else msgspec.structs.replace(entry, speed=terms)
         else:
             lost.append(number)
     yield from _as_the_index_has_it(db, lost)
@@ -206,8 +207,9 @@ def _flag(value: int | None) -> bool | None:
 
 _NAMES = "SELECT id, session_id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _TURNS = """
-SELECT t.session, t.rail, t.id, t.open, t.position, t.length FROM json_each(?1) w
+SELECT t.session, t.rail, t.id, t.open, t.position, t.length, n.name FROM json_each(?1) w
 CROSS JOIN turns t ON t.session = w.value{named} AND t.turn_index >= ?3 AND t.turn_index < ?4
+JOIN classes c ON c.id = t.class LEFT JOIN names n ON n.id = c.terms
 """
 _BUT = "WHERE (t.session, t.rail) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?5))"
 _OPEN = "SELECT turn, record FROM open_turns WHERE turn IN ({keys})"
@@ -226,7 +228,8 @@ SELECT t.id, t.session, s.session_id, t.rail, src.name, t.message_id, t.turn_ind
        sp.name, t.quality, t.searches, t.fetches, t.agent_id, a.name, t.parent_call,
        t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
 FROM turns t JOIN sessions s ON s.id = t.session JOIN names src ON src.id = t.source JOIN names m ON m.id = t.model
-LEFT JOIN names p ON p.id = t.provider LEFT JOIN names sp ON sp.id = t.speed LEFT JOIN names a ON a.id = t.agent_type
+JOIN classes c ON c.id = t.class LEFT JOIN names sp ON sp.id = c.terms
+LEFT JOIN names p ON p.id = t.provider LEFT JOIN names a ON a.id = t.agent_type
 WHERE t.id IN ({keys})
 """
 _CALLS = """

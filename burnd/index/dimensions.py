@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.index.store import keyed
-from burnd.pricing import PriceTable
+from burnd.pricing import PriceTable, terms_text
 from burnd.records import Turn
 
 Key = tuple[Any, ...]
@@ -40,10 +40,11 @@ class Numbering:
         self._classes: dict[Key, int] = {}
         self._places: dict[Key, int] = {}
         self._subagents: dict[Key, int] = {}
+        self._terms: dict[Key, int] = {}
 
     def forget(self) -> None:
         """What was numbered in a transaction that did not happen."""
-        for memory in (self._sizes, self._classes, self._places, self._subagents):
+        for memory in (self._sizes, self._classes, self._places, self._subagents, self._terms):
             memory.clear()
 
     def number(
@@ -51,7 +52,12 @@ class Numbering:
     ) -> list[Dimensions]:
         """The numbers of turns, each with whether it is open; `names` knows all their texts."""
         self._learn_sizes(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
-        kinds = [self._class_key(turn, is_open, names) for turn, is_open in turns]
+        terms = [terms_text(turn.speed, turn.service_tier, turn.inference_geo) for turn, _ in turns]
+        numbers = self.terms(db, terms)
+        kinds = [
+            self._class_key(turn, is_open, numbers[text], names)
+            for (turn, is_open), text in zip(turns, terms, strict=True)
+        ]
         places = [(_id(names, turn.project), _id(names, turn.project_key)) for turn, _ in turns]
         subagents = [_subagent_key(turn, names) for turn, _ in turns]
         self.classes(db, kinds)
@@ -63,22 +69,28 @@ class Numbering:
         ]
 
     def classes(self, db: sqlite3.Connection, keys: Iterable[Key]) -> dict[Key, int]:
-        """The numbers of these (source, model, provider, speed, tier, open, unlogged)."""
+        """The numbers of these (source, model, provider, terms, tier, open, unlogged)."""
         _fill(db, self._classes, keys, "classes", CLASS_COLUMNS)
         return self._classes
+
+    def terms(self, db: sqlite3.Connection, texts: Iterable[str | None]) -> dict[str | None, int]:
+        """The numbers of billing terms; the usual ones are 0."""
+        wanted = {text for text in texts if text is not None}
+        _fill(db, self._terms, [(text,) for text in wanted], "names", ("name",))
+        return {None: 0, **{text: self._terms[text,] for text in wanted}}
 
     def place(self, db: sqlite3.Connection, key: tuple[int, int]) -> int:
         _fill(db, self._places, [key], "places", _PLACE_COLUMNS)
         return self._places[key]
 
-    def _class_key(self, turn: Turn, is_open: bool, names: dict[str, int]) -> Key:
+    def _class_key(self, turn: Turn, is_open: bool, terms: int, names: dict[str, int]) -> Key:
         sizes = self._sizes[turn.model, turn.provider]
         below = bisect_left(sizes, turn.usage.context)
         return (
             names[turn.source],
             names[turn.model],
             _id(names, turn.provider),
-            _id(names, turn.speed),
+            terms,
             sizes[below - 1] if below else 0,
             int(is_open),
             0,
@@ -113,7 +125,7 @@ def _subagent_key(turn: Turn, names: dict[str, int]) -> Key | None:
     return (subagent.agent_id or turn.rail_id, _id(names, subagent.type))
 
 
-CLASS_COLUMNS = ("source", "model", "provider", "speed", "tier", "open", "unlogged")
+CLASS_COLUMNS = ("source", "model", "provider", "terms", "tier", "open", "unlogged")
 _PLACE_COLUMNS = ("project", "project_key")
 _SUBAGENT_COLUMNS = ("agent_id", "type")
 

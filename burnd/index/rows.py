@@ -97,7 +97,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         usage.cache_create_5m,
         usage.cache_create_1h,
         name_id(turn.speed),
-        tools.search if tools else 0,
+        turn.searches,
         tools.fetch if tools else 0,
         turn.quality,
         name_id(turn.activity),

@@ -187,11 +187,11 @@ CREATE TABLE classes(
   source INTEGER NOT NULL,
   model INTEGER NOT NULL,
   provider INTEGER NOT NULL,
-  speed INTEGER NOT NULL,
+  terms INTEGER NOT NULL,     -- the billing terms, as `pricing.terms` writes them
   tier INTEGER NOT NULL,      -- the largest context size below the turn's own at which its price may change
   open INTEGER NOT NULL,
   unlogged INTEGER NOT NULL,  -- no turns, but what a harness says it used beyond them
-  UNIQUE(source, model, provider, speed, tier, open, unlogged)
+  UNIQUE(source, model, provider, terms, tier, open, unlogged)
 );
 -- The context sizes at which the turns of a model were told apart.
 CREATE TABLE tiers(

@@ -9,12 +9,12 @@ from burnd.pricing.cost import (
     Rates,
     Tokens,
     cost,
-    turn_cost,
     usd,
     usd_per_million,
 )
 from burnd.pricing.pricefile import PriceFileError
 from burnd.pricing.table import PriceTable
+from burnd.pricing.terms import rates_over, search_units, terms_text, turn_cost
 
 __all__ = [
     "PriceTable",
@@ -22,6 +22,9 @@ __all__ = [
     "Rates",
     "Tokens",
     "cost",
+    "rates_over",
+    "search_units",
+    "terms_text",
     "turn_cost",
     "usd",
     "usd_per_million",

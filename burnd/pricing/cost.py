@@ -94,11 +94,6 @@ def cost(tokens: SixInts, rates: Rates) -> int:
     return sum(map(mul, tokens, rates))
 
 
-def turn_cost(price: Price, tokens: Tokens, *, fast: bool = False, searches: int = 0) -> int:
-    """Units for one turn: its tier by its own gross input, its web searches by the request."""
-    return cost(tokens, price.rates(price.tier_of(tokens.gross_input), fast)) + searches * SEARCH_UNITS
-
-
 def usd(units: int) -> Decimal:
     return Decimal(units).scaleb(-15, _EXACT)
 

@@ -9,9 +9,10 @@ from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple
 
 from burnd.ledger.files import read_plain
-from burnd.pricing.cost import Card, Price, Tokens, price_of, turn_cost, usd
+from burnd.pricing.cost import Card, Price, Tokens, price_of, usd
 from burnd.pricing.names import LOCAL_PROVIDERS, MAKERS, Name, parse, provider_id
 from burnd.pricing.pricefile import Listing, PriceFileError, UserLists, read_user_lists
+from burnd.pricing.terms import stated_cost, turn_cost
 
 SNAPSHOT = os.path.join(os.path.dirname(__file__), "prices.json")
 
@@ -76,13 +77,12 @@ class PriceTable:
         return self._found[asked]
 
     def turn_usd(
-        self, model: str, provider: str | None, tokens: Tokens, *, speed: str | None, searches: int
+        self, model: str, provider: str | None, tokens: Tokens, *, terms: str | None, searches: int
     ) -> float | None:
-        """What one turn comes to at API prices; None when its model has none."""
+        """What one turn comes to at API prices, else by its harness's figure; None when there is neither."""
         price = self.find(model, provider)
-        if price is None:
-            return None
-        return float(usd(turn_cost(price, tokens, fast=speed == "fast", searches=searches)))
+        units = stated_cost(tokens, terms) if price is None else turn_cost(price, tokens, terms, searches)
+        return None if units is None else float(usd(units))
 
     def origin(self, price: Price) -> Origin:
         """Where a price that was found comes from."""

@@ -7,7 +7,7 @@ from operator import add, sub
 from typing import Any
 
 from burnd.attribution.sums import Sums
-from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
+from burnd.pricing import UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.tally import Tally, usage
 
@@ -21,7 +21,7 @@ def rates_of(rank: str, kinds: Kinds) -> dict[int, Sums]:
         return dict.fromkeys(ids, _CONTEXT._replace(output=1, reasoning=1))
     if rank == "rides":
         return dict.fromkeys(ids, _CONTEXT._replace(entered=-1))
-    return {kind.id: Sums(*kind.own_rates, searches=SEARCH_UNITS) if kind.own_rates else Sums() for kind in kinds}
+    return {kind.id: Sums(*kind.own_rates, searches=kind.search_units) if kind.own_rates else Sums() for kind in kinds}
 
 
 class CauseSum:
@@ -57,7 +57,7 @@ class CauseSum:
         rates = kind.own_rates
         if rates is not None:
             a, b, c, d, e, f = rates
-            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * SEARCH_UNITS
+            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
             self.is_priced = True
 
     def merge(self, other: CauseSum) -> None:

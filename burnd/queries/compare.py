@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from typing import Any, NamedTuple
 
 from burnd.classify.activity import LABELS
-from burnd.pricing import SEARCH_UNITS, Price, cost, usd
+from burnd.pricing import SEARCH_UNITS, Price, cost, rates_over, usd
 from burnd.queries import dimensions, naming
 from burnd.queries.dimensions import Dimension
 from burnd.queries.filters import UNLABELLED, Chosen, Filters, choose
-from burnd.queries.kinds import Kind, Kinds, rates_over, shown_model
+from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
@@ -53,7 +53,7 @@ class Cell:
         """Takes in turns of one kind; with a target also what they would cost as that."""
         self.tally.add(kind, tier, counts)
         if target is not None:
-            rates = rates_over(target, kind.tier if tier is None else tier, kind.is_fast)
+            rates = rates_over(target, kind.tier if tier is None else tier, kind.terms)
             units = cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
             if kind.price is None:
                 self.what_if_unpriced += units

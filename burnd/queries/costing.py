@@ -10,8 +10,8 @@ import msgspec
 
 from burnd.attribution.cause import Causes
 from burnd.attribution.rates import CLASSES, Rate, Spent
-from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, PriceTable
-from burnd.queries.kinds import rates_over, shown_model
+from burnd.pricing import UNITS_PER_USD, PriceTable, rates_over, search_units
+from burnd.queries.kinds import shown_model
 from burnd.queries.tally import usage
 
 _TOKENS = CLASSES - 1  # the last class counts searches
@@ -96,8 +96,8 @@ class Costing:
             return self._known[rate]
         except KeyError:
             price = self._prices.find(rate.model, rate.provider)
-            rates = rates_over(price, rate.over, rate.speed == "fast")
-            found = self._known[rate] = (*rates, SEARCH_UNITS) if rates is not None else None
+            rates = rates_over(price, rate.over, rate.speed)
+            found = self._known[rate] = (*rates, search_units(price)) if rates is not None else None
             return found
 
     def thresholds(self, models: Iterable[tuple[str, str | None]]) -> tuple[int, ...]:

@@ -73,6 +73,7 @@ class _Row(NamedTuple):
     id: int
     session: int
     subagent: int
+    terms: str | None
 
 
 def export(view: View, params: ExportParams) -> dict[str, Any]:
@@ -156,7 +157,7 @@ def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any
         "projectKey": row.project_key,
         "gitBranch": row.git_branch,
         "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
-        "costUsd": prices.turn_usd(row.model, row.provider, tokens, speed=row.speed, searches=row.searches),
+        "costUsd": prices.turn_usd(row.model, row.provider, tokens, terms=row.terms, searches=row.searches),
         "speed": row.speed,
         "searches": row.searches,
         "fetches": row.fetches,
@@ -182,8 +183,9 @@ _TURNS = """
 SELECT x.ts, s.session_id, x.rail, x.turn_index, src.name, x.message_id, x.parent, m.name, p.name, pr.name, k.name,
        b.name, x.input, x.output, x.reasoning, x.cache_read, x.cache_create_5m, x.cache_create_1h, sp.name, x.searches,
        x.fetches, x.quality, a.name, sr.name, x.has_edits, x.retries, x.prompt_id, x.prompt_retries, x.agent_id,
-       at.name, x.parent_call, x.open, x.id, x.session, x.subagent
+       at.name, x.parent_call, x.open, x.id, x.session, x.subagent, tm.name
 FROM turns x INDEXED BY turns_by_time CROSS JOIN sessions s ON s.id = x.session
+CROSS JOIN classes c ON c.id = x.class LEFT JOIN names tm ON tm.id = c.terms
 CROSS JOIN names src ON src.id = x.source CROSS JOIN names m ON m.id = x.model LEFT JOIN names p ON p.id = x.provider
 LEFT JOIN names pr ON pr.id = x.project LEFT JOIN names k ON k.id = x.project_key
 LEFT JOIN names b ON b.id = x.branch LEFT JOIN names sp ON sp.id = x.speed LEFT JOIN names a ON a.id = x.activity

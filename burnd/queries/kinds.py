@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.pricing import Price, PriceTable, Rates
+from burnd.pricing import Price, PriceTable, Rates, rates_over, search_units
 from burnd.pricing.names import parse
 from burnd.queries.view import View
 
@@ -27,22 +27,23 @@ class Kind(NamedTuple):
     logged: str
     model: str
     provider: str | None
-    is_fast: bool
+    terms: str | None
     tier: int
     is_open: bool
     is_unlogged: bool
     price: Price | None
     sizes: tuple[int, ...]  # at which contexts of this model are told apart
     own_rates: Rates | None  # units per token of its own contexts
+    search_units: int  # for a web search
 
     def rates(self, tier: int | None = None) -> Rates | None:
         """Units per token, for contexts over `tier` tokens; without one, for those this kind is made of."""
-        return self.own_rates if tier is None else rates_over(self.price, tier, self.is_fast)
+        return self.own_rates if tier is None else rates_over(self.price, tier, self.terms)
 
-
-def rates_over(price: Price | None, tier: int, is_fast: bool) -> Rates | None:
-    """What a token costs in contexts over so many tokens."""
-    return price.rates(price.tier_of(tier + 1 if tier else 0), is_fast) if price is not None else None
+    @property
+    def is_stated(self) -> bool:
+        """Whether it costs what its harness says, since no list has a price."""
+        return self.price is None and self.own_rates is not None
 
 
 class Kinds:
@@ -69,7 +70,7 @@ def _kind(
     source: str,
     model: str,
     provider: str | None,
-    speed: str | None,
+    terms: str | None,
     tier: int,
     is_open: int,
     is_unlogged: int,
@@ -82,13 +83,14 @@ def _kind(
         logged=model,
         model=shown_model(prices, model, provider),
         provider=shown_provider(prices, model, provider),
-        is_fast=speed == "fast",
+        terms=terms,
         tier=tier,
         is_open=bool(is_open),
         is_unlogged=bool(is_unlogged),
         price=price,
         sizes=msgspec.json.decode(sizes, type=tuple[int, ...]) if sizes is not None else (),
-        own_rates=rates_over(price, tier, speed == "fast"),
+        own_rates=rates_over(price, tier, terms),
+        search_units=search_units(price),
     )
 
 
@@ -139,5 +141,5 @@ def _undated(listed: str) -> str:
 _KINDS = """
 SELECT c.id, s.name, m.name, p.name, f.name, c.tier, c.open, c.unlogged, t.sizes FROM classes c
 JOIN names s ON s.id = c.source JOIN names m ON m.id = c.model LEFT JOIN names p ON p.id = c.provider
-LEFT JOIN names f ON f.id = c.speed LEFT JOIN tiers t ON t.model = c.model AND t.provider = c.provider
+LEFT JOIN names f ON f.id = c.terms LEFT JOIN tiers t ON t.model = c.model AND t.provider = c.provider
 """

@@ -241,7 +241,7 @@ def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None
     """Puts beside each answer what it used and cost."""
     answers = {message["messageId"]: message for message in page if message["role"] == "assistant"}
     for row in view.keyed(_TURNS.format(session=int(session), keys="{keys}"), [(id_,) for id_ in answers]):
-        message_id, turn_index, model, provider, speed, searches, activity, is_open, *counts = row
+        message_id, turn_index, model, provider, terms, searches, activity, is_open, *counts = row
         tokens = Tokens(*counts)
         answers[message_id]["turn"] = {
             "turnIndex": turn_index,
@@ -249,7 +249,7 @@ def _add_turns(view: View, session: int, page: Iterable[dict[str, Any]]) -> None
             "activity": activity,
             "open": bool(is_open),
             "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
-            "costUsd": view.prices.turn_usd(model, provider, tokens, speed=speed, searches=searches),
+            "costUsd": view.prices.turn_usd(model, provider, tokens, terms=terms, searches=searches),
         }
 
 
@@ -257,6 +257,6 @@ _TURNS = """
 SELECT t.message_id, t.turn_index, m.name, p.name, s.name, t.searches, a.name, t.open,
        t.input, t.output, t.reasoning, t.cache_read, t.cache_create_5m, t.cache_create_1h
 FROM turns t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
-LEFT JOIN names s ON s.id = t.speed LEFT JOIN names a ON a.id = t.activity
+JOIN classes c ON c.id = t.class LEFT JOIN names s ON s.id = c.terms LEFT JOIN names a ON a.id = t.activity
 WHERE t.session = {session} AND t.message_id IN ({keys})
 """

@@ -27,7 +27,6 @@ from burnd.index.grains import (
     bucket_of,
 )
 from burnd.index.rollup import COUNTED
-from burnd.pricing import SEARCH_UNITS
 from burnd.queries.cell_reading import read_prompts, read_sums
 from burnd.queries.kinds import Kinds
 from burnd.queries.periods import Stretch, stretches
@@ -133,7 +132,7 @@ class Reader:
             return {}
         logged = frozenset(kind.id for kind in self._wanted if not kind.is_unlogged)
         terms = [Clause(_WHOLE_SESSIONS), *self._scan.terms(SESSION_SUMS, logged), *within("x.session", inside)]
-        rates = {kind.id: (*kind.own_rates, SEARCH_UNITS) for kind in self._wanted if kind.own_rates is not None}
+        rates = {kind.id: (*kind.own_rates, kind.search_units) for kind in self._wanted if kind.own_rates is not None}
         weight = weighed(rates, COUNTED[1:8])
         sql = f"SELECT x.session, total({weight}) FROM session_sums x WHERE {{}} GROUP BY 1"
         where, bound = " AND ".join(term.sql for term in terms), [value for term in terms for value in term.bound]

@@ -8,7 +8,7 @@ from operator import add, attrgetter
 from typing import Any
 
 from burnd import protocol
-from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD
+from burnd.pricing import UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.scanning import Parts, Row
 
@@ -38,7 +38,7 @@ class Tally:
         rates = kind.own_rates if tier is None else kind.rates(tier)
         if rates is not None:
             a, b, c, d, e, f = rates
-            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * SEARCH_UNITS
+            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
         if kind.is_unlogged:
             return
         turns = n - empties

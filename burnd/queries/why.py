@@ -10,7 +10,7 @@ from burnd import protocol
 from burnd.attribution.causes import Selected
 from burnd.attribution.steps import TurnStep
 from burnd.content.recall import Recall
-from burnd.pricing import SEARCH_UNITS, usd
+from burnd.pricing import usd
 from burnd.queries import dimensions, families, sessions
 from burnd.queries.bills import Bill, Explaining, Item
 from burnd.queries.costing import Cost, total, without
@@ -138,7 +138,7 @@ def _parts(rows: Iterable[Parts], chosen: Chosen) -> dict[str, dict[str, Any]]:
             continue
         rates = kind.rates(tier)
         is_priced = is_priced or rates is not None
-        for name, count, rate in zip(_PAID, counts, (*(rates or [0] * 6), SEARCH_UNITS), strict=False):
+        for name, count, rate in zip(_PAID, counts, (*(rates or [0] * 6), kind.search_units), strict=False):
             tokens[name] += count
             units[name] += count * rate if rates is not None else 0
 

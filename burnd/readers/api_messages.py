@@ -128,6 +128,8 @@ def turns(read: Read, bill: Bill, setting: Setting) -> list[Turn]:
         model=given.model or "",
         stop_reason=given.stop_reason,
         speed=bill.speed,
+        service_tier=bill.service_tier,
+        inference_geo=bill.inference_geo,
         server_tools=bill.server_tools,
         apart=bill.apart,
         best=LineKey() if given.usage is None else LineKey(0),

@@ -28,12 +28,14 @@ from burnd.readers.claude_prompts import (
 )
 from burnd.readers.claude_state import Prompt, SavedOutput
 from burnd.readers.claude_tools import DELEGATES
+from burnd.readers.claude_usage import count
 from burnd.readers.holding import Holding
 from burnd.readers.log import AgentLink, tally
 from burnd.readers.weights import short_hash
 from burnd.records import Block, ToolCall
 from burnd.records.content import MAIN
 
+_WEB_SEARCH: Final = "WebSearch"
 _SNAPSHOT: Final = b'{"type":"prompt_snapshot"'
 
 
@@ -182,9 +184,23 @@ def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, as
         memory.out.agents.append(
             AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
         )
+    if outcome.search_count:
+        _charge_searches(memory, asked, call_id, count(outcome.search_count))
     name = _base_name(outcome.persisted_output_path) if outcome.persisted_output_path else None
     if name:
         memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
+
+
+def _charge_searches(memory: Memory, asked: list[Holding], call_id: str, searches: int) -> None:
+    """Gives a WebSearch call the searches that its result states: the request that made them is not in the log."""
+    for holding in asked:
+        calls = [
+            replace(call, searches=searches) if call.id == call_id and call.name == _WEB_SEARCH else call
+            for call in holding.calls
+        ]
+        if tuple(calls) != holding.calls:
+            holding.calls = tuple(calls)
+            memory.touch(holding)
 
 
 def _base_name(path: str) -> str | None:

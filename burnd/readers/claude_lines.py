@@ -63,6 +63,8 @@ class UsageLine(TokenCounts, gc=False):
 
     server_tool_use: ServerToolUse | None = None
     speed: str | None = None
+    service_tier: str | None = None
+    inference_geo: str | None = None
     iterations: list[Iteration] | None = None
 
 
@@ -210,6 +212,7 @@ class Outcome(_Camel):
 
     agent_id: str | None = None
     persisted_output_path: str | None = None
+    search_count: int | None = None
 
 
 class ErrorFacts(msgspec.Struct, gc=False):

@@ -173,7 +173,9 @@ def _weigh(memory: Memory, holding: Holding, spot: Spot, message: Message) -> No
         return
     holding.best = key
     holding.model = message.model or ""
-    holding.usage, holding.speed, holding.server_tools, holding.apart = memory.bill(usage)
+    bill = memory.bill(usage)
+    holding.usage, holding.speed, holding.server_tools, holding.apart = bill[:4]
+    holding.service_tier, holding.inference_geo = bill.service_tier, bill.inference_geo
 
 
 def _stop(memory: Memory, holding: Holding, spot: Spot, reason: str) -> None:

@@ -13,6 +13,8 @@ from burnd.records import ServerTools, Usage
 # alone proves nothing: a stream that died is logged with `end_turn` and a placeholder count.
 _STOP_DETAILS_SINCE: Final = (2, 1, 150)
 _BILLED_APART: Final = frozenset({"advisor_message", "compaction"})
+_SERVICE_TIERS: Final = ("batch", "flex", "priority")  # those that may not be billed at the usual price
+_US_ONLY: Final = "us"
 _ABSURD: Final = 1 << 48
 
 
@@ -23,6 +25,8 @@ class Bill(NamedTuple):
     speed: str | None = None
     server_tools: ServerTools | None = None
     apart: tuple[Apart, ...] = ()
+    service_tier: str | None = None
+    inference_geo: str | None = None
 
 
 def bill_of(usage: UsageLine | None) -> Bill:
@@ -30,7 +34,9 @@ def bill_of(usage: UsageLine | None) -> Bill:
         return Bill()
     speed = usage.speed if usage.speed != "standard" else None
     apart = _apart(usage.iterations) if usage.iterations else ()
-    return Bill(usage_of(usage), speed, _server_tools(usage), apart)
+    tier = usage.service_tier if usage.service_tier in _SERVICE_TIERS else None
+    geo = usage.inference_geo if usage.inference_geo == _US_ONLY else None
+    return Bill(usage_of(usage), speed, _server_tools(usage), apart, tier, geo)
 
 
 def _apart(iterations: list[Iteration]) -> tuple[Apart, ...]:

@@ -21,6 +21,7 @@ _ROUNDED_MIN: Final = 5  # some releases told a window's length a minute short
 _SAME_RESET_MS: Final = 120_000
 _PLAN: Final = "codex"
 _FAST: Final = ("priority", "fast")
+_CHEAP: Final = ("flex", "batch")
 _ERRORS: Final = {"error": "api_error", "stream_error": "retry"}
 
 
@@ -61,6 +62,7 @@ def _apply(memory: Memory, settings: ThreadSettings) -> None:
     memory.state.model = settings.model or memory.state.model
     if settings.service_tier is not msgspec.UNSET:  # what is not said stays as it was
         memory.state.speed = "fast" if settings.service_tier in _FAST else None
+        memory.state.service_tier = settings.service_tier if settings.service_tier in _CHEAP else None
 
 
 def _read_limits(memory: Memory, spot: Spot, limits: RateLimits) -> None:

@@ -107,7 +107,7 @@ def _bill(memory: Memory, spot: Spot, holding: Holding, used: Totals) -> None:
     holding.usage = usage_of(used)
     holding.final = True
     holding.model = state.model or holding.model
-    holding.speed = state.speed
+    holding.speed, holding.service_tier = state.speed, state.service_tier
     # What a fork repeats is told by the original in all that the two may differ in.
     told_at = "" if holding.rank & FORKED else spot.ts
     holding.best = LineKey(used.output, told_at, "")

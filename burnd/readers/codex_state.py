@@ -63,6 +63,7 @@ class State(msgspec.Struct, omit_defaults=True):
     about: About = msgspec.field(default_factory=About)
     model: str = ""
     speed: str | None = None
+    service_tier: str | None = None
     task: str | None = None
     tasks: dict[str, int] = {}
     sums: list[Totals] = []

@@ -95,6 +95,8 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     told_apart: tuple[int, ...] = ()
     dropped: bool = False
     is_strange: bool = False
+    service_tier: str | None = None
+    inference_geo: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
@@ -162,6 +164,8 @@ def turn_of(holding: Holding) -> Turn:
         git_branch=holding.git_branch,
         usage=holding.usage,
         speed=holding.speed,
+        service_tier=holding.service_tier,
+        inference_geo=holding.inference_geo,
         server_tools=holding.server_tools,
         tool_calls=holding.calls,
         entered=holding.entered,

@@ -13,7 +13,7 @@ from burnd.records.turn import Quality
 
 _BETTER: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
 _UNKNOWN: Final = Basis(rank=15)
-_SAID_BY_THE_LINE: Final = ("usage", "model", "speed", "server_tools")
+_SAID_BY_THE_LINE: Final = ("usage", "model", "speed", "service_tier", "inference_geo", "server_tools")
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 Holder = tuple[str, str]
@@ -153,9 +153,15 @@ def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
 def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """The calls of both; one that was answered once is answered."""
     before = {call.id: call for call in old}
-    merged = [before.get(call.id, call) if call.is_error is None else call for call in new]
+    merged = [_fuller_call(call, before[call.id]) if call.id in before else call for call in new]
     told = {call.id for call in new}
     return (*merged, *(call for call in old if call.id not in told))
+
+
+def _fuller_call(new: ToolCall, old: ToolCall) -> ToolCall:
+    if new.is_error is None:
+        return old
+    return msgspec.structs.replace(new, searches=old.searches) if old.searches > new.searches else new
 
 
 def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:

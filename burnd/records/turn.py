@@ -50,7 +50,8 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model made. `target` names what it worked on and never holds content.
 
     `edit_hash` is of an edit: the hash of what it replaced, `>`, and the hash of what by.
-    `is_refused` says of one that failed that a person did not let it happen.
+    `is_refused` says of one that failed that a person did not let it happen. `searches` are the web searches that its
+    result states, which are billed one by one.
     """
 
     id: str
@@ -61,6 +62,7 @@ class ToolCall(Record, frozen=True, kw_only=True):
     result_hash: str | None = None
     is_error: bool | None = None
     is_refused: bool = False
+    searches: Count = 0
 
 
 class Block(Record, frozen=True, kw_only=True):
@@ -120,6 +122,8 @@ class Turn(Record, frozen=True, kw_only=True):
     git_branch: str | None = None
     usage: Usage
     speed: str | None = None
+    service_tier: str | None = None
+    inference_geo: str | None = None
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
@@ -137,6 +141,12 @@ class Turn(Record, frozen=True, kw_only=True):
     basis: Basis | None = None
     # The message turned out to be a copy of this one: all that was said of it before is taken back.
     copy_of: str | None = None
+
+    @property
+    def searches(self) -> int:
+        """Web searches that are billed. The usage and the results of its calls may both count the same ones."""
+        stated = self.server_tools.search if self.server_tools is not None else 0
+        return max(stated, sum([call.searches for call in self.tool_calls]))
 
 
 class Copy(Record, frozen=True, kw_only=True):

@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.pricing import SEARCH_UNITS, UNITS_PER_USD, Price, PriceTable, Rates, Tokens, cost, turn_cost, usd
+from burnd.pricing import (
+    SEARCH_UNITS,
+    UNITS_PER_USD,
+    Price,
+    PriceTable,
+    Rates,
+    Tokens,
+    cost,
+    terms_text,
+    turn_cost,
+    usd,
+)
 from burnd.pricing.cost import Card, price_of
 from burnd.pricing.table import SNAPSHOT
 
@@ -147,7 +158,34 @@ def test_fast_mode_doubles_the_tokens_but_not_the_searches() -> None:
     tokens = Tokens(71, 171, 0, 7_100, 710, 60)
     opus = price("claude-opus-5")
     standard = turn_cost(opus, tokens)
-    assert turn_cost(opus, tokens, fast=True, searches=3) == 2 * standard + 3 * SEARCH_UNITS
+    assert turn_cost(opus, tokens, "fast", searches=3) == 2 * standard + 3 * SEARCH_UNITS
+
+
+@pytest.mark.parametrize(
+    ("given", "times"),
+    [
+        (("fast", None, None), Decimal(2)),
+        ((None, "batch", None), Decimal("0.5")),
+        ((None, "flex", None), Decimal("0.5")),
+        ((None, "priority", None), Decimal(1)),
+        ((None, None, "us"), Decimal("1.1")),
+        (("fast", "batch", "us"), Decimal("1.1")),
+        (("turbo", "standard", "eu"), Decimal(1)),
+    ],
+)
+def test_terms_multiply_the_tokens_but_not_the_searches(
+    given: tuple[str | None, str | None, str | None], times: Decimal
+) -> None:
+    tokens, opus = Tokens(71, 171, 0, 7_100, 710, 60), price("claude-opus-5")
+    assert turn_cost(opus, tokens, terms_text(*given), searches=3) - 3 * SEARCH_UNITS == times * turn_cost(opus, tokens)
+
+
+def test_a_harness_figure_counts_only_where_no_list_has_a_price() -> None:
+    tokens, terms = Tokens(input=30, output=70), terms_text(None, None, None, figure=12)
+    assert TABLE.turn_usd("a-model-of-no-list", None, tokens, terms=terms, searches=5) == 1200e-15
+    assert TABLE.turn_usd("a-model-of-no-list", None, tokens, terms=None, searches=5) is None
+    listed = TABLE.turn_usd("claude-opus-5", None, tokens, terms=None, searches=0)
+    assert TABLE.turn_usd("claude-opus-5", None, tokens, terms=terms, searches=0) == listed
 
 
 def test_a_web_search_costs_a_cent() -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from burnd.ledger.fold import Key, lineage
-from burnd.pricing import PriceTable, Tokens, turn_cost, usd
+from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of
 from burnd.readers.holding import FORKED
@@ -124,10 +124,10 @@ class Naive:
 
     def units(self, turn: Turn) -> int:
         price = self.price(turn)
-        searches = turn.server_tools.search if turn.server_tools else 0
         if price is None:
             return 0
-        return turn_cost(price, Tokens(*_tokens(turn)), fast=turn.speed == "fast", searches=searches)
+        terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo)
+        return turn_cost(price, Tokens(*_tokens(turn)), terms, searches=turn.searches)
 
     def model(self, turn: Turn) -> str:
         return shown_model(self.prices, turn.model, turn.provider)

@@ -10,7 +10,7 @@ import pytest
 from burnd.readers.claude_place import Place
 from burnd.records import ServerTools, Usage
 from tests.readers.collect import fold, line, read
-from tests.readers.transcript import Transcript, text, thinking
+from tests.readers.transcript import Transcript, call, text, thinking
 
 
 def _usage(**given: Any) -> Usage:
@@ -295,3 +295,59 @@ def test_ids_that_are_made_up_end_differently() -> None:
         lines.append(line(type="assistant", timestamp=Transcript.time(n), message=message))
     found = read(lines).turns
     assert len({turn.message_id[-5:] for turn in found}) == len(found) == 50
+
+
+def _searched(stated: int | None = None, count: Any = 2, tool: str = "WebSearch") -> Transcript:
+    """A call whose result says how many searches the client's own request made."""
+    t = Transcript()
+    t.prompt("look it up")
+    usage = {"server_tool_use": {"web_search_requests": stated}} if stated is not None else {}
+    t.calls("m1", call("c1", tool, query="x"), usage=usage)
+    t.result("c1", "found", toolUseResult={"query": "x", "results": [], "searchCount": count})
+    t.says("m2")
+    return t
+
+
+def test_searches_that_a_result_states_are_its_calls() -> None:
+    turn = read(_searched().lines).turn("m1")
+    assert (turn.searches, turn.server_tools) == (2, None)
+    assert [call.searches for call in turn.tool_calls] == [2]
+
+
+def test_a_search_counts_once_where_usage_and_result_both_state_it() -> None:
+    assert read(_searched(stated=2).lines).turn("m1").searches == 2
+    assert read(_searched(stated=3).lines).turn("m1").searches == 3
+
+
+def test_a_result_that_is_read_twice_counts_once() -> None:
+    t = _searched()
+    assert read([*t.lines, t.lines[2]]).turn("m1").searches == 2
+
+
+@pytest.mark.parametrize(("count", "tool"), [(None, "WebSearch"), (-1, "WebSearch"), (4, "mcp__x__lookup")])
+def test_what_is_no_count_of_searches_is_not_charged(count: Any, tool: str) -> None:
+    assert read(_searched(count=count, tool=tool).lines).turn("m1").searches == 0
+
+
+def test_searches_survive_a_log_that_dropped_them() -> None:
+    """A later state of the same log, whose result does not state them any more, takes none back."""
+    full, bare = read(_searched().lines), read(_searched(count=None).lines)
+    for first, second in ((full, bare), (bare, full)):
+        joined = fold([*first.holdings.values(), *second.holdings.values()])
+        assert joined["m1"].turn.searches == 2
+
+
+@pytest.mark.parametrize(
+    ("usage", "tier", "geo"),
+    [
+        ({"service_tier": "batch", "inference_geo": "us"}, "batch", "us"),
+        ({"service_tier": "priority", "inference_geo": "not_available"}, "priority", None),
+        ({"service_tier": "standard"}, None, None),
+        ({"service_tier": "x" * 1000, "inference_geo": "y" * 1000}, None, None),
+    ],
+)
+def test_the_service_tier_and_the_place_of_a_request(usage: dict[str, Any], tier: str | None, geo: str | None) -> None:
+    t = Transcript()
+    t.says("m1", usage=usage)
+    turn = read(t.lines).turn("m1")
+    assert (turn.service_tier, turn.inference_geo) == (tier, geo)

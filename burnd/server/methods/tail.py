@@ -9,7 +9,7 @@ import msgspec
 from burnd import protocol
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.pricing import PriceTable, Tokens
+from burnd.pricing import PriceTable, Tokens, terms_text
 from burnd.queries.budgets import standings
 from burnd.queries.projects import Project, to_come
 from burnd.queries.view import Params
@@ -80,12 +80,12 @@ def shown(landed: Landed | Notice, prices: PriceTable, missed: int) -> dict[str,
 
 
 def _cost(turn: Turn, prices: PriceTable) -> float | None:
-    usage, tools = turn.usage, turn.server_tools
+    usage = turn.usage
     tokens = Tokens(
         usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
     )
-    searches = tools.search if tools else 0
-    return prices.turn_usd(turn.model, turn.provider, tokens, speed=turn.speed, searches=searches)
+    terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo)
+    return prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches)
 
 
 METHODS: dict[str, AnyMethod] = {"tail": LongMethod(TailParams, tail, within=None)}
