@@ -28,8 +28,10 @@ class Detached:
         own_file = log_setting()
         self.where_it_logs = str(home.root / own_file) if own_file else str(home.log)
         # What is said before the log is set up, and what Python says when all else fails, goes to the same place.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
         self._stderr = str(home.log)
+        if os.path.exists(self._stderr) and not os.path.isfile(self._stderr):
+            raise BurnctlError(f"burnd cannot log to {self._stderr}: it is not a regular file", "move it away")
         log = os.open(self._stderr, flags, 0o600)
         try:
             self._log_began = os.fstat(log).st_size

@@ -16,6 +16,7 @@ from burnd.errors import BurndError, HomeBusy, HomeError
 
 if TYPE_CHECKING:
     from burnd.ledger.files import HomeLock
+    from burnd.logs import Background
     from burnd.paths import Home
     from burnd.settings.config import Settings
 
@@ -30,7 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return int(options.command(options))
     except (BurndError, ValueError, OSError) as error:
-        print(f"burnd: {error}", file=sys.stderr)
+        if options.command is _run:
+            from burnd.unforeseen import write_stderr
+
+            write_stderr(f"burnd: {error}")
+        else:
+            print(f"burnd: {error}", file=sys.stderr)
         return EXIT_BUSY if isinstance(error, HomeBusy) else EXIT_FAILED
 
 
@@ -86,7 +92,7 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
     from burnd.settings import config
 
     settings = config.load(home)
-    _configure_log(options, settings, home)
+    log = _configure_log(options, settings, home)
     unforeseen.never_quote(_log_a_stray)
     try:
         memory.keep_little()
@@ -95,6 +101,8 @@ def _run_holding(lock: HomeLock, home: Home, options: argparse.Namespace) -> Non
         anyio.run(partial(daemon.run, home, settings, lock=lock))
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told without its words
         raise _end_by(error, home) from None
+    finally:
+        log.drain()
 
 
 def _do_without_rich() -> None:
@@ -150,16 +158,17 @@ def _leave_no_core() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> None:
-    """What the command line says wins over the settings."""
+def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> Background:
+    """Sets up the log by the settings and the command line, which comes first; returns its writer."""
     from burnd import logs
 
     file = settings.log_file if options.log_file is None else options.log_file
     style = options.log_format or settings.log_format
     at_terminal = not file and sys.stderr is not None and sys.stderr.isatty()
     as_json = style == "json" or (style == "auto" and not at_terminal)
-    sink = logs.RotatedFile(home.root / file) if file else None
-    logs.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=sink, colors=at_terminal)
+    writer = logs.Background(logs.RotatedFile(home.root / file) if file else logs.Stderr())
+    logs.configure(as_json=as_json, level=options.log_level or settings.log_level, stream=writer, colors=at_terminal)
+    return writer
 
 
 def _check(_options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""How the daemon writes its log: events with keys, as JSON lines or for a person, never any content."""
+"""The daemon's log: events with keys, as JSON lines or for a person, never any content, written without blocking."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import contextlib
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import structlog
@@ -18,6 +20,8 @@ from burnd.ledger.files import open_private
 AT_MOST_EVERY_S = 60.0
 MOST_BYTES = 5 << 20
 OLDER_KEPT = 3
+MOST_WAITING = 1000  # lines of a few hundred bytes
+DRAIN_S = 1.0
 _REMEMBERED = 1000
 
 
@@ -47,13 +51,48 @@ def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None,
     )
     # Libraries may put anything into their messages; that one of them said something is enough.
     logging.basicConfig(handlers=[_Heard()], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
+
+
+class Background:
+    """Writes lines to a sink in a thread of its own: a pipe that is not read, or a stopped terminal, blocks its writer.
+
+    While `most` lines wait, further ones are dropped, and counted in the log later.
+    """
+
+    def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
+        self._sink = sink
+        self._most = most
+        self._dropped = 0
+        self._lines: SimpleQueue[str | None] = SimpleQueue()  # its put() may be interrupted by another put()
+        self._thread = threading.Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, text: str) -> None:
+        if self._lines.qsize() < self._most:
+            self._lines.put(text)
+        else:
+            self._dropped += 1
+
+    def flush(self) -> None:
+        """No-op: the thread writes each line at once."""
+
+    def drain(self, seconds: float = DRAIN_S) -> None:
+        """Ends the thread once the waiting lines are written, or gives up on them after some seconds."""
+        self._lines.put(None)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (text := self._lines.get()) is not None:
+            self._sink.write(text)
+            if self._dropped and self._lines.qsize() < self._most:
+                dropped, self._dropped = self._dropped, 0
+                structlog.get_logger().warning("logging.dropped", lines=dropped)
 
 
 class Stderr:
-    """What is left of stderr: a daemon goes on when nobody reads its log any more, or nobody ever did.
-
-    Past Python's own buffer: what that cannot get rid of at the end would become the exit code.
-    """
+    """Writes to stderr past Python's buffer, and ignores that it is closed: a line left in the buffer would change the
+    exit code."""
 
     def write(self, text: str) -> None:
         with contextlib.suppress(OSError):

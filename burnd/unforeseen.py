@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import threading
 import traceback
@@ -26,6 +28,18 @@ def place(error: BaseException) -> str:
     """The file and line where it was raised."""
     frames = traceback.extract_tb(next(leaves(error)).__traceback__)
     return f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+
+
+def write_stderr(line: str, seconds: float = 1.0) -> None:
+    """Writes a last line before the process ends. Gives up where stderr is not read, as by a stopped terminal."""
+
+    def write() -> None:
+        with contextlib.suppress(OSError):
+            os.write(2, f"{line}\n".encode("utf-8", "replace"))
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    writer.join(seconds)
 
 
 def never_quote(tell: Callable[[BaseException], None]) -> None:

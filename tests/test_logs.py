@@ -7,9 +7,14 @@ import io
 import json
 import logging
 import os
+import pty
+import signal
 import stat
 import subprocess
 import sys
+import termios
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +24,9 @@ import structlog
 from burnd import logs
 from burnd.logs import RotatedFile, Seldom
 from burnd.paths import Home
+from tests.burnctl.person import run as burnctl
 from tests.readers.transcript import Transcript, call, text
-from tests.server.logs import write
+from tests.server.logs import conversation, write
 from tests.server.wire import Wire, environment, running, until
 
 
@@ -127,6 +133,117 @@ def test_a_daemon_outlives_who_read_its_log(home: Home) -> None:
     finally:
         started.kill()
         started.wait()
+
+
+def test_a_log_that_is_not_read_blocks_nothing() -> None:
+    """Lines beyond the bound are dropped, and counted in the log once it is read again."""
+    begun, may_go_on = threading.Event(), threading.Event()
+    lines: list[str] = []
+
+    class Unread:
+        def write(self, text: str) -> None:
+            begun.set()
+            may_go_on.wait()
+            lines.append(text)
+
+        def flush(self) -> None: ...
+
+    background = logs.Background(Unread(), most=10)
+    logs.configure(as_json=True, stream=background)
+    structlog.get_logger().info("first")
+    begun.wait()
+    for n in range(30):
+        structlog.get_logger().info("another", n=n)
+    may_go_on.set()
+    until(lambda: len(lines) == 12)
+    background.drain()
+    said = [json.loads(line) for line in lines]
+    assert [event.get("n") for event in said[1:11]] == list(range(10))
+    assert (said[11]["event"], said[11]["lines"]) == ("logging.dropped", 20)
+
+
+@contextlib.contextmanager
+def stopped_terminal() -> Iterator[int]:
+    """A terminal in which Ctrl-S was pressed."""
+    master, terminal = pty.openpty()
+    termios.tcflow(terminal, termios.TCOOFF)
+    try:
+        yield terminal
+    finally:
+        os.close(terminal)
+        os.close(master)
+
+
+@contextlib.contextmanager
+def full_pipe() -> Iterator[int]:
+    """The pipe to a pager that has stopped reading."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"x" * 4096)
+    os.set_blocking(writer, True)
+    try:
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+@pytest.mark.parametrize("stderr", [full_pipe, stopped_terminal])
+def test_a_daemon_whose_stderr_is_not_read_records_and_stops(
+    home: Home, stderr: Callable[[], contextlib.AbstractContextManager[int]]
+) -> None:
+    """F82: it records, answers and obeys SIGTERM, with far more to log than waits for the reader."""
+    write(home, conversation("s1", "one"), "s1")
+    command = [sys.executable, "-m", "burnd", "run", "--log-level", "debug"]
+    with stderr() as fd:
+        started = subprocess.Popen(command, env=environment(home), stdout=fd, stderr=fd)
+        second = None
+        try:
+            until((home.root / "burnd.sock").exists)
+            with Wire(home.root / "burnd.sock") as wire:
+                until(lambda: wire.call("status")["daemon"]["state"] == "ready")
+                until(lambda: wire.call("summary", by="session")["totals"]["turns"] == 1)
+                for _ in range(3):
+                    wire.call("rebuild", index=True)
+                write(home, conversation("s2", "two"), "s2")
+                until(lambda: wire.call("summary", by="session")["totals"]["turns"] == 2)
+            second = subprocess.Popen(command, env=environment(home), stdout=fd, stderr=fd)
+            assert second.wait(30) == 5
+            started.send_signal(signal.SIGTERM)
+            assert started.wait(30) == 0
+        finally:
+            for process in filter(None, (started, second)):
+                process.kill()
+                process.wait()
+
+
+def test_a_last_line_is_given_up_where_stderr_is_not_read() -> None:
+    """As the process that reads old logs writes it when it fails."""
+    with full_pipe() as fd:
+        code = "from burnd.unforeseen import write_stderr; write_stderr('a last line')"
+        assert subprocess.run([sys.executable, "-c", code], stderr=fd, timeout=30, check=False).returncode == 0
+
+
+def test_a_log_file_that_is_a_pipe_is_refused(home: Home, tmp_path: Path) -> None:
+    """Opening it for writing would wait for a reader."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = subprocess.run(
+        [sys.executable, "-m", "burnd", "run", "--log-file", str(pipe)],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (1, f"burnd: {pipe}: is not a regular file (move it away)\n")
+    home.root.mkdir(exist_ok=True)
+    os.mkfifo(home.root / "burnd.log")
+    up = burnctl(home, "up")
+    assert up.returncode == 1
+    assert f"{home.root}/burnd.log: it is not a regular file" in up.stderr
 
 
 def test_libraries_are_heard_without_their_words() -> None:

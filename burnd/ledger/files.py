@@ -43,10 +43,12 @@ def make_folder(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a regular file of ours, made 0600 when new, never through a link."""
+    """A descriptor of a regular file of ours, made 0600 when new, never through a link, never waiting at a pipe."""
     try:
-        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that is not read, or a socket
+            raise StorageError("is not a regular file", str(path), "move it away") from error
         if error.errno != errno.ELOOP:
             raise
         raise StorageError("is a link, which is not followed", str(path), "put the file itself there") from error

@@ -194,7 +194,7 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes | bytearray:
 
 
 def _tell(error: BaseException) -> None:
-    sys.stderr.write(f"burnd: reading stopped on {unforeseen.kinds(error)} at {unforeseen.place(error)}\n")
+    unforeseen.write_stderr(f"burnd: reading stopped on {unforeseen.kinds(error)} at {unforeseen.place(error)}")
 
 
 def main() -> None:
