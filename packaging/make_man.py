@@ -72,7 +72,10 @@ def burnctl_page() -> str:
 def burnd_page() -> str:
     lines = [*_head("burnd", "records every turn that coding agents take on this machine")]
     lines += [".SH SYNOPSIS", ".B burnd", ".I COMMAND", "[OPTIONS]"]
-    lines += [".SH DESCRIPTION", _text("burnd reads the logs of Claude Code and opencode as they grow, and keeps what")]
+    lines += [
+        ".SH DESCRIPTION",
+        _text("burnd reads the logs of Claude Code, Codex and opencode as they grow, and keeps what"),
+    ]
     lines += [_text("was spent for good. It stays in the foreground: systemd, launchd or burnctl up start it.")]
     lines += [*_entries([("--version", "Print the version."), ("-h, --help", "Show the help.")]), ".SH COMMANDS"]
     for _, parser in _actions_of(burnd_cli._parser()):
@@ -143,10 +146,13 @@ def _quoted(words: str) -> str:
     return f'"{_text(words)}"'
 
 
+PAGES = {"burnctl.1": burnctl_page, "burnd.1": burnd_page}
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    for name, page in (("burnctl.1", burnctl_page()), ("burnd.1", burnd_page())):
-        (FOLDER / name).write_text(page)
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
 
 
 if __name__ == "__main__":

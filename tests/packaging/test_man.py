@@ -1,4 +1,4 @@
-"""The manual pages name every command and every flag, and roff takes them."""
+"""The manual pages are what the parsers say now, name every command and every flag, and roff takes them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from burnd import cli as burnd_cli
 from tests.packaging.scripts import ROOT, load
 
 make_man = load("make_man")
-PAGES = {name: ROOT / "packaging" / "man" / name for name in ("burnctl.1", "burnd.1")}
+FOLDER = ROOT / "packaging" / "man"
 
 
 def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -32,7 +32,17 @@ def words_of(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def shown(name: str) -> str:
-    return PAGES[name].read_text().replace("\\-", "-")
+    return (FOLDER / name).read_text().replace("\\-", "-")
+
+
+@pytest.mark.parametrize("name", sorted(make_man.PAGES))
+def test_the_page_is_what_the_generator_makes(name: str) -> None:
+    """Word for word: a help text that changes makes the page stale, though every flag is still on it."""
+    assert (FOLDER / name).read_text() == make_man.PAGES[name](), "stale; run: python packaging/make_man.py"
+
+
+def test_every_page_has_a_generator() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == make_man.PAGES.keys()
 
 
 @pytest.mark.parametrize("verb", sorted(present()))
