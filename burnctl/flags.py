@@ -18,13 +18,20 @@ def reading(parser: argparse.ArgumentParser) -> None:
     no_start(parser)
 
 
+def report(parser: argparse.ArgumentParser) -> None:
+    """The flags of a report: those of `reading`, and --no-wait."""
+    reading(parser)
+    no_wait(parser)
+
+
 def reading_rows(parser: argparse.ArgumentParser, rows: str) -> None:
-    """The same, where the answer can be CSV as well."""
+    """The flags of a report that can be CSV as well."""
     either = parser.add_mutually_exclusive_group()
     as_json(either)
     either.add_argument("--csv", action="store_true", help=f"print the {rows} as CSV")
     no_color(parser)
     no_start(parser)
+    no_wait(parser)
 
 
 def as_json(parser: argparse._ActionsContainer) -> None:
@@ -37,6 +44,13 @@ def no_color(parser: argparse.ArgumentParser) -> None:
 
 def no_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-start", action="store_true", help="do not start burnd when it is not running")
+
+
+def no_wait(parser: argparse.ArgumentParser) -> None:
+    """`starting.reach` waits for the backfill at a terminal where a verb has this flag and it is not given."""
+    parser.add_argument(
+        "--no-wait", action="store_true", help="while old logs are read, print what there is so far instead of waiting"
+    )
 
 
 def project(text: str) -> str:

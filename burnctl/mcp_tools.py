@@ -104,7 +104,7 @@ def session_cost(session: Session = None) -> str:
         by_model = client.call("summary", {"session": about["sessionId"], "by": "model"})
         rows = [{name: row.get(name) for name in ("key", "turns", "usage", "costUsd")} for row in by_model["rows"]]
         kept = ("sessionId", "title", "source", "project", "createdAt", "updatedAt", "turns", "usage", "costUsd")
-        return {name: about.get(name) for name in kept} | {"byModel": rows}
+        return {name: about.get(name) for name in kept} | {"byModel": rows, "backfill": by_model.get("backfill")}
 
     return _answered(ask)
 

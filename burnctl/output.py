@@ -24,10 +24,17 @@ def json_line(answer: Any) -> None:
     print(json.dumps(answer), flush=True)
 
 
-def as_csv(rows: list[dict[str, Any]]) -> int:
-    """Prints rows as CSV with a header; None is an empty cell, a flag `true` or `false`. Returns exit code 0."""
+def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
+    """Prints the rows of an answer as CSV with a header; None is an empty cell, a flag `true` or `false`.
+
+    That old logs are still being read is said on stderr. Returns exit code 0.
+    """
     import csv
 
+    from burnctl.render.caveats import backfill_line
+
+    if line := backfill_line(answer):
+        print(line, file=sys.stderr)
     if rows:
         writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()

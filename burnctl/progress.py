@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from burnctl.render import duration, number, size
+from burnctl.starting import unread
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class _Rate(ProgressColumn):
 
 
 def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
-    """Shows the bar until everything is taken in. Ctrl-C ends the showing only: burnd goes on."""
+    """Shows the bar until old logs are read, or until that is blocked. Ctrl-C ends the bar, burnd reads on."""
     console = Console(stderr=True, no_color=not color or None)
     columns = (
         TextColumn("reading old logs"),
@@ -45,13 +46,15 @@ def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
     try:
         with Progress(*columns, console=console, transient=True, expand=True) as bar:
             task = bar.add_task("", total=None, **_fields(status))
-            while (backfill := status.get("backfill")) is not None:
-                bar.update(task, total=backfill["total"], completed=backfill["done"], **_fields(status))
+            while (backfill := unread(status)) is not None:
+                bar.update(task, total=backfill["total"] or None, completed=backfill["done"], **_fields(status))
                 time.sleep(_EVERY_S)
                 status = client.status()
     except KeyboardInterrupt:
         print("burnd goes on reading; see how far it is with: burnctl status", file=sys.stderr)
         raise
+    if status.get("backfill"):
+        return  # blocked: the answer says why
     ledger = status.get("ledger") or {}
     turns = (ledger.get("turns") or 0) + (ledger.get("openTurns") or 0)
     print(f"old logs are taken in: {number(turns)} turns in {duration(time.monotonic() - began)}", file=sys.stderr)

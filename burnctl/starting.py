@@ -20,19 +20,29 @@ ANSWER_S = 60.0
 _PAUSE_S = 0.03
 _FIRST_LOOK_S = 1.0
 _STARTING_S = 2.0
+_FEW_CONVERSATIONS = 5
 
 
-def reach(options: argparse.Namespace) -> Client:
-    """A client that is connected; for a person at a terminal who did not refuse, burnd is started. Else: NotRunning."""
+def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
+    """A connected client. At a terminal burnd is started where it does not run, unless --no-start; else: NotRunning.
+
+    A report (a verb with --no-wait) waits at a terminal until old logs are read, and with `causes` until costs are
+    attributed; other verbs only where they started burnd. In a pipe nothing waits.
+    """
     # A person who asks while burnd is just starting would only ask again.
     client = Client(patience=_STARTING_S if sys.stdout.isatty() else 0.0)
+    is_started = False
     try:
         client.connect()
     except NotRunning:
         if not may_start(options):
             raise
         start(client)
+        is_started = True
+    if sys.stdout.isatty() and sys.stderr.isatty() and not getattr(options, "no_wait", not is_started):
         wait_for_old_logs(client, color=not getattr(options, "no_color", False))
+        if causes:
+            _wait_for_causes(client)
     return client
 
 
@@ -64,11 +74,11 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
         if time.monotonic() > deadline:
             raise BurnctlError("burnd was started but does not answer", f"see: {daemon.where_it_logs}")
         time.sleep(_PAUSE_S)
-    daemon.give_way(_wait_until_open(client))
+    daemon.give_way(int(_wait_until_open(client)["daemon"]["pid"]))
 
 
-def _wait_until_open(client: Client) -> int:
-    """The pid of burnd, when its storage is open: that takes long where the index must be built anew."""
+def _wait_until_open(client: Client) -> dict[str, Any]:
+    """The status of burnd once its storage is open: that takes long where the index has to be rebuilt."""
     said = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
         state = str((status.get("index") or {}).get("state") or "")
@@ -76,26 +86,44 @@ def _wait_until_open(client: Client) -> int:
             said = state
             say(f"burnd is starting: {state}")
         time.sleep(_PAUSE_S)
-    return int(status["daemon"]["pid"])
+    return status
 
 
 def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
-    """Shows how far burnd has come with the logs that were there before it, until it is through."""
+    """Shows a progress bar until old logs are read, or until reading them is blocked."""
+    status = _wait_until_open(client)
     deadline = time.monotonic() + _FIRST_LOOK_S
-    while not (status := client.status()).get("backfill"):
-        # What there is to read is known a moment after the sources have begun.
-        sources = status.get("sources") or []
-        if time.monotonic() > deadline or (sources and all(map(_has_begun, sources))):
+    while backfill := unread(status):
+        if backfill.get("total") or time.monotonic() > deadline:
+            from burnctl.progress import follow
+
+            follow(client, status, color=color)
             return
-        time.sleep(_PAUSE_S)
-    from burnctl.progress import follow
-
-    follow(client, status, color=color)
+        time.sleep(_PAUSE_S)  # how much there is to read is known a moment after the start: no bar that only flashes
+        status = client.status()
 
 
-def _has_begun(source: dict[str, Any]) -> bool:
-    """Whether it is known what there is to read, or that this may take long."""
-    return bool(source.get("files") or source.get("hasLooked") or source.get("state") == "degraded")
+def unread(status: dict[str, Any]) -> dict[str, Any] | None:
+    """The backfill of a status where it goes on; None when it is done or blocked."""
+    backfill = status.get("backfill")
+    return None if not backfill or backfill.get("blocked") else backfill
+
+
+def _wait_for_causes(client: Client) -> None:
+    """Shows a progress line until costs are attributed. The last few conversations are waited for by burnd."""
+    from burnctl.progress_line import ProgressLine
+
+    most = 0
+    with ProgressLine("attributing costs") as show:
+        while True:
+            causes = client.status().get("causes") or {}
+            pending = causes.get("pending") or 0
+            if pending <= _FEW_CONVERSATIONS or causes.get("state") == "ready":
+                return
+            most = max(most, pending)
+            if show is not None:
+                show({"done": most - pending, "total": most})
+            time.sleep(_PAUSE_S)
 
 
 def say(text: str) -> None:

@@ -25,5 +25,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     limit = options.limit or (None if options.json or options.csv else READABLE)
-    client = reach(options)
+    client = reach(options, causes=True)
     return show(client.by_tool(rank=options.rank, limit=limit, **flags.filters_of(options)), client, options)

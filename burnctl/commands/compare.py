@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_csv
         from burnctl.render.compare import flat_cells
 
-        return as_csv(flat_cells(answer))
+        return as_csv(flat_cells(answer), answer)
     from burnctl.no_matches import no_matches
     from burnctl.render.compare import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or no_matches(client, options))
+    screen.report(answer, shown(answer, screen) or no_matches(client, options))
     return 0

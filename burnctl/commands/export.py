@@ -8,7 +8,7 @@ from burnctl import flags
 from burnctl.errors import Failed, Usage
 from burnctl.exporting import FORMATS
 from burnctl.progress_line import WIPE, can_take_back
-from burnctl.starting import reach
+from burnctl.starting import reach, say
 from burnd import protocol
 
 TYPE_CHECKING = False
@@ -38,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--machine", metavar="NAME", help="what to call this machine (its host name)")
     flags.filters(parser)
     flags.no_start(parser)
+    flags.no_wait(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,8 +92,10 @@ class _Counted:
 
 
 def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Page after page; smaller ones where turns have much said of them."""
-    after, limit = None, _PAGE
+    """Page after page; smaller ones where turns have long tags. Says on stderr when not all logs are read."""
+    from burnctl.render.caveats import backfill_line
+
+    after, limit, line = None, _PAGE, ""
     while True:
         try:
             page = client.export(**filters, limit=limit, after=after)
@@ -101,10 +104,13 @@ def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 raise
             limit //= 2
             continue
+        line = line or backfill_line(page, "The turns")
         yield from page["turns"]
         after = page["next"]
         if after is None:
-            return
+            break
+    if line:
+        say(line)
 
 
 def _host_name() -> str:

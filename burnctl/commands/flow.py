@@ -9,6 +9,7 @@ from burnctl.starting import reach
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from typing import Any
 
 HELP = (
     "draws how a session went: its turns in order with what each cost and called, how its context grew, where the "
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--limit", metavar="N", type=flags.up_to(MOST), help="tell long sessions in about so many steps"
     )
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -46,17 +47,27 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.render.flow_mermaid import drawn as as_mermaid
 
         print(as_mermaid(answer))
+        _say_if_partial(answer)
         return 0
     if options.svg is not None:
         from burnctl.render.flow_svg import drawn as as_svg
 
+        _say_if_partial(answer)
         return _write(options.svg, as_svg(answer))
     from burnctl.render.flow import drawn
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(drawn(answer, screen))
+    screen.report(answer, drawn(answer, screen))
     return 0
+
+
+def _say_if_partial(answer: dict[str, Any]) -> None:
+    from burnctl.render.caveats import backfill_line
+    from burnctl.starting import say
+
+    if line := backfill_line(answer):
+        say(line)
 
 
 def _write(path: str, picture: str) -> int:

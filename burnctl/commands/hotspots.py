@@ -46,7 +46,7 @@ def shared(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     limit = options.limit or (None if options.json or options.csv else READABLE)
-    client = reach(options)
+    client = reach(options, causes=True)
     answer = client.hotspots(by=options.by, rank=options.rank, limit=limit, **flags.filters_of(options))
     return show(answer, client, options)
 
@@ -60,11 +60,11 @@ def show(answer: dict[str, object], client: Client, options: argparse.Namespace)
         from burnctl.output import as_csv
         from burnctl.render.hotspots import flat_rows
 
-        return as_csv(flat_rows(answer))
+        return as_csv(flat_rows(answer), answer)
     from burnctl.no_matches import no_matches
     from burnctl.render.hotspots import shown
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or no_matches(client, options))
+    screen.report(answer, shown(answer, screen) or no_matches(client, options))
     return 0

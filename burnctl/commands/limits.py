@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--history", metavar="N", type=_count, help="so many windows of the past (10)")
     parser.add_argument("--source", metavar="SOURCE", help="whose plan: claude-code (unless another is said), codex")
     parser.add_argument("--check", action="store_true", help="end with 1 when a budget is crossed")
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def _count(text: str) -> int:
@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     history = 0 if options.check and options.history is None else options.history
     client = reach(options)
     answer = client.limits(source=options.source, history=history)
+    from burnctl.render.caveats import backfill_line
+
     failed = options.check and bool(answer["crossed"])
     if options.json:
         from burnctl.output import as_json
@@ -48,13 +50,15 @@ def run(options: argparse.Namespace) -> int:
         as_json(answer)
     elif options.check:
         _say_whether_crossed(answer)
+        if line := backfill_line(answer):
+            print(line)
     else:
         from burnctl.no_matches import no_matches
         from burnctl.render.limits import shown
         from burnctl.render.screen import Screen
 
         screen = Screen.of(options)
-        screen.show(shown(answer, screen) or no_matches(client, options, f"No turns of {answer['source']}"))
+        screen.report(answer, shown(answer, screen) or no_matches(client, options, f"No turns of {answer['source']}"))
     return 1 if failed else 0
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", metavar="PROJECT", default=".", help="the project's folder (this one)")
     parser.add_argument("--since", metavar="TIME", help="from then on: 24h, 7d, 4w, today, a date, an ISO time")
     parser.add_argument("--until", metavar="TIME", help="up to then; a date is meant with all of its hours")
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,5 +54,7 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.text import clean
 
     screen = Screen.of(options)
-    screen.show(shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(asked)}"))
+    screen.report(
+        told, shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(asked)}")
+    )
     return 0

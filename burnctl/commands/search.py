@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-B", dest="before", metavar="N", type=flags.index, help="messages shown before each hit (4)")
     parser.add_argument("-A", dest="after", metavar="N", type=flags.index, help="messages shown after each hit (4)")
     flags.reading(parser)
+    parser.set_defaults(no_wait=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,5 +54,5 @@ def run(options: argparse.Namespace) -> int:
 
     screen = Screen.of(options)
     otherwise = "" if answer["hits"] else no_matches(client, options, "Nothing was found")
-    screen.show(found(answer, screen, time.time() * 1000, otherwise))
+    screen.report(answer, found(answer, screen, time.time() * 1000, otherwise), "Results")
     return 0

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="N", type=flags.count, default=_USUAL, help=f"at most so many ({_USUAL}; 200 at most)"
     )
     parser.add_argument("--next", metavar="TOKEN", help="go on where the page before ended, as it said")
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,5 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.sessions import listed
 
     screen = Screen.of(options)
-    screen.show(listed(answer, screen, time.time() * 1000) or no_matches(client, options, "No sessions"))
+    screen.report(
+        answer, listed(answer, screen, time.time() * 1000) or no_matches(client, options, "No sessions"), "Results"
+    )
     return 0

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     for page in pages:
         lines += drawing.drawn(page["messages"])
         last = page
-    screen.show("\n".join([*lines, *_ending(last, options, screen)]).strip("\n"))
+    screen.report(last, "\n".join([*lines, *_ending(last, options, screen)]).strip("\n"), "Results")
     return 0
 
 

@@ -135,9 +135,18 @@ def _parts(
     parts += _windows({**_recorded(known), **limits}, _object(known, "window"), colored=colored)
     context = _context(_object(told, "context_window"))
     parts += [] if context is None else [_painted(f"ctx {of_hundred(context)}", context, colored=colored)]
+    parts += _unread(_object(known, "backfill"))
     crossed = known.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
     return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
+
+
+def _unread(backfill: dict[str, Any]) -> list[str]:
+    """That old logs are still being read, so that the figures are not complete."""
+    if backfill.get("done") is not False:
+        return []
+    percent = _number(backfill.get("percent"))
+    return ["reading old logs" + ("" if percent is None else f" {percent:.0f}%")]
 
 
 def _spent(found: dict[str, Any], what: str) -> list[str]:

@@ -62,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
         from burnctl.output import as_csv
         from burnctl.render.summary import flat_rows
 
-        return as_csv(flat_rows(answer))
+        return as_csv(flat_rows(answer), answer)
     from burnctl.no_matches import no_matches
     from burnctl.render.screen import Screen
     from burnctl.render.summary import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen, chart=options.chart) or no_matches(client, options))
+    screen.report(answer, shown(answer, screen, chart=options.chart) or no_matches(client, options))
     return 0

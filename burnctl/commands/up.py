@@ -58,7 +58,7 @@ def bring_up(client: Client) -> None:
     print(f"{named(status)} is running", flush=True)
     if sys.stdout.isatty():
         starting.wait_for_old_logs(client)
-    elif status.get("backfill"):
+    elif (status.get("backfill") or {}).get("total"):
         print("it is taking in the logs that are there already; see how far it is with: burnctl status")
 
 

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.filters(parser)
     parser.add_argument("--min-cost", metavar="USD", type=flags.dollars, help="only what cost at least so much")
     parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"at most so many findings ({_READABLE})")
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -47,5 +47,5 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.waste import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen) or no_matches(client, options))
+    screen.report(answer, shown(answer, screen) or no_matches(client, options))
     return 0

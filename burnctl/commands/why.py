@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", metavar="TIME", help="only what was paid from then on: 24h, today, an ISO time")
     parser.add_argument("--until", metavar="TIME", help="only what was paid up to then")
     parser.add_argument("--limit", metavar="N", type=flags.up_to(MOST), help=f"tell so many causes apart ({_READABLE})")
-    flags.reading(parser)
+    flags.report(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,5 +57,5 @@ def run(options: argparse.Namespace) -> int:
     from burnctl.render.why import shown
 
     screen = Screen.of(options)
-    screen.show(shown(answer, screen))
+    screen.report(answer, shown(answer, screen))
     return 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import money, number, roughly
+from burnctl.render.numbers import duration, money, number, roughly
+from burnctl.render.text import clean
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,19 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
         told = f"{roughly(sum(extra['usage'].values()), 'token')}{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes + price_caveats(answer)
+
+
+def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
+    """The line above an answer that was given before all old logs were read; empty above a complete one."""
+    backfill = answer.get("backfill")
+    if not backfill or backfill["done"]:
+        return ""
+    if blocked := backfill.get("blocked"):
+        return f"Old logs cannot be read at the moment ({clean(blocked)}). {what} are not complete. See: burnctl status"
+    percent, left = backfill.get("percent"), backfill.get("secondsLeft")
+    progress = "" if percent is None else f": {percent}%"
+    progress += "" if left is None else f", about {duration(left)} left"
+    return f"Reading old logs{progress}. {what} are not complete yet."
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:

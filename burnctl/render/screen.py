@@ -8,6 +8,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
+    from typing import Any
 
 _DEFAULT_COLUMNS, _DEFAULT_LINES = 80, 24
 _STYLES = {
@@ -42,6 +44,14 @@ class Screen:
             return text
         codes = ";".join(_STYLES[style] for style in styles.split())
         return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def report(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> None:
+        """Prints the text of an answer; above it, in yellow, that old logs are still being read, where they are."""
+        from burnctl.render.caveats import backfill_line
+        from burnctl.render.paragraphs import wrapped
+
+        line = "\n".join(self.paint(part, "yellow") for part in wrapped(backfill_line(answer, what), self.width))
+        self.show(f"{line}\n\n{text}" if line else text)
 
     def show(self, text: str) -> None:
         """Prints; through a pager when it is a terminal and the text is longer than that."""

@@ -84,6 +84,8 @@ def _doing(source: Answer) -> str:
 
 def _backfill(backfill: Answer, screen: Screen) -> str:
     done, total, rate = backfill.get("done") or 0, backfill.get("total") or 0, backfill.get("bytesPerSecond") or 0
+    if not total:
+        return f"old logs  {clean(backfill.get('blocked') or 'looking for what there is to read')}"
     facts = f"{percent(done / total if total else 0)}, {size(done)} of {size(total)}"
     if rate:
         facts += f", {size(rate)}/s, {duration(max((total - done) / rate, 1))} left"

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from burnd.queries.view import Params, View
+from burnd.queries.view import Missing, Params, View
 from burnd.server.service import Service
 
 DEADLINE_S = 10.0
@@ -77,6 +77,25 @@ def at_its_prices(view: View, answer: Result) -> Result:
     """An answer about money, which says so when the prices are not those of the user's own file."""
     problem = view.prices.problem
     return {**answer, "pricesProblem": problem} if problem else answer
+
+
+def with_backfill(method: AnyMethod) -> AnyMethod:
+    """The method with `backfill` in its answer: whether the logs were all read when the question was asked.
+
+    Where a name is not found meanwhile, the hint says that it may still turn up.
+    """
+
+    async def call(service: Service, *given: Any) -> Result:
+        backfill = service.backfill()
+        try:
+            answer = await method.call(service, *given)
+        except Missing as error:
+            if not backfill.done:
+                error.hint = "old logs are still being read: try again when that is done (burnctl status)"
+            raise
+        return {**answer, "backfill": backfill}
+
+    return type(method)(method.params, call, method.within)
 
 
 def query(params: type[Params], function: Callable[[View, Any], Result]) -> Method:

@@ -31,6 +31,7 @@ from burnd.search.indexing import SearchIndexer
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
 from burnd.settings.config import Settings
+from burnd.sources.backfill import NOT_BEGUN, BackfillState, backfill_state
 from burnd.sources.running import Kept
 
 T = TypeVar("T")
@@ -120,6 +121,10 @@ class Service:
     def _is_reading(self) -> bool:
         """Whether a source still reads in what was there before."""
         return any(kept.status().progress is not None for kept in self.sources.values())
+
+    def backfill(self) -> BackfillState:
+        """Whether all logs that were there before are read, and if not, how far that is."""
+        return backfill_state(kept.status() for kept in self.sources.values()) if self.is_open else NOT_BEGUN
 
     def _is_asked(self) -> bool:
         return self.visitors.answering > 0

@@ -11,7 +11,7 @@ State = Literal["watching", "polling", "waiting", "degraded", "absent"]
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """How far the first reading of what was there before has come, in bytes."""
+    """How far the backfill of old logs is, in bytes; `total` is 0 where the size is not known."""
 
     done: int
     total: int
@@ -68,6 +68,7 @@ class Status(msgspec.Struct, frozen=True):
     left_alone: Sequence[LeftAlone] = ()
     remedy: str = ""
     has_looked: bool = True
+    blocked: str = ""  # why reading does not go on at the moment
 
 
 class Source(Protocol):

@@ -133,6 +133,7 @@ class OpenCode:
             pending=sum(follower.waiting + follower.postponed + len(follower.shown) for follower in followers),
             lag=self._clock() - min(noticed) if noticed else 0.0,
             progress=self._progress(),
+            blocked=self._recorder.blocked or self._lock(),
             counts=dict(counts),
             remedy=remedy,
             has_looked=self._has_looked,
@@ -163,12 +164,20 @@ class OpenCode:
         )
 
     def _progress(self) -> Progress | None:
-        fills = [one.backfill for one in self._databases.values() if one.follower.waiting and one.backfill.total]
+        behind = [one for one in self._databases.values() if one.is_behind]
+        fills = [one.backfill for one in behind if one.follower.waiting and one.backfill.total]
         if not fills:
-            return None
+            return Progress(0, 0, 0.0) if behind else None
         done, total = sum(fill.done for fill in fills), sum(fill.total for fill in fills)
         seconds = max(0.001, self._clock() - min(fill.since for fill in fills))
         return Progress(min(done, total), total, done / seconds)
+
+    def _lock(self) -> str:
+        """Why no database that is behind can be read now: other programs lock them all."""
+        behind = [one for one in self._databases.values() if one.is_behind]
+        if not behind or any(one.trouble is None for one in behind):
+            return ""
+        return "; ".join(f"{one.follower.db.path} is {one.trouble.detail}" for one in behind if one.trouble is not None)
 
     async def _discover(self) -> None:
         """Finds databases that have come, and lets go of those that are gone. That there is none is normal."""

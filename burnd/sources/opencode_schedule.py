@@ -17,6 +17,7 @@ _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _PATIENT_TRIES = 10
 _FIRST_S, _LAST_S = 1.0, 60.0
 _DAMAGED_S = 300.0
+MANY_SESSIONS = 50  # more than live agents write at once
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -62,6 +63,13 @@ class ScheduledDatabase:
         self.trouble: Trouble | None = None
         self.damage: Trouble | None = None  # of some rows only: the others are read on
         self.backfill = Backfill()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether sums are not complete: not all was read yet that can be read, or many sessions wait."""
+        if self.trouble is not None and self.trouble.state == "degraded":
+            return False
+        return not self.follower.caught_up or self.follower.waiting > MANY_SESSIONS
 
     def is_due(self, now: float, pace: Pace, signature: Signature) -> bool:
         """Whether to look now. In trouble only when it is time, or when the trouble may be over."""

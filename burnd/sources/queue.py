@@ -13,6 +13,7 @@ import msgspec
 SLOT_BYTES = 4 << 20
 FIRST_DELAY = 1.0
 LAST_DELAY = 300.0
+MANY_FILES = 50  # more than live agents write at once
 
 
 class Slot(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +56,7 @@ class Queue:
         self._out: dict[str, _Out] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
+        self._unread: set[str] = set()  # files with old lines, or with more new ones than one slot reads
 
     def __len__(self) -> int:
         """Files waiting for a turn or having one; those that wait after a failure do not count."""
@@ -64,6 +66,11 @@ class Queue:
     def has_live(self) -> bool:
         """Whether a file that just grew waits for its turn."""
         return bool(self._live)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether so much waits that sums are not complete: old logs, a file of several slots, or many files."""
+        return bool(self._unread) or len(self) > MANY_FILES
 
     @property
     def failures(self) -> Mapping[str, Failure]:
@@ -83,8 +90,14 @@ class Queue:
             self._backlog.pop(path, None)
             self._live.setdefault(path, self._clock())
 
-    def backfill(self, files: Iterable[tuple[str, float]]) -> None:
-        """Files to read when there is time for them, with their modification times: they only decide the order."""
+    def backfill(self, files: Iterable[tuple[str, float]], *, is_old: bool = True) -> None:
+        """Files to read when there is time for them, with their modification times: they only decide the order.
+
+        Until files that are `is_old` have been read, the queue is behind.
+        """
+        files = list(files)
+        if is_old:
+            self._unread.update(path for path, _ in files if path not in self._failures)
         if not self._backlog:
             self._backlog_served = self._clock()
         known = (self._live, self._out, self._failures)
@@ -116,6 +129,10 @@ class Queue:
         """A turn went well, also if the file is gone; `more` says that another can be used at once."""
         out = self._out.pop(path)
         self._failures.pop(path, None)
+        if more:
+            self._unread.add(path)
+        else:
+            self._unread.discard(path)
         if more and out.age is not None and not out.again:
             # Nobody writes to it, so it will come to its end: the newest session is whole before the next begins.
             self._backlog[path] = out.age
@@ -125,6 +142,7 @@ class Queue:
     def failed(self, path: str, reason: str) -> None:
         """The file could not be read. It is tried again after a while that doubles each time."""
         del self._out[path]
+        self._unread.discard(path)
         now = self._clock()
         before = self._failures.get(path)
         attempts = 1 if before is None else before.attempts + 1
@@ -145,6 +163,7 @@ class Queue:
         self._backlog.pop(path, None)
         if path not in self._out:
             self._failures.pop(path, None)
+            self._unread.discard(path)
 
     def due(self) -> float | None:
         """When a file that failed is to be tried next."""

@@ -9,7 +9,7 @@ import structlog
 
 from burnd import unforeseen
 from burnd.restarting import keep_running
-from burnd.sources.base import Rooted, Source, Status
+from burnd.sources.base import Rooted, Source, State, Status
 
 log = structlog.get_logger()
 
@@ -58,7 +58,9 @@ class Kept:
         if self.source is not None:
             return self.source.status()
         detail = f"stopped on {self.last_failure}, is started again" if self.last_failure else "starting"
-        return Status(self.name, "degraded" if self.last_failure else "waiting", detail, has_looked=False)
+        state: State = "degraded" if self.last_failure else "waiting"
+        blocked = detail if self.last_failure else ""
+        return Status(self.name, state, detail, has_looked=False, blocked=blocked)
 
     async def _run_once(self) -> None:
         if self.last_failure:

@@ -18,7 +18,7 @@ from burnd.sources.base import LeftAlone, State
 from burnd.sources.discover import Found, Scan, Scanner
 from burnd.sources.left_alone import left_alone
 from burnd.sources.pieces import Pieces
-from burnd.sources.queue import Queue
+from burnd.sources.queue import SLOT_BYTES, Queue
 from burnd.sources.roots import present
 from burnd.sources.safe_open import below
 from burnd.sources.saved import Saved
@@ -63,6 +63,7 @@ class Finder:
         self._scanning = anyio.Lock()
         self._roots: dict[str, str] = {}
         self.has_scanned = False
+        self._is_anew = True  # the next scan finds what was written before
         self._files = 0  # transcripts that the last scan counted; beside these are
         self._read_since: set[str] = set()
         self._others: set[str] = set()  # files that are named as transcripts are, and are none
@@ -141,10 +142,12 @@ class Finder:
         for path, root in await self._told_more(scan.changed):
             self._roots[path] = root  # which the watcher, that has perhaps just begun, need not know yet
             self._queue.add(path)
-        self.has_scanned = True
+        left = sum(map(self._saved.left, unread))
+        is_old = self._is_anew or left > SLOT_BYTES
+        self.has_scanned, self._is_anew = True, False
         self._roots |= {found.path: found.root for found in unread}
-        self.backfill.found(sum(map(self._saved.left, unread)), self._clock())
-        self._queue.backfill((found.path, found.mtime) for found in unread)
+        self.backfill.found(left, self._clock())
+        self._queue.backfill(((found.path, found.mtime) for found in unread), is_old=is_old)
         for path in set(scan.gone) - held:
             self._queue.forget(path)
         for path in held:
@@ -205,4 +208,5 @@ class Finder:
         async with self._scanning:
             self._scanner = Scanner(suffix=self._naming.suffixes)
             self._others.clear()
+            self._is_anew = True
             await self._scan(reason)

@@ -130,12 +130,13 @@ class TranscriptTree:
             self._finder.files,
             len(self._queue),
             self._queue.lag(),
-            progress=self.backfill.progress(self._clock()) if len(self._queue) else None,
+            progress=self.backfill.progress(self._clock()) if self._queue.is_behind else None,
             counts={**self.counts, **self._finder.passed_over},
             unused=self._saved.unused(),
             left_alone=self._finder.left_alone,
             remedy=remedy,
             has_looked=self._finder.has_scanned,
+            blocked=self._committer.blocked,
         )
 
     def _condition(self) -> tuple[State, str, str]:

@@ -48,7 +48,7 @@ class Fake:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, Answer] = {"status": {"daemon": {"state": "ready"}, "backfill": None}}
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.connections = 0
         self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -125,7 +125,7 @@ def fake(path: Path, **answers: Answer) -> Iterator[Fake]:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.chmod(path.parent, 0o700)
     server = Fake(path)
-    server.answers = {name.replace("__", "."): answer for name, answer in answers.items()}
+    server.answers |= {name.replace("__", "."): answer for name, answer in answers.items()}
     try:
         yield server
     finally:

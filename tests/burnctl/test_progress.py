@@ -35,7 +35,7 @@ class Reading:
         self.asked += 1
         source = {"name": "claude-code", "detail": "the watcher is starting", "files": 0, "pending": 0}
         if self.asked < 3:
-            return {"sources": [source], "backfill": None}
+            return {"sources": [source], "backfill": {"done": 0, "total": 0, "bytesPerSecond": 0}}
         self.done = min(self.done + self.step, 200)
         left = 100 - self.done // 2
         reading = {"done": self.done * 1_000_000, "total": 200_000_000, "bytesPerSecond": 64_000_000}

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from burnd.server.method import AnyMethod
+from burnd.server.method import AnyMethod, with_backfill
 from burnd.server.methods import content, daemon, limits, reasons, reports, sessions, stamps, status, tail
+
+_BACKFILL = (  # methods whose answers depend on which logs have been read
+    "summary",
+    "compare",
+    "export",
+    "why",
+    "hotspots",
+    "by_tool",
+    "waste",
+    "overhead",
+    "flow",
+    "limits",
+    "statusline",
+    "sessions.list",
+    "sessions.meta",
+    "sessions.messages",
+    "sessions.search",
+    "content.read",
+)
 
 METHODS: dict[str, AnyMethod] = {
     **status.METHODS,
@@ -16,3 +35,4 @@ METHODS: dict[str, AnyMethod] = {
     **reasons.METHODS,
     **limits.METHODS,
 }
+METHODS |= {name: with_backfill(METHODS[name]) for name in _BACKFILL}

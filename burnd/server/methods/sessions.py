@@ -16,6 +16,7 @@ from burnd.server.method import LONG_S, AnyMethod, Method, Result
 from burnd.server.service import Service
 
 PATIENCE_S = 3.0  # for an index that is just being opened
+_MANY_PENDING = 20  # sessions, more than live agents write at once
 
 
 async def find(service: Service, params: SearchParams) -> Result:
@@ -27,6 +28,7 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
+    notes = _notes(service, indexer)
     try:
         answer = await service.ask(
             lambda view: search(view, Lookup(engine), indexer.recall, params), project=params.project
@@ -34,8 +36,7 @@ async def find(service: Service, params: SearchParams) -> Result:
     except Unusable:
         indexer.damaged()
         raise _not_searchable(indexer) from None
-    notes = [answer["note"]] if "note" in answer else []
-    notes += _notes(service, indexer)
+    notes = [answer["note"], *notes] if "note" in answer else notes
     return answer | ({"note": "; ".join(notes)} if notes else {})
 
 
@@ -51,7 +52,7 @@ def _notes(service: Service, indexer: SearchIndexer) -> list[str]:
     if mode != "full":
         notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
     status = indexer.status()
-    if status.state == "catching-up":
+    if status.state == "catching-up" or status.pending > _MANY_PENDING:
         notes.append(f"{status.pending:,} sessions are still being taken in, those written last first")
     return notes
 

@@ -20,7 +20,8 @@ from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service
-from burnd.sources.base import LeftAlone, Progress, Status, UnusedLine
+from burnd.sources.backfill import backfill_state
+from burnd.sources.base import LeftAlone, Status, UnusedLine
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
@@ -38,7 +39,7 @@ async def status(service: Service, _params: NoParams) -> Result:
     return {
         "daemon": _daemon(service),
         "sources": [_source(kept, state) for kept, state in states],
-        "backfill": _backfill([state.progress for _, state in states if state.progress is not None]),
+        "backfill": _backfill([state for _, state in states]),
         "ledger": _ledger(service, counts),
         "content": _content(service, counts),
         "index": {"state": _index_state(service), "bytes": _database_size(str(service.home.index_db))},
@@ -121,13 +122,19 @@ def _left_alone(item: LeftAlone) -> dict[str, Any]:
     }
 
 
-def _backfill(progress: list[Progress]) -> dict[str, Any] | None:
-    if not progress:
+def _backfill(states: list[Status]) -> dict[str, Any] | None:
+    """In bytes; None when all old logs are read."""
+    backfill = backfill_state(states)
+    if backfill.done:
         return None
+    progress = [state.progress for state in states if state.progress is not None]
     return {
         "done": sum(one.done for one in progress),
         "total": sum(one.total for one in progress),
         "bytesPerSecond": round(sum(one.per_second for one in progress)),
+        "percent": backfill.percent,
+        "secondsLeft": backfill.seconds_left,
+        "blocked": backfill.blocked,
     }
 
 

@@ -1,0 +1,60 @@
+"""A daemon that reads old logs only as far as files in the folder $GATES allow.
+
+Without `scan` no folder is looked through, without `late` no transcript is read whose name begins so, without
+`opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from burnd.sources import transcript_gathering
+from burnd.sources.codex import Codex
+from burnd.sources.opencode import OpenCode
+from burnd.sources.pieces import Pieces
+from burnd.sources.transcript_scanning import Finder
+
+GATES = Path(os.environ["GATES"])
+scan, read, attend, begin = Finder.scan, Pieces.read, OpenCode.attend, Codex.begin
+
+
+async def opened(gate: str) -> None:
+    while not (GATES / gate).exists():  # noqa: ASYNC110 - another process opens it
+        await anyio.sleep(0.01)
+
+
+async def gated_scan(self: Finder, reason: str) -> None:
+    await opened("scan")
+    await scan(self, reason)
+
+
+async def gated_read(self: Pieces, path: str, *given: Any) -> Any:
+    if Path(path).name.startswith("late"):
+        await opened("late")
+    return await read(self, path, *given)
+
+
+async def gated_attend(self: OpenCode) -> None:
+    await opened("opencode")
+    await attend(self)
+
+
+async def broken_begin(self: Codex) -> None:
+    if (GATES / "broken").exists():
+        raise RuntimeError
+    await begin(self)
+
+
+if __name__ == "__main__":
+    from burnd.cli import main
+
+    transcript_gathering.BATCH_BYTES = 1  # every file is recorded by itself
+    Finder.scan = gated_scan  # type: ignore[method-assign]
+    Pieces.read = gated_read  # type: ignore[assignment]
+    OpenCode.attend = gated_attend  # type: ignore[method-assign]
+    Codex.begin = broken_begin  # type: ignore[method-assign]
+    raise SystemExit(main())
