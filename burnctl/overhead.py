@@ -39,9 +39,28 @@ def _is_in(folder: str, other: str) -> bool:
 def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequence[str]) -> dict[str, Any]:
     """The daemon's answer, with `files` for each harness and what is left of the prefix beside them."""
     called = {one["server"] for one in answer["servers"]}
-    sources = [_source(one, [file for file in files if file.source == one["source"]]) for one in answer["sources"]]
+    sources = [_source(one, _as_logged(one, files)) for one in answer["sources"]]
     unused = [name for name in servers if _as_tools_have_it(name) not in called and name not in called]
     return {**answer, "sources": sources, "neverCalled": unused}
+
+
+def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[MemoryFile]:
+    """A harness's files: those that its log lists as large as they were in the newest session, the others as they are.
+
+    What a file of another size said below its headings is not known.
+    """
+    from burnctl.instructions.files import MemoryFile
+
+    now = [file for file in files if file.source == source["source"]]
+    by_path = {os.path.realpath(file.path): file for file in now}
+    logged = []
+    for one in source.get("instructions", ()):
+        file = by_path.pop(os.path.realpath(one["path"]), None)
+        how = file.how if file is not None and file.in_prefix else "project"
+        is_same = file is not None and file.size == one["bytes"]
+        sections = file.sections if file is not None and is_same else []
+        logged.append(MemoryFile(one["path"], source["source"], how, one["bytes"], sections, logged=True))
+    return [*logged, *(file for file in now if file in by_path.values())]
 
 
 def _source(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> dict[str, Any]:
@@ -66,6 +85,7 @@ def _file(file: MemoryFile, rate: float | None) -> dict[str, Any]:
         "path": file.path,
         "how": file.how,
         "bytes": file.size,
+        "logged": file.logged,
         "tokens": tokens,
         "costUsd": own * tokens if own is not None else None,
         "sections": [

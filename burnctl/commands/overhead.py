@@ -15,7 +15,8 @@ HELP = (
     "in every turn. CLAUDE.md (yours, the project's, what they import), rules, the memory that Claude Code writes for "
     "itself, AGENTS.md and opencode's instructions, by file and section, as a share of what the prefixes of the "
     "project's sessions cost; files in folders below and rules for some paths, which are only read when needed, are "
-    "listed without. Files are sized as they are today. Also says which MCP servers were never called"
+    "listed without. Files that the log lists are sized as sessions began with them, others as they are today. Also "
+    "says which MCP servers were never called"
 )
 EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 30d")
 

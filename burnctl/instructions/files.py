@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _LARGEST = 4 << 20
 _IMPORTS_DEEP = 5
@@ -19,15 +19,24 @@ class MemoryFile:
 
     `how` is managed, global, project, nested, import or memory; a nested one is only read when work is done below its
     folder, or in files that it names, and is not in the prefix. `sections` are (heading, bytes), what stands before the
-    first heading under an empty one.
+    first heading under an empty one. One that is `logged` is as large as sessions began with it.
     """
 
-    __slots__ = ("how", "path", "sections", "size", "source")
+    __slots__ = ("how", "logged", "path", "sections", "size", "source")
 
-    def __init__(self, path: str, source: str, how: str, text: bytes) -> None:
-        self.path, self.source, self.how = path, source, how
-        self.size = len(text)
-        self.sections = list(sections(text))
+    def __init__(
+        self,
+        path: str,
+        source: str,
+        how: str,
+        size: int,
+        sections: Sequence[tuple[str, int]] = (),
+        *,
+        logged: bool = False,
+    ) -> None:
+        self.path, self.source, self.how, self.logged = path, source, how, logged
+        self.size = size
+        self.sections = list(sections)
 
     @property
     def in_prefix(self) -> bool:
@@ -62,7 +71,8 @@ class Found:
         if text is None:
             return False
         self._known.add((real, source))
-        self._files.append(MemoryFile(path, source, how, only(text) if only is not None else text))
+        known = only(text) if only is not None else text
+        self._files.append(MemoryFile(path, source, how, len(known), list(sections(known))))
         if source == CLAUDE and how != "memory" and deep < _IMPORTS_DEEP:
             for name in imports(text):
                 where = os.path.normpath(os.path.join(os.path.dirname(real), os.path.expanduser(name)))

@@ -110,13 +110,13 @@ def _place(path: str, folder: str) -> str:
 
 
 def _notes(told: Mapping[str, Any]) -> Iterator[str]:
-    if told["folder"] is None:
+    if told["folder"] is None and not any(source["files"] for source in told["sources"]):
         yield "The project's folder is not on this machine: what its files cost is with the system prompt and tools."
     if told["neverCalled"]:
         names = ", ".join(told["neverCalled"][:8]) + (" ..." if len(told["neverCalled"]) > 8 else "")
         yield f"MCP servers never called in these sessions, though every one began with their tools: {names}."
     yield (
-        "Files are sized as they are today, at four bytes a token; sessions may have begun with others. What subagents "
-        f"began with is not in it. {API_PRICES}"
+        "Files are sized as the newest session logged them, else as they are today, at four bytes a token. What "
+        f"subagents began with is not in it. {API_PRICES}"
     )
     yield from price_caveats(told)

@@ -33,6 +33,7 @@ IMAGE_TOKENS: Final = 1600
 _BYTES_PER_TOKEN: Final = 4
 _WRAPPING_TOKENS: Final = 8
 
+INSTRUCTIONS: Final = "instructions"
 _ENTERED_KINDS: Final[dict[str, Kind]] = {
     "prompt": "prompt",
     "image": "prompt",
@@ -79,13 +80,18 @@ def expected_tokens(block: Block) -> int:
 
 
 def inherited_tokens(copy: Copy) -> int:
-    return sum(expected_tokens(block) for block in (*copy.entered, *copy.made))
+    return sum(expected_tokens(block) for block in (*copy.entered, *copy.made) if block.kind != INSTRUCTIONS)
 
 
-def entered_claims(blocks: Sequence[Block], owners: Owners) -> list[Claim]:
-    """What came into the context since the turn before. What is said of a call that is long gone is a reminder."""
+def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> list[Claim]:
+    """What came into the context since the turn before. What is said of a call that is long gone is a reminder.
+
+    Instruction files that a row `begins` with are a part of its prefix and claim nothing.
+    """
     claims = []
     for block in blocks:
+        if begins and block.kind == INSTRUCTIONS:
+            continue
         if block.call_id is not None and (block.kind != "reminder" or owners.knows_call(block.call_id)):
             owner = owners.call_owner(block.call_id)
         else:

@@ -86,7 +86,8 @@ class Rail:
     def _feed_turn(self, turn: Turn) -> Step:
         self._turn_index, self._message_id, self._own = turn.turn_index, turn.message_id, {}
         ground = self._ground(turn)
-        claims = [*ground.pending, *entered_claims(turn.entered, self)]
+        begins = ground.tip == ROOT
+        claims = [*ground.pending, *entered_claims(turn.entered, self, begins=begins)]
         calls = [(self._begin_call(call.id, call), call.is_error is True) for call in turn.tool_calls]
         outputs, made = made_claims(turn, self, UNEXPLAINED_OWNER)
         outputs += search_outputs(turn, self)
@@ -94,7 +95,6 @@ class Rail:
         if not bounds.end:
             self._remember(turn.message_id, self._unbilled(turn, ground, _limited([*claims, *made])))
             return Step(bounds, ROOT, [], [], outputs, [], calls, None, False)
-        begins = ground.tip == ROOT
         seated = self._begin_row(turn, claims, bounds) if begins else self._go_on(turn, ground, claims, bounds)
         runs, pieces = self.row.lay(bounds)
         missed = seated.before - bounds.read >= LEAST_TOKENS and self.last.cached

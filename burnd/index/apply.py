@@ -25,8 +25,7 @@ _NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an 
 _TELL_OF_AGENT = """
 INSERT INTO agents VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = min(ts, excluded.ts),
   type = min(coalesce(type, excluded.type), coalesce(excluded.type, type)),
-  parent_agent_id = min(coalesce(parent_agent_id, excluded.parent_agent_id),
-    coalesce(excluded.parent_agent_id, parent_agent_id))
+  group_id = min(coalesce(group_id, excluded.group_id), coalesce(excluded.group_id, group_id))
 """
 _REMEMBERED = 50_000  # names and sessions looked up before; beyond this the memory starts afresh
 

@@ -76,7 +76,7 @@ class AgentRow(NamedTuple):
     tool_use_id: str  # empty where that is not told
     ts: str  # when it was said, empty where that is not told
     type: str | None
-    parent_agent_id: str | None
+    group_id: str | None  # the workflow run or the team it belongs to
 
 
 class OpenTurn(NamedTuple):

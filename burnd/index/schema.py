@@ -173,8 +173,9 @@ CREATE TABLE open_turns(turn INTEGER PRIMARY KEY, file INTEGER NOT NULL, record 
 -- Which call started which agent, as far as any file told: every one that was named, and when first.
 CREATE TABLE agents(
   session_id TEXT NOT NULL, agent_id TEXT NOT NULL, told_by INTEGER NOT NULL, tool_use_id TEXT NOT NULL,
-  ts TEXT NOT NULL, type TEXT, parent_agent_id TEXT,
+  ts TEXT NOT NULL, type TEXT, group_id TEXT,
   PRIMARY KEY(session_id, agent_id, told_by, tool_use_id)) WITHOUT ROWID;
+CREATE INDEX agents_by_group ON agents(session_id, group_id) WHERE group_id IS NOT NULL;
 
 CREATE TABLE cursors(
   source TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY(source, key)) WITHOUT ROWID;
@@ -364,5 +365,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 26  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 27  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

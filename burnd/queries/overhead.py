@@ -54,7 +54,19 @@ def _source(name: str, prefixes: list[waste_search.Prefix], costing: Costing) ->
         "rides": _rides(prefixes),
         **whole.answer(),
         "usdPerToken": float(usd(round(per_token))) if whole.is_priced else None,
+        "instructions": _instructions(prefixes),
     }
+
+
+def _instructions(prefixes: Iterable[waste_search.Prefix]) -> list[dict[str, Any]]:
+    """The instruction files that logs list, with their size in the newest session that began with each."""
+    sizes: dict[str, int] = {}
+    sessions: defaultdict[str, int] = defaultdict(int)
+    for prefix in sorted(prefixes, key=lambda one: (one.ts, one.session_id)):
+        for path, size in prefix.instructions:
+            sizes[path] = size
+            sessions[path] += 1
+    return [{"path": path, "bytes": sizes[path], "sessions": sessions[path]} for path in sorted(sizes)]
 
 
 def _rides(prefixes: Iterable[waste_search.Prefix]) -> int:

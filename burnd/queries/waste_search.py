@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from burnd.attribution import Explained, Rate, Spent, explain
+from burnd.attribution.blocks import INSTRUCTIONS
 from burnd.attribution.causes import Selected
 from burnd.attribution.finding import Evidence, Finding, FindingKind
 from burnd.attribution.findings import in_session
@@ -34,11 +35,16 @@ Paid = list[tuple[Rate, Spent]]
 
 
 class Prefix(msgspec.Struct, frozen=True, array_like=True):
-    """How large a session's prefix was, and what it cost in the turns that are meant: nothing, perhaps."""
+    """How large a session's prefix was, and what it cost in the turns that are meant: nothing, perhaps.
+
+    `instructions` are the (path, bytes) of the instruction files in it, where the log lists them, as of `ts`.
+    """
 
     session_id: str
     tokens: int
     spent: Paid
+    ts: str = ""
+    instructions: tuple[tuple[str, int], ...] = ()
 
 
 class Waste(msgspec.Struct, frozen=True, array_like=True):
@@ -169,11 +175,13 @@ def _in_family(rails: Sequence[tuple[Explained, Sequence[Turn]]]) -> Found:
         for one in in_session(rails)
         if one.tokens
     )
-    main = next((explained for explained, _ in rails if explained.rail_id == MAIN), None)
-    if main is None or main.agent is not None:
+    main, turns = next((rail for rail in rails if rail[0].rail_id == MAIN), (None, ()))
+    if main is None or main.agent is not None or not main.prefix:
         return Found(wasted)
     spent = [pair for cause in main.causes if cause.kind == "prefix" for pair in cause.spent.items()]
-    return Found(wasted, Prefix(main.session_id, main.prefix, spent) if main.prefix else None)
+    files = [(block.name, block.bytes) for turn in turns[:1] for block in turn.entered if block.kind == INSTRUCTIONS]
+    named = tuple((name, size) for name, size in files if name is not None)
+    return Found(wasted, Prefix(main.session_id, main.prefix, spent, turns[0].ts if turns else "", named))
 
 
 def _selected(view: View, chosen: Chosen, family: Family) -> Selected:

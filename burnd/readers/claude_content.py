@@ -10,7 +10,7 @@ import msgspec
 from burnd.readers.claude_files import BYTES, Carried, attached_file, carried
 from burnd.readers.claude_lines import Attachment, Piece
 from burnd.readers.claude_memory import Memory, Spot
-from burnd.readers.claude_prompts import attached_text
+from burnd.readers.claude_prompts import HOOKS, attached_text, shown_text
 from burnd.readers.claude_tools import MCP_CALL, called
 from burnd.readers.safe_json import unpack
 from burnd.records import Content, File, ToolResult, ToolUse
@@ -114,7 +114,9 @@ def keep_user(memory: Memory, spot: Spot, content: str | list[Piece] | None, rol
 
 
 def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
-    """Keep what was queued, files and system prompts; the other attachments repeat what is known elsewhere."""
+    """Keep what was queued, files, system prompts, and the output of hooks that reached the model; the other
+    attachments repeat what is known elsewhere.
+    """
     if not memory.keep_content:
         return
     if attachment.type == "queued_command":
@@ -123,6 +125,8 @@ def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_pr
         page = Page(memory, spot, spot.name)
         for text in _system_prompt(attachment):
             page.add("system", "text", text=text)
+    elif attachment.type in HOOKS and (text := shown_text(spot.line, attachment)):
+        Page(memory, spot, spot.name).add("system", "text", text=text)
     elif attachment.type == "file":
         words = Carried("file", "text/plain", attachment.filename, words=attached_text(attachment))
         Page(memory, spot, spot.name).add_file("user", attached_file(attachment) or words)

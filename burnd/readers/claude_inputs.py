@@ -51,7 +51,7 @@ def read_user(memory: Memory, spot: Spot) -> None:
     kind = "summary" if spot.line.is_compact_summary else "prompt" if is_prompt else "reminder"
     blocks, answers = _answered(memory, spot, results) if results else ((), ())
     own = blocks_of(content, kind)
-    blocks += of_its_call(own, text) if kind == "reminder" else own
+    blocks += of_its_call(own, text, spot.line.source_tool_use_id) if kind == "reminder" else own
     said = f"{spot.ts} {short_hash(text.encode())}" if text and not results and spot.line.timestamp else None
     if _says_again(memory, spot, blocks, said):
         return
@@ -178,11 +178,12 @@ def _note_named_agent(memory: Memory, spot: Spot, piece: Piece, asked: list[Hold
 
 
 def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, asked: list[Holding]) -> None:
-    if outcome.agent_id:
-        call = _recent_call(asked, call_id)
-        agent_type = call.target if call is not None else None
+    """The agents a call started: one, all of a workflow's run, or one of a team."""
+    call = _recent_call(asked, call_id)
+    agent_type = call.target if call is not None else None
+    for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
         memory.out.agents.append(
-            AgentLink(memory.session_id, outcome.agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
+            AgentLink(memory.session_id, agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
         )
     if outcome.search_count:
         _charge_searches(memory, asked, call_id, count(outcome.search_count))

@@ -158,6 +158,7 @@ class Line(_Camel):
     interrupted_message_id: str | None = None
     refused_message_id: str | None = None
     source_tool_assistant_uuid: str | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
+    source_tool_use_id: str | None = msgspec.field(name="sourceToolUseID", default=None)
     tool_use_result: Outcome | str | list[msgspec.Raw] | float | bool | None = None
     error: msgspec.Raw = NOTHING
     compact_metadata: CompactMetadata | None = None
@@ -193,8 +194,24 @@ class ModelUsage(_Camel):
     one_hour: int | None = msgspec.field(name="cacheCreationEphemeral1hInputTokens", default=None)
 
 
+class InstructionFile(msgspec.Struct, gc=False):
+    """A CLAUDE.md or a rule, as the client read it."""
+
+    path: str | None = None
+    content: str | None = None
+
+
+class BlockingError(_Camel):
+    """What a hook wrote when it stopped something."""
+
+    blocking_error: str | None = None
+
+
 class Attachment(_Camel):
-    """What a client put beside a prompt or a result; `content` is shaped differently for each type."""
+    """What a client put beside a prompt or a result; `content` is shaped differently for each type.
+
+    `files` are those of type `instructions`.
+    """
 
     type: str = ""
     prompt: str | list[Piece] | None = None
@@ -202,15 +219,22 @@ class Attachment(_Camel):
     origin: Origin | None = None
     filename: str | None = None
     hook_event: str | None = None
+    blocking_error: BlockingError | str | None = None
+    files: list[InstructionFile] | None = None
     content: msgspec.Raw = NOTHING
     system_prompt: str | list[str] | None = None
     tools: msgspec.Raw = NOTHING
 
 
 class Outcome(_Camel):
-    """The few facts that are wanted from a `toolUseResult`."""
+    """The few facts that are wanted from a `toolUseResult`.
+
+    `run_id` names the folder of a workflow's agents, `teammate_id` an agent of a team as `<name>@<team>`.
+    """
 
     agent_id: str | None = None
+    run_id: str | None = None
+    teammate_id: str | None = msgspec.field(name="teammate_id", default=None)
     persisted_output_path: str | None = None
     search_count: int | None = None
 

@@ -86,7 +86,7 @@ class Memory:
                 "meta",
                 tool_use_id=meta.tool_use_id,
                 type=meta.agent_type,
-                parent_agent_id=meta.parent_agent_id,
+                group_id=meta.teammate_id,
             )
         )
 
@@ -181,6 +181,8 @@ class Memory:
         meta = self.place.meta if rail_id != MAIN else None
         if meta is not None:
             rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
+        if self.place.run_id is not None:
+            self.out.agents.append(AgentLink(self.session_id, rail_id, "meta", group_id=self.place.run_id))
         return rail
 
     def _retire(self, rail: Rail) -> None:

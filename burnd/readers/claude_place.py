@@ -12,16 +12,26 @@ from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
 _ENDING: Final = ".jsonl"
 _AGENT: Final = "agent-"
 _SUBAGENTS: Final = "subagents"
+_WORKFLOWS: Final = "workflows"
 _NO_SESSIONS: Final = frozenset({"memory", "journal"})
 _NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders, but for that of a project, which may have any name
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """What a client writes beside a sub-agent's transcript, as `agent-<id>.meta.json`."""
+    """What a client writes beside a sub-agent's transcript, as `agent-<id>.meta.json`.
+
+    One of a team has a `name` and its team's, and no call.
+    """
 
     agent_type: str | None = None
     tool_use_id: str | None = None
-    parent_agent_id: str | None = None
+    name: str | None = None
+    team_name: str | None = None
+
+    @property
+    def teammate_id(self) -> str | None:
+        """The id by which the call that started a teammate names it."""
+        return f"{self.name}@{self.team_name}" if self.name and self.team_name else None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -29,6 +39,7 @@ class Place(msgspec.Struct, frozen=True):
 
     `session_id` is None where only the lines know it, `rail_id` is None for a main transcript. `stem` stands
     in for a session id that neither the path nor any line tells. A `word` is the session's name if lines have one.
+    `run_id` is the workflow run that an agent belongs to.
     """
 
     stem: str
@@ -36,6 +47,7 @@ class Place(msgspec.Struct, frozen=True):
     rail_id: str | None = None
     meta: Meta | None = None
     word: str | None = None
+    run_id: str | None = None
 
 
 _metas: Final = SafeDecoder(Meta)
@@ -51,8 +63,11 @@ def place_of(relative_path: str) -> Place | None:
         return None
     rail_id = stem.removeprefix(_AGENT) if stem.startswith(_AGENT) else None
     if _SUBAGENTS in folders[2:]:
+        if rail_id is None:
+            return None
+        run_id = folders[-1] if folders[-2] == _WORKFLOWS else None
         session_id = folders[folders.index(_SUBAGENTS, 2) - 1]
-        return Place(stem=stem, session_id=session_id, rail_id=rail_id) if rail_id is not None else None
+        return Place(stem=stem, session_id=session_id, rail_id=rail_id, run_id=run_id)
     if rail_id is None and len(folders) > 1 and _WORD.fullmatch(stem):
         return Place(stem=folders[-1], word=stem)
     return Place(stem=stem, session_id=stem if rail_id is None else None, rail_id=rail_id)

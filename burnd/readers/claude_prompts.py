@@ -61,24 +61,36 @@ _NOT_SHOWN: Final = frozenset(
     }
 )
 _HOOKS_SHOWN: Final = frozenset({"SessionStart", "UserPromptSubmit"})
+HOOKS: Final = frozenset(
+    {
+        "hook_additional_context",
+        "hook_blocking_error",
+        "hook_stopped_continuation",
+        "hook_success",
+        "hook_system_message",
+    }
+)
+INSTRUCTIONS: Final = "instructions"
 _FILES: Final = frozenset({"file", "edited_text_file", "compact_file_reference", "pdf_reference"})
 ATTACHMENT_TYPES: Final = (
     _NOT_SHOWN
     | _FILES
+    | HOOKS
     | {
+        INSTRUCTIONS,
         "agent_listing_delta",
         "auto_mode",
         "date",
         "deferred_tools_delta",
         "environment",
-        "hook_additional_context",
-        "hook_success",
         "model",
         "queued_command",
         "remote_session_change",
         "session_context",
         "skill_listing",
+        "task_reminder",
         "task_status",
+        "total_tokens_reminder",
     }
 )
 
@@ -124,10 +136,13 @@ def named_agent(result: bytes) -> str | None:
     return found[-1].decode() if found else None
 
 
-def of_its_call(blocks: tuple[Block, ...], text: str) -> tuple[Block, ...]:
-    """What the harness says when a call that went on in the background is over belongs to that call."""
-    notified = notified_agent(text)
-    return tuple([replace(block, call_id=notified[1]) for block in blocks]) if notified is not None else blocks
+def of_its_call(blocks: tuple[Block, ...], text: str, source: str | None = None) -> tuple[Block, ...]:
+    """Give a harness's text to the call it comes from: the one its line names (a skill's text, the pages of a
+    document), or the background call that a notification is about.
+    """
+    notified = notified_agent(text) if source is None else None
+    call_id = notified[1] if notified is not None else source
+    return tuple([replace(block, call_id=call_id) for block in blocks]) if call_id else blocks
 
 
 def attachment_of(line: Line) -> Attachment | None:
@@ -165,31 +180,41 @@ def _blocks(piece: Piece, kind: str) -> list[Block]:
 
 def attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
     """What an attachment put before the model, by kind and size; nothing where it showed it nothing."""
+    if attachment.type == INSTRUCTIONS:
+        files = [file for file in attachment.files or () if file.content]
+        return tuple([Block(kind=INSTRUCTIONS, bytes=size(file.content or ""), name=file.path) for file in files])
     kind = "prompt" if is_prompt else "file" if attachment.type in _FILES else "reminder"
-    shown = _rendered_size(line.rendered) if line.rendered else _estimated_size(line, attachment)
-    texts = (Block(kind=kind, bytes=shown),) if shown else ()
+    shown = shown_text(line, attachment)
+    texts = (Block(kind=kind, bytes=size(shown)),) if shown else ()
     images = [block for block in blocks_of(attachment.prompt, kind) if block.kind in ("image", "file")]
     file = attached_file(attachment)
     return (*texts, *images, *([Block(kind=file.kind, bytes=file.size)] if file is not None else []))
 
 
-def _rendered_size(raw: msgspec.Raw) -> int:
+def shown_text(line: Line, attachment: Attachment) -> str:
+    """The text an attachment put before the model: what its line says it rendered, or for releases that do not write
+    that down, what they are likely to have shown.
+    """
+    if line.rendered:
+        return _rendered_text(line.rendered)
+    if line.rendered_role is not None or attachment.type in _NOT_SHOWN:
+        return ""
+    if attachment.type == "hook_success" and attachment.hook_event not in _HOOKS_SHOWN:
+        return ""
+    if attachment.prompt is not None:
+        return text_of(attachment.prompt)
+    error = attachment.blocking_error
+    if error is not None:
+        return error if isinstance(error, str) else error.blocking_error or ""
+    return attached_text(attachment)
+
+
+def _rendered_text(raw: msgspec.Raw) -> str:
     try:
         rendered = claude_lines.rendered_texts.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return len(raw)
-    return sum(size(text_of(one.content)) for one in rendered)
-
-
-def _estimated_size(line: Line, attachment: Attachment) -> int:
-    """The size of what a release that does not write down what it rendered is likely to have shown."""
-    if line.rendered_role is not None or attachment.type in _NOT_SHOWN:
-        return 0
-    if attachment.type == "hook_success" and attachment.hook_event not in _HOOKS_SHOWN:
-        return 0
-    if attachment.prompt is not None:
-        return size(text_of(attachment.prompt))
-    return size(attached_text(attachment))
+        return bytes(raw).decode("utf-8", "replace")
+    return "\n".join(filter(None, [text_of(one.content) for one in rendered]))
 
 
 def attached_text(attachment: Attachment) -> str:

@@ -21,6 +21,7 @@ class AgentLink(msgspec.Struct, frozen=True):
     """Which call started an agent, and when that was said.
 
     Where two disagree, the earlier of meta, result, prompt, notification holds, and of these the one said first.
+    An agent of a workflow run or a team has a `group_id`; the call that started it is the one linked to that id.
     """
 
     session_id: str
@@ -28,7 +29,7 @@ class AgentLink(msgspec.Struct, frozen=True):
     told_by: Literal["meta", "result", "prompt", "notification"]
     tool_use_id: str | None = None
     type: str | None = None
-    parent_agent_id: str | None = None
+    group_id: str | None = None
     ts: str = ""
 
 

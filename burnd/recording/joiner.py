@@ -24,6 +24,7 @@ from burnd.recording.known import (
     kept_agent,
     known_projects,
     linked,
+    members_of,
     open_turns,
     taken_back,
 )
@@ -84,6 +85,7 @@ class Joiner:
         # In the order in which they were read: what is asked for together later stands together in the ledger.
         keys = dict.fromkeys((item.holding.source, item.holding.message_id) for item in held)
         rails = {(agent.session_id, agent.agent_id) for agent in agents}
+        rails |= await members_of(self._index, rails)
         news = {said.session_id: Project(said.project, said.project_key) for said in sessions if said.project}
         changed = await self._turns_of(rails) | await self._strays_of(news)
         keys |= dict.fromkeys(sorted(changed - set(told)))

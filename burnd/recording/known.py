@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,6 +24,10 @@ _AGENTS = (
 )
 
 
+_MEMBERS = (
+    "WITH wanted(session_id, group_id) AS ({keys}) SELECT DISTINCT a.session_id, a.agent_id FROM wanted w "
+    "CROSS JOIN agents a ON a.session_id = w.session_id AND a.group_id = w.group_id"
+)
 _PROJECTS = (
     "SELECT s.session_id, n.name, k.name FROM sessions s JOIN names n ON n.id = s.project "
     "LEFT JOIN names k ON k.id = s.project_key WHERE s.session_id IN ({keys}) AND s.project_by = ''"
@@ -59,12 +63,26 @@ async def known_projects(index: IndexStore, sessions: Iterable[str]) -> dict[str
 
 
 async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
-    """What is known, with what was just told, of the agents whose turns these are: by rail, the best word first."""
+    """Links of the agents whose turns these are, by rail: the best first, and those of the agent's group last."""
     rails = {(turn.session_id, turn.rail_id) for turn in turns if turn.subagent is not None}
     known: defaultdict[Rail, list[AgentRow]] = defaultdict(list)
     for row in (*(AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))), *told):
         known[row.session_id, row.agent_id].append(row)
-    return {rail: sorted(said, key=_goodness) for rail, said in known.items()}
+    groups = {(row.session_id, row.group_id) for rows in known.values() for row in rows if row.group_id is not None}
+    for row in (AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(groups - rails))):
+        known[row.session_id, row.agent_id].append(row)
+    ordered = {rail: sorted(said, key=_goodness) for rail, said in known.items()}
+    return {rail: [*said, *_of_groups(said, ordered)] for rail, said in ordered.items()}
+
+
+def _of_groups(said: Sequence[AgentRow], ordered: Mapping[Rail, Sequence[AgentRow]]) -> Iterator[AgentRow]:
+    for session_id, group_id in {(row.session_id, row.group_id): None for row in said if row.group_id is not None}:
+        yield from ordered.get((session_id, group_id or ""), ())
+
+
+async def members_of(index: IndexStore, groups: Iterable[Rail]) -> set[Rail]:
+    """The agents that are known to belong to these workflow runs and teams."""
+    return {(row[0], row[1]) for row in await index.keyed(_MEMBERS, sorted(groups))}
 
 
 def _goodness(row: AgentRow) -> tuple[int, str, str, str]:

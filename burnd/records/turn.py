@@ -66,11 +66,15 @@ class ToolCall(Record, frozen=True, kw_only=True):
 
 
 class Block(Record, frozen=True, kw_only=True):
-    """A piece of context by its kind and size: what attribution needs when the text is gone."""
+    """A piece of context by its kind and size: what attribution needs when the text is gone.
+
+    `name` is the path of an instruction file.
+    """
 
     kind: str
     bytes: Count
     call_id: str | None = None
+    name: str | None = None
 
 
 class Subagent(Record, frozen=True, kw_only=True):

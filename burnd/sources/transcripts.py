@@ -332,7 +332,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
                 link.tool_use_id or "",
                 link.ts,
                 link.type,
-                link.parent_agent_id,
+                link.group_id,
             )
             for link in reading.agents
         ]

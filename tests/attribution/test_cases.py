@@ -31,7 +31,7 @@ def rails_of(client: Path) -> list[list[Entry]]:
 
 @pytest.mark.parametrize("client", cases(client_versions()), ids=lambda path: path.name)
 def test_real_logs_are_explained(client: Path) -> None:
-    """Every rail of every sample: the causes add up to the bill, and every kind of cause is among them."""
+    """Every rail of every sample: the causes add up to the bill, and a whole client's logs have every kind of them."""
     kinds = set()
     for entries in rails_of(client):
         explained = explain(entries, ())
@@ -42,4 +42,5 @@ def test_real_logs_are_explained(client: Path) -> None:
                 billed[rate] = billed.get(rate, NOTHING).plus(spent_by(entry))
         assert explained.spent == billed
         kinds |= {cause.kind for cause in explained.causes}
-    assert {"prefix", "prompt", "answer", "thinking", "call", "inherited"} <= kinds
+    is_whole = client.parent.name == "claude"
+    assert {"prefix", "prompt", "answer", *(("thinking", "call", "inherited") if is_whole else ())} <= kinds

@@ -326,6 +326,22 @@ def test_files_take_their_share_of_the_prefix(folder: Path) -> None:
     assert told["neverCalled"] == ["designs"]
 
 
+def test_files_that_the_log_lists_are_as_large_as_it_says(folder: Path) -> None:
+    """One that changed since has no sections any more, one that is gone is listed all the same."""
+    write(folder / "CLAUDE.md", "# One\n" + "x" * 394 + "\n## Two\n" + "y" * 392)
+    write(folder / "CLAUDE.local.md", "z" * 400)
+    same = {"path": str(folder / "CLAUDE.md"), "bytes": 800, "sessions": 2}
+    gone = {"path": "/gone/CLAUDE.md", "bytes": 1200, "sessions": 1}
+    for size, headings in ((800, 2), (400, 0)):
+        (source,) = priced(answer(instructions=[gone, same | {"bytes": size}]), find(str(folder), {}), [])["sources"]
+        rows = [(file["path"], file["bytes"], file["logged"], len(file["sections"])) for file in source["files"]]
+        assert rows == [
+            ("/gone/CLAUDE.md", 1200, True, 0),
+            (str(folder / "CLAUDE.md"), size, True, headings),
+            (str(folder / "CLAUDE.local.md"), 400, False, 1),
+        ]
+
+
 def test_files_that_outgrew_the_prefix_share_it(folder: Path) -> None:
     """Today's file is larger than all that sessions began with: it cannot have cost more than that."""
     write(folder / "CLAUDE.md", "x" * 40_000)

@@ -582,6 +582,36 @@ async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: P
         await until(is_linked)
 
 
+@pytest.mark.parametrize("lead_first", [True, False])
+async def test_agents_of_a_workflow_and_of_a_team_hang_below_their_call(
+    opened: Opened, tmp_path: Path, lead_first: bool
+) -> None:
+    """Whichever log is read first: the call's result names the run or the teammate, the agent's place or facts do."""
+    lead = Transcript(session=SESSION)
+    lead.prompt("go")
+    lead.calls("m1", call("c1", "Workflow", script="x"), call("c2", "Agent", subagent_type="reviewer"))
+    lead.result("c1", "launched", toolUseResult={"status": "async_launched", "runId": "wf_1"})
+    lead.result("c2", "spawned", toolUseResult={"status": "teammate_spawned", "teammate_id": "rev@core"})
+    async with watching(opened, tmp_path / "projects") as watched:
+        below = watched.path().with_suffix("") / "subagents"
+        (below / "workflows" / "wf_1").mkdir(parents=True)
+        (below / "agent-arev-1.meta.json").write_text('{"agentType": "reviewer", "name": "rev", "teamName": "core"}')
+
+        def write_agents() -> None:
+            for name, folder in (("a1", below / "workflows" / "wf_1"), ("arev-1", below)):
+                agent = Transcript(session=SESSION, prefix=name, isSidechain=True, agentId=name)
+                agent.prompt("look around", parent=None)
+                agent.says(name, text("done"), output=4)
+                watched.append(agent, folder / f"agent-{name}.jsonl")
+
+        steps: list[Callable[[], Any]] = [partial(watched.append, lead, watched.path()), write_agents]
+        for step in steps if lead_first else reversed(steps):
+            step()
+            await watched.source.flush()
+        agents = {name: turn.subagent for name, turn in watched.ledger().items() if turn.subagent is not None}
+        assert {name: one.parent_tool_use_id for name, one in agents.items()} == {"a1": "c1", "arev-1": "c2"}
+
+
 async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opened, tmp_path: Path) -> None:
     """I2: a meta file that was written between two starts of the daemon is taken up; an old one is not looked at."""
     below = tmp_path / "projects" / "-home-dev-app" / SESSION / "subagents"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -11,12 +13,35 @@ from burnd.queries.filters import choose
 from burnd.queries.overhead import OverheadParams
 from burnd.queries.view import View
 from burnd.recording.batch import Batch
-from burnd.records import ToolCall
+from burnd.recording.pipeline import Pipeline
+from burnd.records import Block, ToolCall
 from tests.attribution.scenes import Scene, prompt, said
 from tests.conftest import Opened
 from tests.queries.asking import NOW, PRICES
 from tests.queries.test_waste import elsewhere
 from tests.queries.test_why import ask_why
+
+
+async def test_instruction_files_of_the_log_are_a_part_of_the_prefix(opened: Opened) -> None:
+    """They take nothing from it, are listed with the newest size, and what comes later is a reminder."""
+    pipeline = await opened()
+    for n, size in enumerate((4_000, 8_000)):
+        scene = Scene()
+        file = Block(kind="instructions", bytes=size, name="/code/a/CLAUDE.md")
+        scene.turn(20_000, 50, entered=(prompt(), file), made=(said(),))
+        scene.turn(23_000, 50, entered=(prompt(), *([file] if n else [])), made=(said(),))
+        turns = [
+            msgspec.structs.replace(one, project="/code/a", ts=f"2026-11-1{n}{one.ts[10:]}")
+            for one in elsewhere(scene, f"s{n}")
+        ]
+        await pipeline.commit(Batch(entries=[*turns]))
+    await pipeline.index.transact(kept_waste.begin)
+    answer = await _asked(pipeline, OverheadParams(project="/code/a"))
+    (source,) = answer["sources"]
+    assert source["prefix"]["smallest"] > 19_000
+    assert source["instructions"] == [{"path": "/code/a/CLAUDE.md", "bytes": 8_000, "sessions": 2}]
+    kinds = [{row["kind"] for row in (await ask_why(pipeline, f"s{n}"))["causes"]} for n in range(2)]
+    assert ["reminder" in found for found in kinds] == [False, True]
 
 
 async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
@@ -32,14 +57,7 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
         await pipeline.commit(Batch(entries=[*turns]))
     params = OverheadParams(project="/code/a")
     await pipeline.index.transact(kept_waste.begin)
-
-    def ask(db: object) -> dict[str, object]:
-        view = View(db, PRICES, NOW)  # type: ignore[arg-type]
-        plan = waste_search.plan(view, choose(view, params), compared=False)
-        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
-        return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
-
-    answer = msgspec.convert(await pipeline.index.ask(ask), dict)
+    answer = await _asked(pipeline, params)
     (source,) = answer["sources"]
     assert (source["source"], source["sessions"], source["rides"]) == ("claude-code", 3, 9)
     costs = {}
@@ -52,3 +70,13 @@ async def test_prefixes_cost_what_their_causes_say(opened: Opened) -> None:
     per_token = sum(cost / (sizes["smallest"] + 1_000 * n) for n, cost in costs.items())
     assert source["usdPerToken"] == pytest.approx(per_token)
     assert answer["servers"] == [{"server": "tickets", "calls": 1}]
+
+
+async def _asked(pipeline: Pipeline, params: OverheadParams) -> dict[str, Any]:
+    def ask(db: object) -> dict[str, object]:
+        view = View(db, PRICES, NOW)  # type: ignore[arg-type]
+        plan = waste_search.plan(view, choose(view, params), compared=False)
+        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
+        return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
+
+    return msgspec.convert(await pipeline.index.ask(ask), dict)

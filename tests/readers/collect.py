@@ -158,7 +158,7 @@ def case_root() -> Path | None:
 
 def client_versions() -> list[Path]:
     root = case_root()
-    return sorted(path.parent for path in root.glob("claude/*/expected.json")) if root is not None else []
+    return sorted(path.parent for path in root.glob("claude*/*/expected.json")) if root is not None else []
 
 
 def cases(found: list[Path]) -> list[Any]:

@@ -157,6 +157,69 @@ def test_attachments_of_releases_that_do_not_tell_what_they_rendered_are_weighed
     assert _entered(read(t.lines).turn("m1")) == [("prompt", 2), ("file", 6), ("reminder", 7)]
 
 
+def test_a_skills_text_belongs_to_the_call_that_launched_it() -> None:
+    """The line names the call; a notification that another line repeats is still its own call's."""
+    t = Transcript()
+    t.prompt("greet them")
+    t.calls("m1", call("c1", "Skill", skill="greeter"))
+    t.result("c1", "Launching skill: greeter")
+    t.prompt([text("# Greeter, and all it says"), image("aGVsbG8=")], isMeta=True, sourceToolUseID="c1")
+    t.says("m2")
+    assert [(block.kind, block.bytes, block.call_id) for block in read(t.lines).turn("m2").entered] == [
+        ("result", 24, "c1"),
+        ("reminder", 26, "c1"),
+        ("image", 5, "c1"),
+    ]
+
+
+def test_instruction_files_enter_as_such_each_with_its_path() -> None:
+    """Whether or not the line says how they were rendered; a file without text is none."""
+    files = [{"path": "/w/CLAUDE.md", "type": "Project", "content": "be brief"}, {"path": "/w/none.md", "content": ""}]
+    for rendered in (None, "The files say: be brief"):
+        t = Transcript()
+        t.prompt("go")
+        t.attach("instructions", rendered=rendered, files=files)
+        t.says("m1")
+        rows = read(t.lines)
+        assert rows.turn("m1").entered == (
+            Block(kind="prompt", bytes=2),
+            Block(kind="instructions", bytes=8, name="/w/CLAUDE.md"),
+        )
+        assert rows.counts["unknown"] == {}
+
+
+def test_hook_output_that_reached_the_model_is_sized_and_kept() -> None:
+    """By what was rendered, or in older releases by what the hook wrote; what the model never saw is neither."""
+    t = Transcript()
+    t.prompt("go")
+    t.attach("hook_blocking_error", rendered="<hook>formatted</hook>", blockingError={"blockingError": "formatted"})
+    t.attach("hook_success", content="", hookEvent="PreToolUse", stderr="pre")
+    t.says("m1")
+    old = Transcript("2.0.60")
+    old.prompt("go")
+    old.attach("hook_blocking_error", blockingError={"blockingError": "formatted"}, hookEvent="PostToolUse")
+    old.attach("hook_additional_context", content="context", hookEvent="PostToolUse")
+    old.attach("hook_success", content="not shown", hookEvent="Stop")
+    old.says("m1")
+    for transcript, shown in ((t, ["<hook>formatted</hook>"]), (old, ["formatted", "context"])):
+        rows = read(transcript.lines)
+        sizes = [("prompt", 2), *(("reminder", len(one)) for one in shown)]
+        assert _entered(rows.turn("m1")) == sizes
+        assert [said for role, _, said in rows.texts() if role == "system"] == shown
+        assert read(transcript.lines, keep_content=False).content == []
+
+
+def test_a_call_names_the_agents_of_a_workflow_run_and_of_a_team() -> None:
+    t = Transcript()
+    t.prompt("go")
+    t.calls("m1", call("c1", "Workflow", script="x"), call("c2", "Agent", subagent_type="reviewer"))
+    t.result("c1", "launched", toolUseResult={"status": "async_launched", "runId": "wf_1"})
+    spawned = {"status": "teammate_spawned", "teammate_id": "rev@core", "agent_id": "rev@core", "name": "rev"}
+    t.result("c2", "spawned", toolUseResult=spawned)
+    links = [(link.agent_id, link.told_by, link.tool_use_id, link.type) for link in read(t.lines).agents]
+    assert links == [("wf_1", "result", "c1", None), ("rev@core", "result", "c2", "reviewer")]
+
+
 def test_images_enter_by_the_size_of_their_bytes() -> None:
     t = Transcript()
     t.prompt([text("look"), image("aGVsbG8=")])
@@ -295,7 +358,7 @@ def _placed(turn: Turn) -> tuple[Any, ...]:
 
 
 def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
-    place = Place("agent-a17", SESSION, "a17", Meta("Explore", "t1", "a3"))
+    place = Place("agent-a17", SESSION, "a17", Meta("Explore", "t1"))
     t = Transcript(agentId="a17", isSidechain=True)
     prompt = t.prompt("find errors")
     t.calls("m1", call("c1", "Grep", pattern="secret"))
@@ -308,7 +371,6 @@ def test_an_agents_file_is_a_rail_of_its_parents_session() -> None:
     assert rows.turn("m1").subagent == Subagent(agent_id="a17", type="Explore", parent_tool_use_id="t1")
     (link,) = rows.agents
     assert (link.told_by, link.agent_id, link.tool_use_id, link.type) == ("meta", "a17", "t1", "Explore")
-    assert link.parent_agent_id == "a3"
 
 
 def test_an_agents_type_may_stand_in_its_lines() -> None:

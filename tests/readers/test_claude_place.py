@@ -14,7 +14,8 @@ def test_a_main_transcript_is_named_after_its_session() -> None:
 @pytest.mark.parametrize("folder", ["subagents", "subagents/workflows/wf_1", "subagents/a/b/c"])
 def test_a_sub_agent_belongs_to_the_folder_above_subagents(folder: str) -> None:
     place = place_of(f"-home-dev/5e55/{folder}/agent-a17.jsonl")
-    assert place == Place(stem="agent-a17", session_id="5e55", rail_id="a17")
+    run_id = "wf_1" if folder.endswith("workflows/wf_1") else None
+    assert place == Place(stem="agent-a17", session_id="5e55", rail_id="a17", run_id=run_id)
 
 
 @pytest.mark.parametrize("folder", ["-home-dev", "subagents", "-home-dev/subagents", "deep/er"])
@@ -64,7 +65,10 @@ def test_other_files_are_no_transcripts(path: str) -> None:
 def test_the_facts_beside_a_transcript_are_taken_in() -> None:
     place = Place(stem="agent-a17", session_id="5e55", rail_id="a17")
     facts = b'{"agentType":"Explore","toolUseId":"t1","parentAgentId":"a3","spawnDepth":2,"new":[]}'
-    assert with_meta(place, facts).meta == Meta("Explore", "t1", "a3")
+    assert with_meta(place, facts).meta == Meta("Explore", "t1")
+    teammate = with_meta(place, b'{"agentType":"reviewer","name":"rev","teamName":"core"}').meta
+    assert teammate is not None
+    assert (teammate.tool_use_id, teammate.teammate_id) == (None, "rev@core")
     assert with_meta(place, b'{"agentType":7,"toolUseId":"t1"}').meta == Meta(None, "t1")
     assert with_meta(place, b'{"agentType":"Expl') == place
 
