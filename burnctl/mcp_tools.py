@@ -19,7 +19,9 @@ from burnctl.errors import BurnctlError, Failed
 from burnd import __version__, protocol
 
 MOST_BYTES: Final = 40_000  # of one answer
-MOST_HITS, MOST_MESSAGES, BLOCK_BYTES = 10, 40, 2_000
+MOST_HITS, MOST_WINDOW, MOST_MESSAGES, BLOCK_BYTES = 20, 16, 40, 2_000
+_NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, where all of them would be too long
+_LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; of a longer one only its place is shown
 MOST_CAUSES, MOST_ROWS = 40, 40
 _LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
@@ -39,7 +41,7 @@ Project = Annotated[str | None, Field(description="A folder, or a git remote suc
 
 def server() -> MCPServer[Any]:
     """The server with all its tools. It never starts the daemon."""
-    every = (search_sessions, session_messages, session_cost, why, summary, hotspots, compare)
+    every = (search_sessions, search_memory, session_messages, session_cost, why, summary, hotspots, compare)
     tools = [_tool(function) for function in every]
     return MCPServer("burnd", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING", tools=tools)
 
@@ -62,25 +64,56 @@ def search_sessions(
     role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,
     tool: Annotated[str | None, Field(description="Calls of this tool and their results.")] = None,
     session: Annotated[str | None, Field(description="Only in this session.")] = None,
-    limit: Annotated[int, Field(description=f"At most so many hits, up to {MOST_HITS}.")] = 5,
-    around: Annotated[int, Field(description="Messages to show on each side of a hit, up to 4.")] = 1,
+    limit: Annotated[int, Field(description=f"At most so many hits, up to {MOST_HITS}.")] = 10,
+    before: Annotated[int, Field(description="Messages to show before each hit.")] = 4,
+    after: Annotated[
+        int, Field(description=f"Messages to show after each hit; with the hit, {MOST_WINDOW} at most.")
+    ] = 4,
 ) -> str:
     """Find past conversations by words that were said in them: prompts, answers, tool calls and results, titles."""
-    sides = min(max(around, 0), 4)
-    return _asked(
-        "sessions.search",
-        query=query,
-        project=_folder(project),
-        source=source,
-        since=since,
-        until=until,
-        role=role,
-        tool=tool,
-        session=session,
-        limit=min(max(limit, 1), MOST_HITS),
-        before=sides,
-        after=sides,
-    )
+    given: dict[str, Any] = {
+        "query": query,
+        "project": _folder(project),
+        "source": source,
+        "since": since,
+        "until": until,
+    }
+    given |= {"role": role, "tool": tool, "session": session}
+    given |= {"limit": min(max(limit, 1), MOST_HITS), "before": max(before, 0), "after": max(after, 0)}
+    sent = {name: value for name, value in given.items() if value is not None}
+    return _answered(lambda client: _with_short_neighbours(client.call("sessions.search", sent)))
+
+
+def _with_short_neighbours(answer: dict[str, Any]) -> dict[str, Any]:
+    """Where an answer is too long, the messages around its hits are cut before any hit is left out."""
+    if _size(answer) > MOST_BYTES:
+        for hit in answer["hits"]:
+            for item in hit["window"]:
+                if not item.get("match") and len(item["snippet"]) > _NEIGHBOUR_CHARACTERS:
+                    item["snippet"] = item["snippet"][:_NEIGHBOUR_CHARACTERS] + "\u2026"
+                    item["truncated"] = True
+    return answer
+
+
+def search_memory(
+    query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
+    limit: Annotated[int, Field(description=f"At most so many entries, up to {MOST_HITS}.")] = 5,
+) -> str:
+    """Find standing instructions and memories by their words, in every project that was worked in, each entry whole.
+
+    CLAUDE.md and AGENTS.md by section, Claude Code's memory files, opencode's instructions, as the files are now.
+    """
+
+    def ask(client: Client) -> dict[str, Any]:
+        answer = client.search_memory(query, limit=min(max(limit, 1), MOST_HITS))
+        return answer | {"entries": [_short_entry(entry) for entry in answer["entries"]]}
+
+    return _answered(ask)
+
+
+def _short_entry(entry: dict[str, Any]) -> dict[str, Any]:
+    size = len(entry["text"].encode(errors="replace"))
+    return entry if size <= _LONGEST_ENTRY else entry | {"text": None, "bytes": size, "note": "too long: read the file"}
 
 
 def session_messages(
@@ -206,7 +239,7 @@ def _folder(given: str | None) -> str | None:
 
 def bounded(answer: dict[str, Any]) -> str:
     """The answer as JSON in at most so many bytes: of its longest list as many as fit, and how many were left out."""
-    text = json.dumps(answer, ensure_ascii=False)
+    text = _json(answer)
     left_out: dict[str, int] = {}
     while len(text.encode(errors="replace")) > MOST_BYTES:
         lists = {name: value for name, value in answer.items() if isinstance(value, list) and value}
@@ -221,8 +254,16 @@ def bounded(answer: dict[str, Any]) -> str:
             answer = answer | {name: lists[name][:kept]}
             if name == "messages" and "offset" in answer:
                 answer["next"] = answer["offset"] + kept
-        text = json.dumps(answer | {"leftOut": left_out} if left_out else answer, ensure_ascii=False)
+        text = _json(answer | {"leftOut": left_out} if left_out else answer)
     return text
+
+
+def _json(answer: dict[str, Any]) -> str:
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def _size(answer: dict[str, Any]) -> int:
+    return len(_json(answer).encode(errors="replace"))
 
 
 def _with_fewer_blocks(message: dict[str, Any]) -> dict[str, Any]:

@@ -282,6 +282,10 @@ class Methods:
         shown = {"all": all, "limit": limit, "before": before, "after": after}
         return self._ask("sessions.search", query=query, since=since, until=until, tz=tz, **chosen, **shown)
 
+    def search_memory(self, query: str, *, limit: int | None = None) -> dict[str, Any]:
+        """The entries that match some words best, of the instruction and memory files of every project, each whole."""
+        return self._ask("search_memory", query=query, limit=limit)
+
     def sessions_new(
         self,
         agent: str,

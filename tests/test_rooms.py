@@ -33,6 +33,7 @@ MAY_IMPORT = {
     "sources": "records readers ledger settings index recording restarting looking_again unforeseen",
     "reclassify": "records classify readers ledger index recording",
     "queries": "records classify attribution ledger pricing index content causes search",
+    "instructions": "recording search",
     "quota": "records recording queries",
     "budget_watch": "records ledger pricing index queries",
     "clients": (
@@ -40,7 +41,7 @@ MAY_IMPORT = {
     ),
     "server": (
         "records readers ledger pricing settings index content recording causes search sources reclassify queries "
-        "quota budget_watch clients restarting unforeseen looking_again"
+        "quota budget_watch clients instructions restarting unforeseen looking_again"
     ),
     "notify": "",
     "health": "server notify",

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 HELP = (
     "serves past sessions to an agent over the Model Context Protocol, on stdin and stdout: search_sessions, "
-    "session_messages, session_cost, why, summary, hotspots, compare. It only reads, its answers are short, and it "
-    "never starts burnd. It needs the package `mcp`, and says how to install it where that is missing"
+    "search_memory, session_messages, session_cost, why, summary, hotspots, compare. It only reads, its answers are "
+    "short, and it never starts burnd. It needs the package `mcp`, and says how to install it where that is missing"
 )
 EXAMPLES = ("claude mcp add burnd -- burnctl mcp",)
 

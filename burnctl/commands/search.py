@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from burnctl import flags
+from burnctl.errors import Usage
 from burnctl.starting import reach
 
 TYPE_CHECKING = False
@@ -12,17 +13,21 @@ if TYPE_CHECKING:
 HELP = (
     "finds the sessions in which something was said: prompts, answers, thoughts, arguments and results of tools, "
     "titles. Any of the words will do, and those that have more of them come first. What stands in quotation marks "
-    "must stand so in a message; a shell takes them away unless they are quoted themselves"
+    "must stand so in a message; a shell takes them away unless they are quoted themselves. With --memory it searches "
+    "standing instructions instead: CLAUDE.md and AGENTS.md by section, Claude Code's memory files and opencode's "
+    "instructions, yours and those of every project that was worked in"
 )
 EXAMPLES = (
     "burnctl search cron refactor",
     "burnctl search --project . --since 4w 'resolve_dirs(config)'",
     "burnctl search '\"connection refused\"' --tool Bash --all",
+    "burnctl search --memory deploy staging",
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="WORD", nargs="+", help="what to look for")
+    parser.add_argument("--memory", action="store_true", help="search instruction and memory files instead of sessions")
     flags.sessions(parser)
     parser.add_argument(
         "--role", choices=("user", "assistant", "tool_result", "system"), help="only what one of these said"
@@ -37,7 +42,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(no_wait=True)
 
 
+_OF_SESSIONS = ("project", "source", "since", "until", "role", "tool", "session", "all", "before", "after")
+
+
 def run(options: argparse.Namespace) -> int:
+    return _search_memory(options) if options.memory else _search_sessions(options)
+
+
+def _search_memory(options: argparse.Namespace) -> int:
+    for name in _OF_SESSIONS:
+        if getattr(options, name) not in (None, False):
+            flag = {"before": "-B", "after": "-A"}.get(name, f"--{name}")
+            raise Usage(f"{flag} cannot be used with --memory", "it narrows a search over sessions")
+    answer = reach(options).search_memory(" ".join(options.words), limit=options.limit)
+    if options.json:
+        from burnctl.output import as_json
+
+        return as_json(answer)
+    from burnctl.render.hits import memories
+    from burnctl.render.screen import Screen
+
+    screen = Screen.of(options)
+    screen.show(memories(answer, screen))
+    return 0
+
+
+def _search_sessions(options: argparse.Namespace) -> int:
     chosen = flags.sessions_of(options) | {"role": options.role, "tool": options.tool, "session": options.session}
     shown = {"limit": options.limit, "before": options.before, "after": options.after, "all": options.all or None}
     client = reach(options)

@@ -1,6 +1,6 @@
 """The standing instruction files of a folder, as the harnesses would read them now; a module for each harness.
 
-The person's own files are read by the person's own command, and never by the daemon.
+They are read here to be sized, by the command that a person runs; the daemon reads them only to search them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from burnctl.render.names import enough_of_id, last_name
+from burnctl.render.names import enough_of_id, last_name, tilde
 from burnctl.render.numbers import ago, counted
-from burnctl.render.paragraphs import wrapped
+from burnctl.render.paragraphs import lines_of, wrapped
 from burnctl.render.text import clean, cut, pad, width_of
 
 TYPE_CHECKING = False
@@ -30,6 +30,26 @@ def found(answer: Mapping[str, Any], screen: Screen, now: float, otherwise: str 
     if answer.get("note"):
         parts.append(screen.paint(f"Note: {clean(answer['note'])}.", "dim"))
     return "\n\n".join(parts)
+
+
+def memories(answer: Mapping[str, Any], screen: Screen) -> str:
+    """Entries of instruction and memory files, each whole below the file it is in."""
+    parts = [_memory(entry, screen) for entry in answer["entries"]] or [
+        "No instruction or memory file has these words."
+    ]
+    left_out = answer.get("matches", 0) - len(answer["entries"])
+    if left_out > 0:
+        parts.append(screen.paint(f"{left_out:,} more matched; see --limit.", "dim"))
+    if answer.get("note"):
+        parts.append(screen.paint(f"Note: {clean(answer['note'])}.", "dim"))
+    return "\n\n".join(parts)
+
+
+def _memory(entry: Mapping[str, Any], screen: Screen) -> str:
+    where = f"{tilde(clean(entry['path']))}:{entry['line']}"
+    also = f" and {counted(len(entry['alsoIn']), 'other file')}" if entry["alsoIn"] else ""
+    lines = [f"  {line}".rstrip() for line in lines_of(entry["text"], screen.width - 2)]
+    return "\n".join([screen.paint(where, "cyan") + screen.paint(also, "dim"), *lines])
 
 
 def _by_session(hits: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:

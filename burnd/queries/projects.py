@@ -65,6 +65,16 @@ def sessions(view: View, given: str) -> set[int]:
     return {row for (row,) in rows + view.keyed(_OF_REMOTES, [(key,) for key in project.keys])}
 
 
+def folders(view: View) -> list[str]:
+    """Every folder that was worked in, the one of the newest session first."""
+    newest: dict[str, int] = {}
+    for folder, key, at in [*view.rows(_WORKED_IN), *((folder, key, 0) for _, folder, key in view.rows(_PLACES))]:
+        for name in (folder, key):
+            if name is not None and os.path.isabs(name):
+                newest[name] = max(newest.get(name, 0), at)
+    return sorted(newest, key=lambda name: (-newest[name], name))
+
+
 def _by_folder(folder: Folder, known: Iterable[Where]) -> Project:
     # One that is gone is known by what was recorded of it, or of the one it was in.
     around = {key for own, key in known if key and own and any(_is_in(name, own) for name in folder.names)}
@@ -107,6 +117,10 @@ _PLACES = (
 _OF_SESSIONS = (
     "SELECT f.name, k.name FROM (SELECT DISTINCT project, project_key FROM sessions) s "
     "LEFT JOIN names f ON f.id = s.project LEFT JOIN names k ON k.id = s.project_key"
+)
+_WORKED_IN = (
+    "SELECT f.name, k.name, max(coalesce(s.updated_at, 0)) FROM sessions s LEFT JOIN names f ON f.id = s.project "
+    "LEFT JOIN names k ON k.id = s.project_key GROUP BY s.project, s.project_key"
 )
 _FOLDERS = "SELECT id, name FROM names WHERE id IN (SELECT project FROM sessions)"
 _IN_PLACES = f"SELECT DISTINCT session FROM session_sums WHERE grain = {WHOLE_SESSION} AND place IN ({{keys}})"

@@ -18,6 +18,7 @@ from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.errors import NotNow
 from burnd.index.asking import DEADLINE_S
+from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import taken_for_granted
 from burnd.paths import Home
@@ -100,6 +101,7 @@ class Service:
         self.notices: dict[str, str] = {}  # what is not as it should be, with what to do about it
         self.feed = Feed()
         self.folders = Folders()
+        self.memory_files = Reader()
         self.sources: dict[str, Kept] = {}
         self.minded: list[Minded] = []  # what else the daemon does by itself
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source

@@ -24,7 +24,16 @@ from tests.server.wire import running, until
 if TYPE_CHECKING:
     from mcp import Client
 
-TOOLS = ["search_sessions", "session_messages", "session_cost", "why", "summary", "hotspots", "compare"]
+TOOLS = [
+    "search_sessions",
+    "search_memory",
+    "session_messages",
+    "session_cost",
+    "why",
+    "summary",
+    "hotspots",
+    "compare",
+]
 
 
 @asynccontextmanager
@@ -77,7 +86,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
 
 
 async def _ask_for(client: Client, tool: str) -> str:
-    arguments = {"query": "x"} if tool == "search_sessions" else {"session": "x"}
+    arguments = {"query": "x"} if tool.startswith("search_") else {"session": "x"}
     return await complaint(client, tool, **({} if tool in ("compare", "summary") else arguments))
 
 
@@ -186,14 +195,38 @@ async def test_answers_are_bounded(home: Home) -> None:
         async with agent(home) as client:
             long = await told(client, "why", session="x")
             cut = await told(client, "session_messages", session="x", limit=10**6, offset=-3)
-            await client.call_tool("search_sessions", {"query": "x", "limit": 99, "around": 99})
+            await client.call_tool("search_sessions", {"query": "x", "limit": 99})
+            await client.call_tool("search_memory", {"query": "x", "limit": 99})
     assert len(json.dumps(long, ensure_ascii=False).encode()) <= MOST_BYTES
     assert long["leftOut"]["causes"] + len(long["causes"]) == 5000
     assert long["causes"][0]["costUsd"] == 0
     assert cut["next"] == 10 + len(cut["messages"])
-    (_, asked), (_, found) = burnd.asked[1:]
+    (_, asked), (_, found), (_, remembered) = burnd.asked[1:]
     assert (asked["limit"], asked["offset"], asked["blockBytes"]) == (40, 0, 2000)
-    assert (found["limit"], found["before"], found["after"]) == (10, 4, 4)
+    assert (found["limit"], found["before"], found["after"]) == (20, 4, 4)
+    assert remembered["limit"] == 20
+
+
+async def test_a_hit_counts_more_than_what_is_around_it(home: Home) -> None:
+    """Where an answer would be too long, the messages around hits are cut before a hit is left out."""
+    window = [{"msgIdx": n, "role": "user", "snippet": "x" * 1000, "match": n == 4} for n in range(9)]
+    answer = {"query": "x", "hits": [{"sessionId": f"s{n}", "window": window} for n in range(10)]}
+    with fake(home.root / "burnd.sock", sessions__search=answer) as burnd:
+        async with agent(home) as client:
+            found = await told(client, "search_sessions", query="x", before=9, after=9)
+    assert (burnd.asked[0][1]["before"], burnd.asked[0][1]["after"]) == (9, 9)
+    assert len(found["hits"]) == 10
+    assert [len(item["snippet"]) for item in found["hits"][0]["window"]][3:6] == [201, 1000, 201]
+
+
+async def test_a_memory_is_whole_or_named(home: Home) -> None:
+    """An entry that is too long for an answer is not cut: the agent is shown where it is."""
+    entry = {"path": "/p/CLAUDE.md", "heading": "Deploying", "line": 3, "text": "short"}
+    with fake(home.root / "burnd.sock", search_memory={"entries": [entry, entry | {"text": "é" * 15_000}]}):
+        async with agent(home) as client:
+            found = (await told(client, "search_memory", query="x"))["entries"]
+    assert found[0]["text"] == "short"
+    assert (found[1]["text"], found[1]["bytes"], found[1]["path"]) == (None, 30_000, "/p/CLAUDE.md")
 
 
 def test_a_message_that_is_too_long_by_itself_is_cut() -> None:

@@ -47,6 +47,9 @@ def furnish(home: Home) -> None:
     home.root.mkdir(mode=0o700)
     home.ledger.write_bytes(encode(Session(session_id=OWN, source="", agent="summarizer", created_by="nightly")))
     home.ledger.chmod(0o600)
+    instructions = home.root.parent / ".claude" / "CLAUDE.md"
+    instructions.parent.mkdir(exist_ok=True)
+    instructions.write_text("# Mine\n\n## Deploying\n\nDeploy to staging first.\n")
     log = Transcript(session=SESSION)
     log.prompt("find the bug")
     log.calls("msg_01A", call("toolu_1", "Read", file_path="/home/dev/app/main.py"), model="claude-sonnet-4-5")

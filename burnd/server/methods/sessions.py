@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from burnd.clients import api_sessions
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
+from burnd.instructions.entries import Entry, Query, entries
+from burnd.instructions.files import LARGEST_FILE, Found, Homes
+from burnd.paths import user_home
 from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.openings import name_all
-from burnd.queries.search import SearchParams, search
+from burnd.queries.projects import folders
+from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
-from burnd.queries.view import Refusal, View
+from burnd.queries.view import Params, Refusal, View
+from burnd.recording.looking import Look
+from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
-from burnd.server.method import LONG_S, AnyMethod, Method, Result
+from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result
 from burnd.server.service import Service
+from burnd.sources.codex import codex_roots
+from burnd.sources.roots import claude_roots
 
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once
+_MEMORY_BYTES = 1 << 20  # of all entries of an answer; the first is always there
+_COPIES_SHOWN = 20
 
 
 async def find(service: Service, params: SearchParams) -> Result:
@@ -55,6 +68,80 @@ def _notes(service: Service, indexer: SearchIndexer) -> list[str]:
     if status.state == "catching-up" or status.pending > _MANY_PENDING:
         notes.append(f"{status.pending:,} sessions are still being taken in, those written last first")
     return notes
+
+
+class MemoryParams(Params, frozen=True, kw_only=True):
+    """Words to look for in the instruction and memory files of every project; quotation marks as in sessions.search."""
+
+    query: str
+    limit: int = USUAL_HITS
+
+
+async def search_memory(service: Service, params: MemoryParams) -> Result:
+    """The entries that match best, each whole. The files are read for this answer and nothing of them is stored."""
+    query = Query(params.query)
+    if not query.weights:
+        return {"query": params.query[:1000], "entries": [], "note": "there is no word in the query to look for"}
+    worked_in = await service.ask(folders)
+    found = await service.memory_files.read(_homes(service), worked_in)
+    # A thread of the pool would have to be waited for when the daemon ends.
+    matches = await Look(lambda: query.rank(entries(found.files))).within(DEADLINE_S)
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for entry, score in matches[: min(max(params.limit, 1), MOST_HITS)]:
+        size += len(entry.text.encode("utf-8", "replace"))
+        if shown and size > _MEMORY_BYTES:
+            break
+        shown.append(_entry(entry, score))
+    answer = {"query": params.query[:1000], "entries": shown, "matches": len(matches), "files": len(found.files)}
+    notes = _reading_notes(found)
+    return answer | ({"note": "; ".join(notes)} if notes else {})
+
+
+def _homes(service: Service) -> Homes:
+    """Where the harnesses of this user have their configuration: beside the logs that are read."""
+    environ, settings, user = service.environ, service.settings, str(user_home(service.environ))
+    claude = claude_roots(environ, user, [*settings.claude_roots, *service.roots.get("claude-code", [])])
+    codex = codex_roots(environ, user, [*settings.codex_roots, *service.roots.get("codex", [])])
+    config = environ.get("XDG_CONFIG_HOME") or os.path.join(user, ".config")
+    opencode = [environ.get("OPENCODE_CONFIG_DIR") or "", os.path.join(config, "opencode")]
+    return Homes(
+        user,
+        tuple(dict.fromkeys(map(os.path.dirname, claude))),
+        tuple(dict.fromkeys(map(os.path.dirname, codex))),
+        tuple(filter(os.path.isabs, opencode)),
+    )
+
+
+def _entry(entry: Entry, score: float) -> dict[str, Any]:
+    return {
+        "path": entry.file.path,
+        "kind": entry.file.kind,
+        "project": entry.file.project,
+        "heading": entry.heading or None,
+        "line": entry.line,
+        "modifiedAt": to_iso(entry.file.modified_ms),
+        "score": round(score, 4),
+        "alsoIn": list(entry.copies[:_COPIES_SHOWN]),
+        "text": entry.text,
+    }
+
+
+def _reading_notes(found: Found) -> list[str]:
+    """Why there may be entries that were not searched."""
+    notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(found.skipped.items())]
+    if found.unanswered:
+        notes.append(f"no answer from {', '.join(found.unanswered[:3])}")
+    if not found.is_whole:
+        notes.append("not all files were read: there are too many, or they took too long")
+    return notes
+
+
+_SKIPPED = {
+    "foreign": "files of other users were not read",
+    "large": f"files over {LARGEST_FILE >> 20} MB were not read",
+    "links": "links that lead out of their project were not followed",
+}
 
 
 async def listed(service: Service, params: ListParams) -> Result:
@@ -111,6 +198,7 @@ METHODS: dict[str, AnyMethod] = {
     "sessions.meta": Method(MetaParams, known),
     "sessions.messages": Method(MessagesParams, read),
     "sessions.search": Method(SearchParams, find),
+    "search_memory": Method(MemoryParams, search_memory),
     "sessions.new": Method(NewParams, new),
     "sessions.append": Method(AppendParams, append, within=LONG_S),  # 16 MiB hold a year of messages
     "sessions.set": Method(SetParams, set_words),

@@ -1,0 +1,126 @@
+"""Splits instruction files into entries and ranks entries by BM25. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import log
+from typing import Final, Literal, NamedTuple
+
+from burnd.search.typed import typed
+from burnd.search.words import spelled_out
+
+Kind = Literal["claude-md", "claude-memory", "agents-md", "opencode"]
+_MOST_WORDS: Final = 64  # of a query
+_PART_WEIGHT: Final = 0.3  # of a part of a camelCase word, as in search over sessions
+_K1, _B = 1.2, 0.75  # the usual constants of BM25
+
+
+class MemoryFile(NamedTuple):
+    """A file as it is now. `project` is the folder it belongs to, None for a user's own file."""
+
+    path: str
+    kind: Kind
+    project: str | None
+    modified_ms: int
+    text: str
+
+
+class Entry(NamedTuple):
+    """A section of an instruction file, or a whole file of Claude Code's memory folder. `line` counts from 1."""
+
+    file: MemoryFile
+    heading: str
+    line: int
+    text: str
+    copies: tuple[str, ...] = ()  # other files with the same section, such as those of worktrees
+
+
+class Match(NamedTuple):
+    """An entry that has words of the query, and its score."""
+
+    entry: Entry
+    score: float
+
+
+def entries(files: Iterable[MemoryFile]) -> list[Entry]:
+    """All entries of these files; equal ones once, for the first file that has it."""
+    found: dict[tuple[str, str], Entry] = {}
+    for file in files:
+        for entry in _memory(file) if file.kind == "claude-memory" else _sections(file):
+            key = (entry.heading, entry.text)
+            first = found.get(key)
+            found[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))
+    return list(found.values())
+
+
+def _memory(file: MemoryFile) -> list[Entry]:
+    name = file.path.rpartition("/")[2].removesuffix(".md")
+    return [Entry(file, name, 1, file.text)] if file.text.strip() else []
+
+
+def _sections(file: MemoryFile) -> list[Entry]:
+    """Headings of the first two levels begin a section, except in code blocks. A heading alone is no entry."""
+    found: list[Entry] = []
+    heading, begin, lines = "", 1, list[str]()
+    in_code = False
+
+    def close() -> None:
+        body = lines[1:] if heading else lines
+        if any(line.strip() for line in body):
+            found.append(Entry(file, heading, begin, "".join(lines).strip("\n")))
+
+    for number, line in enumerate(file.text.splitlines(keepends=True), 1):
+        if line.lstrip().startswith(("```", "~~~")):
+            in_code = not in_code
+        if not in_code and line.startswith(("# ", "## ")):
+            close()
+            heading, begin, lines = line.lstrip("#").strip(), number, []
+        lines.append(line)
+    close()
+    return found
+
+
+class Query:
+    """Words to look for with their weights, and phrases of which each must be in an entry."""
+
+    def __init__(self, query: str) -> None:
+        asked = typed(query)
+        self.weights: dict[str, float] = {}
+        for piece in (*asked.pieces, *asked.phrases):
+            whole, *parts = spelled_out(piece) or ("",)
+            for weight, words in ((1.0, [whole]), (_PART_WEIGHT, parts)):
+                for word in " ".join(words).split():
+                    if word in self.weights or len(self.weights) < _MOST_WORDS:
+                        self.weights[word] = max(weight, self.weights.get(word, 0.0))
+        phrases = (spelled_out(phrase) for phrase in asked.phrases)
+        self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
+
+    def rank(self, found: Sequence[Entry]) -> list[Match]:
+        """The entries that have any of the words, best first. A heading's words count twice."""
+        rows: list[tuple[Entry, dict[str, int], int]] = []
+        uses = dict.fromkeys(self.weights, 0)
+        length = 0
+        for entry in found:
+            words = " ".join(spelled_out(f"{entry.heading}\n{entry.text}")).split()
+            length += len(words)
+            counts = {word: n for word in self.weights if (n := words.count(word))}
+            for word in counts:
+                uses[word] += 1
+            if counts and self._has_phrases(entry):
+                rows.append((entry, counts, len(words)))
+        average = length / len(found) if length else 1.0
+        rarity = {word: log(1 + (len(found) - n + 0.5) / (n + 0.5)) for word, n in uses.items()}
+
+        def score(counts: dict[str, int], size: int) -> float:
+            scale = _K1 * (1 - _B + _B * size / average)
+            return sum(self.weights[w] * rarity[w] * n * (_K1 + 1) / (n + scale) for w, n in counts.items())
+
+        matches = [Match(entry, score(counts, size)) for entry, counts, size in rows]
+        matches.sort(key=lambda match: (-match.score, match.entry.file.path, match.entry.line))
+        return matches
+
+    def _has_phrases(self, entry: Entry) -> bool:
+        if not self.phrases:
+            return True
+        words = " ".join(" ".join(spelled_out(entry.text)[:1]).split())
+        return all(phrase in f" {words} " for phrase in self.phrases)

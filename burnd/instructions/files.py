@@ -1,0 +1,396 @@
+"""Finds and reads instruction and memory files: a user's own, and those of each project folder.
+
+Folders come out of logs and files out of repositories, so both may be anything. Only regular files of this user or of
+root are read, of bounded size and number. A link in a project is followed only within that project. A folder that does
+not answer, such as one on a dead network mount, delays an answer by a moment and is skipped from then on.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import anyio
+
+from burnd.instructions.entries import Kind, MemoryFile
+from burnd.recording.looking import Look
+
+LARGEST_FILE: Final = 1 << 20
+MOST_BYTES: Final = 16 << 20  # of all files together
+MOST_FILES: Final = 4000
+MOST_PROJECTS: Final = 1000
+DEEPEST: Final = 64  # parts of a project's path
+_LONGEST_PATH: Final = 4096
+_MOST_LISTED: Final = 500  # files of one memory or rules folder
+_MOST_VISITED: Final = 2000  # folders, for one pattern of opencode's
+_MOST_PATTERNS: Final = 100
+_LARGEST_SETTINGS: Final = 256 << 10
+_IMPORTS_DEEP: Final = 5
+_SLUG_LIMIT: Final = 200
+_NO_PROGRESS_S, _IN_ALL_S = 2.0, 7.0
+_MOST_STUCK: Final = 8
+_OWN: Final = "~"  # in the place of a project: the user's own files
+_MANAGED: Final = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")
+_CLAUDE: Final = ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")
+_AGENTS: Final = ("AGENTS.override.md", "AGENTS.md")
+_SETTINGS: Final = ("opencode.json", "opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc")
+_OWN_SETTINGS: Final = ("config.json", "opencode.json", "opencode.jsonc")
+
+
+class Homes(NamedTuple):
+    """Where a user's own files are: the folders in which each harness has its configuration."""
+
+    user: str
+    claude: Sequence[str]
+    codex: Sequence[str]
+    opencode: Sequence[str]
+
+
+@dataclass
+class Found:
+    """Files that were read, and how many were not: too large, of another user, links that lead out of a project."""
+
+    files: list[MemoryFile] = field(default_factory=list)
+    skipped: dict[str, int] = field(default_factory=dict)
+    unanswered: list[str] = field(default_factory=list)
+    is_whole: bool = True  # False where a bound or the time was reached
+
+
+class Reader:
+    """Reads files for one request after the other. It stores nothing but the names of folders that do not answer."""
+
+    def __init__(self) -> None:
+        self._stuck: list[tuple[str, Look[None]]] = []
+        self._turn = anyio.Lock()
+
+    async def read(self, homes: Homes, projects: Sequence[str]) -> Found:
+        """A user's own files first, then those of the projects in their order."""
+        async with self._turn:
+            return await self._read(homes, projects)
+
+    async def _read(self, homes: Homes, projects: Sequence[str]) -> Found:
+        self._stuck = [(folder, look) for folder, look in self._stuck if not look.has_ended]
+        stuck = {folder for folder, _ in self._stuck}
+        found = Found(unanswered=sorted(stuck), is_whole=len(projects) <= MOST_PROJECTS)
+        places = [_OWN, *(folder for folder in projects[:MOST_PROJECTS] if _is_path(folder))]
+        waiting = [place for place in dict.fromkeys(places) if place not in stuck]
+        deadline = time.monotonic() + _IN_ALL_S
+        known: set[str] = set()
+        while waiting and len(self._stuck) < _MOST_STUCK:
+            walk = _Walk(homes, waiting, projects, found, known)
+            look = Look(walk.run)
+            await _progress(look, walk, deadline)
+            walk.is_over = True
+            found, known = walk.found, walk.known
+            if look.has_ended:
+                return found
+            if time.monotonic() < deadline:
+                self._stuck.append((walk.place, look))
+                found.unanswered.append(walk.place)
+            else:
+                found.is_whole = False
+                waiting = []
+            # The thread still has the other objects, and may write to them when its folder answers.
+            found = Found([*found.files], {**found.skipped}, [*found.unanswered], found.is_whole)
+            known = {*known}
+            waiting = waiting[walk.number + 1 :]
+        found.is_whole = found.is_whole and not waiting
+        return found
+
+
+async def _progress(look: Look[None], walk: _Walk, deadline: float) -> None:
+    """Waits until the walk has ended, makes no progress, or the time is up."""
+    before = -1
+    while not look.has_ended and walk.steps != before and time.monotonic() < deadline:
+        before = walk.steps
+        try:
+            await look.within(min(_NO_PROGRESS_S, max(deadline - time.monotonic(), 0.01)))
+        except TimeoutError:
+            continue
+
+
+class _Walk:
+    """Reads the files of some places, one after the other, in a thread of its own."""
+
+    def __init__(
+        self, homes: Homes, places: Sequence[str], projects: Sequence[str], found: Found, known: set[str]
+    ) -> None:
+        self.homes, self.places, self.found, self.known = homes, places, found, known
+        self.number = self.steps = 0
+        self.is_over = False
+        self._slugs = {_slug(folder): folder for folder in reversed(projects)}
+        self._bytes = sum(len(file.text) for file in found.files)
+        self._folders: set[str] = set()
+        self._patterns: list[str] = []
+
+    @property
+    def place(self) -> str:
+        return self.places[self.number]
+
+    def run(self) -> None:
+        for number, place in enumerate(self.places):
+            self.number = number
+            if self.is_over:
+                return
+            if place == _OWN:
+                self._read_own()
+            else:
+                self._read_project(place)
+
+    def _read_own(self) -> None:
+        homes = self.homes
+        for folder in (*_MANAGED, *homes.claude):
+            self._read_claude(os.path.join(folder, "CLAUDE.md"), None, None)
+            for path in _markdown(os.path.join(folder, "rules"), deep=4):
+                self._read_claude(path, None, None)
+        for folder in (*homes.codex, *homes.opencode):
+            for name in _AGENTS:
+                self._read(os.path.join(folder, name), "agents-md", None, None)
+        for folder in homes.opencode:
+            for name in _OWN_SETTINGS:
+                self._patterns += self._named_in(os.path.join(folder, name), None)
+        for pattern in self._patterns:
+            if os.path.isabs(path := _expanded(pattern, homes.user)):
+                for match in _matching("/", path):
+                    self._read(match, "opencode", None, None)
+        for folder in homes.claude:
+            self._read_memories(os.path.join(folder, "projects"))
+
+    def _read_memories(self, folder: str) -> None:
+        for slug in _listed(folder):
+            project = self._slugs.get(slug[:_SLUG_LIMIT] if len(slug) > _SLUG_LIMIT else slug)
+            for path in _markdown(os.path.join(folder, slug, "memory"), deep=3):
+                self._read(path, "claude-memory", project, None)
+
+    def _read_project(self, project: str) -> None:
+        """The folder and those above it. A link may lead anywhere in the repository, else nowhere out of its folder."""
+        chain = _upwards(project)
+        repository = next((folder for folder in chain if os.path.lexists(os.path.join(folder, ".git"))), None)
+        within = chain[: chain.index(repository) + 1] if repository is not None else chain[:1]
+        patterns = [*self._patterns]
+        for folder in chain:
+            root = os.path.realpath(repository if repository is not None and folder in within else folder)
+            if folder not in self._folders:
+                self._folders.add(folder)
+                self._read_folder(folder, root)
+            for name in _SETTINGS if folder in within else ():
+                patterns += self._named_in(os.path.join(folder, name), root)
+        for pattern in dict.fromkeys(patterns[:_MOST_PATTERNS]):
+            path = _expanded(pattern, self.homes.user)
+            for folder in within:
+                below = os.path.relpath(path, folder) if os.path.isabs(path) else path
+                for match in _matching(folder, below):
+                    self._read(match, "opencode", folder, os.path.realpath(within[-1]))
+
+    def _read_folder(self, folder: str, root: str) -> None:
+        for name in _CLAUDE:
+            self._read_claude(os.path.join(folder, name), folder, root)
+        for path in _markdown(os.path.join(folder, ".claude", "rules"), deep=4):
+            self._read_claude(path, folder, root)
+        for name in _AGENTS:
+            self._read(os.path.join(folder, name), "agents-md", folder, root)
+        self._read(os.path.join(folder, "CONTEXT.md"), "opencode", folder, root)
+
+    def _read_claude(self, path: str, project: str | None, root: str | None, deep: int = 0) -> None:
+        """A file and those that it imports with `@path`."""
+        text = self._read(path, "claude-md", project, root)
+        if text is None or deep >= _IMPORTS_DEEP:
+            return
+        for name in _imports(text):
+            target = os.path.join(os.path.dirname(os.path.realpath(path)), _expanded(name, self.homes.user))
+            self._read_claude(os.path.normpath(target), project, root, deep + 1)
+
+    def _read(self, path: str, kind: Kind, project: str | None, root: str | None) -> str | None:
+        """The text of a file that was not read before; `root` is the folder that it must be in."""
+        self.steps += 1
+        if self.is_over or "\0" in path or not os.path.lexists(path):
+            return None
+        if len(self.found.files) >= MOST_FILES or self._bytes >= MOST_BYTES:
+            self.found.is_whole = False
+            return None
+        real = os.path.realpath(path)
+        if real in self.known:
+            return None
+        if root is not None and not _is_in(real, root):
+            self._skip("links")
+            return None
+        self.known.add(real)
+        try:
+            data, facts = _opened(real, LARGEST_FILE)
+        except _Unsafe as error:
+            self._skip(str(error))
+            return None
+        except (OSError, ValueError):
+            return None
+        text = data.decode("utf-8", "replace")
+        self._bytes += len(data)
+        self.found.files.append(MemoryFile(path, kind, project, facts.st_mtime_ns // 1_000_000, text))
+        return text
+
+    def _skip(self, why: str) -> None:
+        self.found.skipped[why] = self.found.skipped.get(why, 0) + 1
+
+    def _named_in(self, path: str, root: str | None) -> list[str]:
+        """The patterns that a configuration of opencode's has as `instructions`; addresses on the net are left out."""
+        if not os.path.lexists(path):
+            return []
+        real = os.path.realpath(path)
+        if root is not None and not _is_in(real, root):
+            return []
+        try:
+            data, _ = _opened(real, _LARGEST_SETTINGS)
+            value = json.loads(_plain_json(data.decode("utf-8", "replace")))
+        except (_Unsafe, OSError, ValueError, RecursionError):
+            return []
+        named = value.get("instructions") if isinstance(value, dict) else None
+        patterns = named[:_MOST_PATTERNS] if isinstance(named, list) else []
+        return [p for p in patterns if isinstance(p, str) and "://" not in p and len(p) <= _LONGEST_PATH]
+
+
+class _Unsafe(Exception):
+    """Raised for a file that is not read; `str` is why."""
+
+
+def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
+    """A regular file of this user or of root, whole. Raises _Unsafe or OSError. A pipe does not block it."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(fd)
+        if not stat.S_ISREG(facts.st_mode):
+            raise OSError("not a regular file")
+        if facts.st_uid not in (os.geteuid(), 0):
+            raise _Unsafe("foreign")
+        if facts.st_size > most:
+            raise _Unsafe("large")
+        return os.pread(fd, most, 0), facts
+    finally:
+        os.close(fd)
+
+
+def _is_path(folder: str) -> bool:
+    return (
+        os.path.isabs(folder) and len(folder) <= _LONGEST_PATH and folder.count("/") <= DEEPEST and "\0" not in folder
+    )
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _upwards(folder: str) -> list[str]:
+    """The folder and those above it, without the root of the file system."""
+    folders = [os.path.normpath(folder)]
+    while (above := os.path.dirname(folders[-1])) not in (folders[-1], "/"):
+        folders.append(above)
+    return folders
+
+
+def _expanded(name: str, user: str) -> str:
+    return user + name[1:] if name == "~" or name.startswith("~/") else name
+
+
+def _slug(folder: str) -> str:
+    """The name of a working folder among Claude Code's projects; of a long one, the part before its hash."""
+    units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder)
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)[:_SLUG_LIMIT]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _markdown(folder: str, deep: int) -> Iterator[str]:
+    """The Markdown files of a folder and of those in it, not through links to folders."""
+    waiting, count = [(folder, deep)], 0
+    while waiting and count < _MOST_LISTED:
+        where, left = waiting.pop()
+        try:
+            with os.scandir(where) as listed:
+                some = sorted(listed, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in some:
+            count += 1
+            if entry.name.endswith(".md") and count <= _MOST_LISTED:
+                yield entry.path
+            elif left > 1 and entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, left - 1))
+
+
+def _matching(folder: str, pattern: str) -> Iterator[str]:
+    """The paths below a folder that match a pattern with `*`, `?` and `**`. Links to folders are not followed."""
+    parts = [part for part in pattern.split("/") if part not in ("", ".")][:DEEPEST]
+    if not any(set(part) & set("*?[") for part in parts):
+        yield os.path.normpath(os.path.join(folder, *parts))
+        return
+    waiting, seen = [(folder, 0)], set[tuple[str, int]]()
+    while waiting and len(seen) < _MOST_VISITED:
+        where, number = waiting.pop()
+        if (where, number) in seen or number >= len(parts):
+            continue
+        seen.add((where, number))
+        part, is_last = parts[number], number == len(parts) - 1
+        try:
+            with os.scandir(where) as listed:
+                inner = sorted(listed, key=lambda entry: entry.name, reverse=True)
+        except OSError:
+            continue
+        if part == "**":
+            waiting.append((where, number + 1))
+        for entry in inner:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if part == "**":
+                waiting += [(entry.path, number)] if is_folder and not entry.name.startswith(".") else []
+            elif fnmatch.fnmatchcase(entry.name, part):
+                if is_last and not is_folder:
+                    yield entry.path
+                elif is_folder:
+                    waiting.append((entry.path, number + 1))
+
+
+def _imports(text: str) -> Iterator[str]:
+    """The names that `@name` imports, outside of code."""
+    in_code = False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            in_code = not in_code
+        elif not in_code and "@" in line:
+            for piece in line.split("`")[::2]:
+                for word in piece.split():
+                    if word.startswith("@") and (name := word[1:].rstrip(".,;:!?)")):
+                        yield name
+
+
+def _plain_json(text: str) -> str:
+    """JSON without comments and without commas behind the last of a list."""
+    kept: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char == '"':
+            end = at + 1
+            while end < len(text) and text[end] != '"':
+                end += 2 if text[end] == "\\" else 1
+            kept.append(text[at : end + 1])
+            at = end + 1
+        elif text.startswith(("//", "/*"), at):
+            is_line = text[at + 1] == "/"
+            end = text.find("\n" if is_line else "*/", at + 2)
+            at = len(text) if end < 0 else end + (1 if is_line else 2)
+        else:
+            if char in "]}":
+                last = next((n for n in range(len(kept) - 1, -1, -1) if not kept[n].isspace()), -1)
+                if last >= 0 and kept[last] == ",":
+                    del kept[last]
+            kept.append(char)
+            at += 1
+    return "".join(kept)
