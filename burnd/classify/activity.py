@@ -81,8 +81,6 @@ def _label_of_other_calls(calls: Sequence[Call], words: Collection[str]) -> str:
     by_command = _first_family(calls)
     if by_command is not None:
         return by_command
-    if any(call.failed for call in calls):
-        return "debugging"
     return _first_word(_TOOL_WORDS, words) or "exploration"
 
 

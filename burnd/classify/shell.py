@@ -10,7 +10,7 @@ from burnd.classify.families import word_set
 from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonical, positionals, subcommand
 from burnd.classify.shell_runners import RUNNERS, Finding
 from burnd.classify.shell_split import RESERVED, simple_commands
-from burnd.classify.shell_wrappers import base_name, unwrap, without_assignments
+from burnd.classify.shell_wrappers import base_name, runs_elsewhere, unwrap, without_assignments
 
 UNREADABLE: Final = "(shell)"
 COMMAND_LIMIT: Final = 64 * 1024
@@ -78,6 +78,8 @@ def _unwrapped(argv: list[str], depth: int) -> Iterator[list[str]]:
         inner = unwrap(argv) if argv else None
         if inner is None:
             break
+        if runs_elsewhere(argv):
+            yield argv  # names the command unless the one inside has a family
         if isinstance(inner, str):
             if depth < _NESTING_LIMIT:
                 yield from _invocations(inner, depth + 1)

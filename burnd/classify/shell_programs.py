@@ -31,6 +31,13 @@ _SAME_PROGRAM: Final = {
     "gtimeout": "timeout",
     "nodejs": "node",
     "gmake": "make",
+    "podman": "docker",
+    "podman-compose": "docker-compose",
+    "mamba": "conda",
+    "micromamba": "conda",
+    "pre_commit": "pre-commit",
+    "tofu": "terraform",
+    "yum": "dnf",
 }
 
 # Any use of the program belongs to the family.
@@ -39,7 +46,7 @@ ANY_USE: Final = by_word(
         TESTING: "pytest unittest vitest jest mocha ava rspec phpunit ctest tox nox cypress puppeteer",
         FORMAT: "isort rustfmt",
         VERIFICATION: "flake8 pylint mypy pyright golangci-lint shellcheck hadolint",
-        BUILD_DEPLOY: "webpack rollup esbuild vercel",
+        BUILD_DEPLOY: "build webpack rollup esbuild vercel",
     }
 )
 
@@ -60,7 +67,7 @@ _BY_SUBCOMMAND: Final[dict[str, dict[str, str]]] = {
     GIT: {
         "gh": "pr create, pr merge",
         "git": "push, pull, fetch, commit, merge, rebase, checkout, switch, cherry-pick, reset, revert,"
-        "restore, tag, stash, add, clone, worktree",
+        "restore, tag, stash, add, clone, worktree, rm, mv, init, clean, apply, am, submodule",
     },
     DEPS: {
         "apk": "install, remove, upgrade, add, del",
@@ -68,31 +75,40 @@ _BY_SUBCOMMAND: Final[dict[str, dict[str, str]]] = {
         "apt-get": "install, remove, upgrade",
         "brew": "install, remove, upgrade, uninstall",
         "bundle": "install, update, add",
-        "cargo": "add, remove, update",
+        "cargo": "add, remove, update, install, uninstall",
+        "composer": "install, require, update, upgrade, remove",
+        "conda": "install, remove, uninstall, update, upgrade",
         "dnf": "install, remove, upgrade",
         "gem": "install",
         "go": "get, mod tidy, mod download",
         "pdm": "add, remove, install, update",
         "pip": "install, uninstall",
+        "pipenv": "install, uninstall, update, sync",
+        "pipx": "install, uninstall, upgrade, inject",
         "poetry": "add, remove, install, update",
-        "uv": "add, remove, sync, lock, pip install",
+        "uv": "add, remove, sync, lock, pip install, pip uninstall, pip sync, tool install",
     },
-    FORMAT: {"dprint": "fmt"},
-    VERIFICATION: {"cargo": "check, clippy", "go": "vet", "terraform": "validate"},
+    FORMAT: {"dprint": "fmt", "go": "fmt"},
+    VERIFICATION: {"cargo": "check, clippy", "go": "vet", "pre-commit": "run", "terraform": "validate"},
     BUILD_DEPLOY: {
-        "cargo": "build",
+        "cargo": "build, publish",
         "docker": "build, push, buildx build, compose build, compose up",
         "docker-compose": "build, up",
+        "dotnet": "build, publish",
         "fly": "deploy",
         "go": "build",
         "helm": "install, upgrade",
         "kubectl": "apply, rollout, set",
         "netlify": "deploy",
         "next": "build",
+        "poetry": "build, publish",
         "railway": "up",
         "serverless": "deploy",
         "sst": "deploy",
+        "swift": "build",
         "terraform": "apply, plan, destroy",
+        "twine": "upload",
+        "uv": "build, publish",
         "vite": "build",
     },
 }
@@ -104,24 +120,26 @@ _REPORTED: Final[dict[str, str]] = {
     "biome": "format, check, lint, ci, init",
     "brew": "list, search, info, update, services",
     "bundle": "exec",
-    "cargo": "run, doc, fmt, bench, clean, new, init, publish, tree, metadata, search, fix",
+    "cargo": "run, doc, fmt, bench, clean, new, init, tree, metadata, search, fix",
+    "composer": "dump-autoload, outdated, run-script, show, validate",
+    "conda": "activate, create, env, info, list, run, search",
     "coverage": "run, report, html, xml",
     "deno": "run, task, fmt, lint, check, cache, install",
     "docker": "run, exec, ps, logs, images, pull, stop, start, restart, rm, rmi, inspect, cp, stats, system,"
     "network, volume, image, container, login, tag, compose down, compose logs, compose ps, compose exec,"
     "compose run, compose pull, compose restart, compose stop, compose config",
     "docker-compose": "down, logs, ps, exec, run, pull, restart, stop, config",
-    "dotnet": "build, run, restore, publish, add",
+    "dotnet": "run, restore, add, format",
     "dprint": "check",
     "fly": "logs, status, secrets, ssh, apps, launch",
     "gh": "api, auth, search, pr checkout, pr comment, pr edit, pr close, pr review, pr ready, pr status,"
     "issue list, issue create, issue comment, issue close, issue edit, run list, run watch, run rerun,"
     "run download, repo view, repo clone, repo create, repo list, release view, release list,"
     "release create, workflow list, workflow run, workflow view",
-    "git": "branch, remote, config, init, rev-parse, rev-list, ls-files, ls-tree, ls-remote, cat-file, grep,"
-    "describe, shortlog, reflog, bisect, clean, rm, mv, apply, am, format-patch, submodule, merge-base,"
+    "git": "branch, remote, config, rev-parse, rev-list, ls-files, ls-tree, ls-remote, cat-file, grep,"
+    "describe, shortlog, reflog, bisect, format-patch, merge-base,"
     "hash-object, check-ignore, for-each-ref, symbolic-ref, update-index, archive, notes, sparse-checkout",
-    "go": "run, fmt, generate, install, list, env, version, doc, tool, clean, work, mod init, mod graph,"
+    "go": "run, generate, install, list, env, version, doc, tool, clean, work, mod init, mod graph,"
     "mod vendor, mod why, mod verify, mod edit",
     "helm": "list, template, lint, uninstall, repo, status, rollback, get, dependency",
     "kubectl": "get, describe, logs, delete, exec, port-forward, create, scale, top, config, edit, patch",
@@ -130,19 +148,20 @@ _REPORTED: Final[dict[str, str]] = {
     "next": "dev, start, lint",
     "nx": "run, test, build, lint, affected, graph",
     "pdm": "run, lock, list, build",
+    "pre-commit": "install, autoupdate",
     "pip": "list, show, freeze, download, check, config, index, wheel",
-    "pipenv": "run, install, lock",
-    "pipx": "run, install, list",
+    "pipenv": "run, lock",
+    "pipx": "run, list",
     "playwright": "install, codegen, show-report",
-    "poetry": "run, lock, show, build, publish, config, env, init, new, shell",
+    "poetry": "run, lock, show, config, env, init, new, shell",
     "railway": "logs, status, run, variables",
     "ruff": "check, format, rule, config, clean",
-    "swift": "build, run, package",
+    "swift": "run, package",
     "systemctl": "status, start, stop, restart, reload, enable, disable, daemon-reload, list-units",
     "terraform": "init, fmt, output, state, import, show, workspace",
     "turbo": "run, test, build, lint",
-    "uv": "run, venv, tree, init, build, publish, export, python, version, pip list, pip show, pip freeze,"
-    "pip compile, pip sync, pip uninstall, tool install, tool run, tool list",
+    "uv": "run, venv, tree, init, export, python, version, pip list, pip show, pip freeze,"
+    "pip compile, tool run, tool list",
     "vercel": "deploy, dev, env, logs, build, pull",
     "vite": "dev, preview, serve",
 }
@@ -158,6 +177,7 @@ _TAKES_VALUE: Final[dict[str, str]] = {
     "bun": "--cwd --filter -F --config -c -e --eval --env-file -r --preload",
     "cargo": "-C --config --color --manifest-path -Z -p --package --target-dir",
     "dnf": "-c -x --releasever --enablerepo --disablerepo",
+    "conda": "-n --name -p --prefix -c --channel --file",
     "docker": "-H --host --context -c --config -l --log-level -f --file -p --project-name --profile"
     " --env-file --project-directory --ansi --progress --parallel",
     "docker-compose": "-f --file -p --project-name --profile --env-file --project-directory -H --host -c"
@@ -232,15 +252,21 @@ FLAGGED: Final[dict[str, Flagged]] = {
     "black": Flagged((_CHECKS,), FORMAT),
     "cargo fmt": Flagged((_CHECKS,), FORMAT),
     "clang-format": Flagged((_choice("-i", FORMAT),)),
+    "cmake": Flagged((_choice("--build", BUILD_DEPLOY),)),
+    "deno fmt": Flagged((_CHECKS,), FORMAT),
+    "dotnet format": Flagged((_choice("--verify-no-changes", VERIFICATION),), FORMAT),
     "eslint": Flagged((_choice("--fix", FORMAT),), VERIFICATION),
+    "git branch": Flagged((_choice("-d -D --delete", GIT), _choice("-m -M --move", GIT))),
     "gofmt": Flagged((_choice("-w", FORMAT),)),
     "goimports": Flagged((_choice("-w", FORMAT),)),
+    "mix format": Flagged((_choice("--check-formatted", VERIFICATION),), FORMAT),
     # What follows the script belongs to the script: `node app.js --test` is no test run.
     "node": Flagged((_choice("--test", TESTING),), leading_only=True),
     "prettier": Flagged((_choice("--write -w", FORMAT), _choice("--check -c", VERIFICATION))),
     "ruff check": Flagged((_choice("--fix --fix-only", FORMAT),), VERIFICATION),
     "ruff format": Flagged((_CHECKS,), FORMAT),
     "shfmt": Flagged((_choice("-w --write", FORMAT),)),
+    "terraform fmt": Flagged((_choice("-check --check", VERIFICATION),), FORMAT),
     "tsc": Flagged((_choice("--build -b", BUILD_DEPLOY),), VERIFICATION),
 }
 

@@ -6,32 +6,35 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from burnd.classify.families import BUILD_DEPLOY, DEPS, TESTING, VERIFICATION, by_word, word_set
+from burnd.classify.families import BUILD_DEPLOY, DEPS, FORMAT, TESTING, VERIFICATION, by_word, word_set
 from burnd.classify.shell_programs import positionals
 
 Finding = tuple[str | None, tuple[str, ...]]
 """A family, and the words that follow the program's name in its verb."""
 
 UNKNOWN_GOAL: Final = "other"
-"""Stands in a verb for a project's own goals, which cannot just be left out: `make` alone is a build."""
+"""Replaces a project's own goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
 
 SCRIPT_RUNNERS: Final = word_set("npm pnpm yarn bun")
 _RUN: Final = word_set("run run-script")
+_ASKS_FOR_HELP: Final = word_set("-h --help -v --version")
 _TEST_SCRIPT: Final = re.compile(r"test(?!.*\.[cm]?[jt]sx?$)", re.DOTALL)
 
 _SCRIPTS: Final = by_word(
     {
-        VERIFICATION: "lint typecheck check",
-        BUILD_DEPLOY: "build",
-        None: "dev start serve preview watch stop restart format fmt fix clean deploy release docs e2e"
-        " coverage storybook type-check types validate generate codegen migrate seed prepare setup",
+        FORMAT: "format fmt",
+        VERIFICATION: "lint typecheck type-check check",
+        BUILD_DEPLOY: "build deploy release",
+        None: "dev start serve preview watch stop restart fix clean docs e2e"
+        " coverage storybook types validate generate codegen migrate seed prepare setup",
     }
 )
 
 _PACKAGE_COMMANDS: Final = by_word(
     {
         DEPS: "install add remove uninstall update upgrade ci",
-        None: "run exec dlx x audit outdated list ls info view why publish pack link unlink init create"
+        BUILD_DEPLOY: "publish",
+        None: "run exec dlx x audit outdated list ls info view why pack link unlink init create"
         " config cache version login whoami prune dedupe rebuild root bin search pm import patch store",
     }
 )
@@ -46,9 +49,10 @@ _SAME_COMMAND: Final[dict[str, dict[str, str]]] = {
 _MAKE_GOALS: Final = by_word(
     {
         TESTING: "test check",
+        FORMAT: "fmt format",
         VERIFICATION: "lint typecheck verify",
         BUILD_DEPLOY: "build release dist package deploy install",
-        None: "all clean help run dev start stop up down fmt format docs",
+        None: "all clean help run dev start stop up down docs",
     }
 )
 
@@ -66,10 +70,12 @@ def _read_scripts(program: str, args: Sequence[str]) -> Finding:
     first = next(words, "")
     if first in _RUN:
         return _script(next(words, "")) or (None, ("run",))
+    if program == "yarn" and not first:
+        return (None, (UNKNOWN_GOAL,)) if _ASKS_FOR_HELP & set(args) else (DEPS, ("install",))
     command = _SAME_COMMAND[program].get(first, first)
     if command in _PACKAGE_COMMANDS:
         return _PACKAGE_COMMANDS[command], (command,)
-    return _script(command) or (None, ())
+    return _script(command) or (None, (UNKNOWN_GOAL,) if program == "yarn" else ())
 
 
 def _script(name: str) -> Finding | None:

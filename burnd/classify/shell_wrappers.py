@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final, Literal, NamedTuple
 
 from burnd.classify.families import word_set
@@ -17,7 +18,10 @@ Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
 
 
 class Wrapper(NamedTuple):
-    """How a wrapper's own words end and the wrapped command begins."""
+    """How a wrapper's own words end and the wrapped command begins.
+
+    `is_remote`: it runs the command elsewhere, in a container or on a host. `joins`: it passes the rest to a shell.
+    """
 
     flags: frozenset[str] = frozenset()
     valued: frozenset[str] = frozenset()
@@ -28,6 +32,8 @@ class Wrapper(NamedTuple):
     assigns: bool = False
     versioned: bool = False
     runs_operand: bool = True
+    is_remote: bool = False
+    joins: bool = False
 
     def act(self, option: str) -> Act:
         """What an option of the wrapper asks for; `nothing` means that no command is run at all."""
@@ -71,6 +77,8 @@ def _wrapper(
     assigns: bool = False,
     versioned: bool = False,
     runs_operand: bool = True,
+    is_remote: bool = False,
+    joins: bool = False,
 ) -> Wrapper:
     return Wrapper(
         word_set(flags),
@@ -82,6 +90,8 @@ def _wrapper(
         assigns,
         versioned,
         runs_operand,
+        is_remote,
+        joins,
     )
 
 
@@ -110,7 +120,28 @@ _UV_FLAGS: Final = (
     " --all-packages --no-config --managed-python --no-progress -U --upgrade"
 )
 
+_CONTAINER: Final = _wrapper(
+    "-d --detach -i --interactive -t --tty -T --no-TTY --no-tty --rm --privileged --init --no-deps --build"
+    " --service-ports -P --publish-all --read-only --use-aliases --quiet-pull -q --quiet"
+    " --remove-orphans --no-healthcheck --stdin",
+    "-e --env --env-file -u --user -w --workdir -v --volume --name --entrypoint -p --publish --network --net --platform"
+    " --mount --index -l --label -m --memory --cpus --shm-size --gpus --add-host --cap-add --pull --ipc --ulimit"
+    " --detach-keys -c --container -n --namespace --tmpfs --security-opt -h --hostname --restart --scale",
+    operands=1,
+    is_remote=True,
+)
+
 WRAPPERS: Final[dict[str, Wrapper]] = {
+    **dict.fromkeys(("docker run", "docker exec", "docker compose run", "docker compose exec"), _CONTAINER),
+    **dict.fromkeys(("docker container run", "docker container exec"), _CONTAINER),
+    **dict.fromkeys(("docker-compose run", "docker-compose exec", "kubectl exec"), _CONTAINER),
+    "ssh": _wrapper(
+        "-4 -6 -A -a -C -f -G -g -K -k -M -N -n -q -s -T -t -V -v -X -x -Y -y",
+        "-B -b -c -D -E -e -F -I -i -J -L -l -m -O -o -P -p -Q -R -S -W -w",
+        operands=1,
+        is_remote=True,
+        joins=True,
+    ),
     **dict.fromkeys(("bash", "sh", "zsh", "dash", "ksh", "fish"), _SHELL),
     **dict.fromkeys(("python", "pypy"), _PYTHON),
     **dict.fromkeys(("npx", "bunx", "pnpx", "bun x", "npm exec", "npm x"), _NODE_PACKAGE),
@@ -164,7 +195,7 @@ WRAPPERS: Final[dict[str, Wrapper]] = {
 }
 
 _MODULES: Final = word_set(
-    "pytest unittest pip mypy black ruff isort flake8 pylint pyright tox nox coverage pre_commit"
+    "build pytest unittest pip mypy black ruff isort flake8 pylint pyright tox nox coverage pre_commit twine"
 )
 _LOCAL_BINARIES: Final = word_set(
     "vitest jest mocha ava playwright cypress puppeteer prettier eslint biome dprint pyright tsc webpack vite"
@@ -198,13 +229,22 @@ def unwrap(argv: list[str]) -> list[str] | str | None:
     return _local_binary(program, argv) if program in SCRIPT_RUNNERS else None
 
 
+def runs_elsewhere(argv: Sequence[str]) -> bool:
+    """Whether the words run another command in a container or on a host."""
+    found = _find(canonical(base_name(argv[0])), argv)
+    return found is not None and found[0].is_remote
+
+
 def _find(program: str, argv: Sequence[str]) -> tuple[Wrapper, int] | None:
     """The wrapper the words begin with, and where its options start."""
     if program in WRAPPERS:
         return WRAPPERS[program], 1
-    place, word = next(positionals(program, argv[1:]), (0, ""))
-    phrase = f"{program} {word}"
-    return (WRAPPERS[phrase], place + 2) if phrase in WRAPPERS else None
+    phrase = program
+    for place, word in islice(positionals(program, argv[1:]), 2):
+        phrase = f"{phrase} {word}"
+        if phrase in WRAPPERS:
+            return WRAPPERS[phrase], place + 2
+    return None
 
 
 def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | None:
@@ -215,7 +255,10 @@ def _inner(wrapper: Wrapper, start: int, argv: list[str]) -> list[str] | str | N
             place += 1
             continue
         if word == "--" or not word.startswith("-"):
-            return _operand(wrapper, argv[place + (word == "--") + wrapper.operands :])
+            rest = argv[place + (word == "--") + wrapper.operands :]
+            if wrapper.is_remote and rest and rest[0].startswith("-") and "--" in rest:
+                rest = rest[rest.index("--") + 1 :]  # `kubectl exec pod -c app -- pytest`
+            return " ".join(rest) if wrapper.joins else _operand(wrapper, rest)
         act = "pass" if _LEVEL.fullmatch(word) else wrapper.act(word)
         if act == "script":
             return "".join(argv[place + 1 : place + 2])

@@ -196,6 +196,27 @@ def _basis(holding: Holding) -> Basis:
     )
 
 
+def with_label_of(turn: Turn, earlier: Turn) -> Turn:
+    """The turn with the label and targets of an earlier record of it, if the facts behind them are the same.
+
+    The rules change between releases. A turn that is read again after an upgrade or a lost index keeps its label.
+    """
+    if earlier.activity is None or _label_facts(turn) != _label_facts(earlier):
+        return turn
+    calls = tuple(
+        msgspec.structs.replace(call, target=before.target) if before.target is not None else call
+        for call, before in zip(turn.tool_calls, earlier.tool_calls, strict=True)
+    )
+    return msgspec.structs.replace(turn, activity=earlier.activity, tool_calls=calls)
+
+
+def _label_facts(turn: Turn) -> tuple[object, ...]:
+    """All that a label is made from, except the verb of a command, which is itself made by a rule."""
+    calls = [(call.id, call.name, call.args_hash, call.is_error) for call in turn.tool_calls]
+    reasoned = turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
+    return turn.prompt_id, turn.prompt_words, reasoned, calls
+
+
 def relabelled(turn: Turn) -> Turn:
     """The turn with its label and counts made anew from the calls it has now."""
     calls = as_calls(turn.tool_calls)

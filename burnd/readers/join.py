@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.readers.holding import Holding, relabelled, turn_of
+from burnd.readers.holding import Holding, relabelled, turn_of, with_label_of
 from burnd.records import Basis, Copy, ToolCall, Turn, Usage
 from burnd.records.turn import Quality
 
@@ -45,6 +45,8 @@ def join(current: Turn | None, copies: Iterable[Copy], candidate: Holding, *, by
     new = turn_of(candidate)
     if current is None:
         return Joined(new, ())
+    if candidate.lent_activity is None:
+        new = with_label_of(new, current)
     others = {(copy.session_id, copy.rail_id): copy for copy in copies}
     if holder(current) == holder(new):
         owner, standing = _kept(new, current), _better_standing(_standing(current), _standing(new))
@@ -68,7 +70,7 @@ def hand_over(turn: Turn, copies: Iterable[Copy], to: Holder, told: Holding | No
     others = {holder(copy): copy for copy in copies}
     copy = others.pop(to)
     others[holder(turn)] = _copy(turn, _standing(turn))
-    owner = _answered(turn_of(told), turn) if told is not None else _at_its_place(turn, copy)
+    owner = _answered(with_label_of(turn_of(told), turn), turn) if told is not None else _at_its_place(turn, copy)
     return Joined(_settled(owner, _standing(copy), turn, turn, turn), tuple(others[key] for key in sorted(others)))
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from burnd.index.change import AgentRow, Known, OpenTurn
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
-from burnd.readers.holding import FORKED
+from burnd.readers.holding import FORKED, with_label_of
 from burnd.recording.batch import Told
 from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns, taken_back
 from burnd.recording.numbers import numbered
@@ -152,7 +152,7 @@ def _kept(turn: Turn, said: Turn) -> Turn:
         return said
     same_project = turn.project_key is None and turn.project == said.project
     return replace(
-        turn,
+        with_label_of(turn, said),
         project_key=said.project_key if same_project else turn.project_key,
         subagent=kept_agent(turn.subagent, said.subagent),
     )

@@ -393,3 +393,35 @@ async def test_only_where_sessions_part_is_all_of_them_looked_at(
             looks.clear()
     assert looks == []
     await rig.close()
+
+
+async def test_a_lost_index_changes_no_label(tmp_path: Path) -> None:
+    """I3: a label made by the rules of another release stays, though the log is read again by the rules of today."""
+    log = Transcript()
+    log.add("user", message={"role": "user", "content": "go"})
+    log.calls("m1", call("c1", "Bash", command="docker exec app pytest"))
+    log.result("c1", "2 passed")
+    log.says("m2", text("done"))
+    projects = tmp_path / "projects" / "p"
+    projects.mkdir(parents=True)
+    (projects / "s.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
+    rig = Rig(tmp_path / "home", tmp_path / "projects")
+    await rig.open()
+    await rig.read(projects / "s.jsonl")
+    await rig.flush()
+    first = turns(await rig.outcome())["m1"]
+    await rig.close()
+    assert first.activity == "testing"
+    ledger = rig.home.ledger
+    older = (
+        ledger.read_text().replace('"testing"', '"exploration"').replace('"target":"pytest"', '"target":"docker exec"')
+    )
+    ledger.write_text(older)
+    shutil.rmtree(rig.home.index)
+    await rig.open()
+    await rig.read(projects / "s.jsonl")
+    await rig.flush()
+    turn = turns(await rig.outcome())["m1"]
+    await rig.close()
+    assert (turn.activity, turn.tool_calls[0].target) == ("exploration", "docker exec")
+    assert ledger.read_text() == older

@@ -26,6 +26,10 @@ COMMANDS: dict[str, list[str]] = {
         *("go test", "cargo test", "cargo nextest", "cargo nextest run", "rspec", "phpunit", "ctest"),
         *("make test", "make check", "tox", "nox", "playwright test", "cypress", "cypress run", "puppeteer"),
         *("gradle test", "mvn test", "dotnet test", "swift test", "mix test"),
+        *("docker compose run --rm app pytest", "docker compose -f x.yml exec -T app npm test"),
+        *("docker-compose run app pytest", "podman exec app pytest"),
+        *("docker run --rm -v .:/src image pytest", "kubectl exec -it pod -c app -- pytest"),
+        *("ssh host pytest -q", "ssh -p 2222 me@host pytest"),
     ],
     "review": [
         *_each("git", "status diff show log blame"),
@@ -33,7 +37,8 @@ COMMANDS: dict[str, list[str]] = {
     ],
     "git": [
         *_each("git", "push pull fetch commit merge rebase checkout switch cherry-pick reset revert restore"),
-        *_each("git", "tag stash add clone worktree"),
+        *_each("git", "tag stash add clone worktree rm mv init clean apply am submodule"),
+        *("git branch -d x", "git branch -D x", "git branch --delete x", "git branch -m x y"),
         *("gh pr create", "gh pr merge"),
     ],
     "deps": [
@@ -42,7 +47,9 @@ COMMANDS: dict[str, list[str]] = {
         *("python -m pip install", "python -m pip uninstall"),
         *("uv add", "uv remove", "uv sync", "uv lock", "uv pip install"),
         *_each("poetry pdm", "add remove install update"),
-        *_each("cargo", "add remove update"),
+        *_each("cargo", "add remove update install"),
+        *("pipx install", "composer require", "composer install"),
+        *("conda install -y numpy", "conda install -c forge numpy", "mamba install numpy"),
         *("go get", "go mod tidy", "go mod download"),
         *_each("bundle", "install update add"),
         "gem install",
@@ -54,7 +61,9 @@ COMMANDS: dict[str, list[str]] = {
         *("biome format --write", "biome check --write", "biome check --apply", "biome lint --write"),
         *("black", "black .", "ruff format", "ruff format .", "ruff check --fix"),
         *("isort", "isort .", "rustfmt", "cargo fmt", "gofmt -w", "goimports -w"),
-        *("dprint fmt", "clang-format -i", "shfmt -w"),
+        *("dprint fmt", "clang-format -i", "shfmt -w", "go fmt ./...", "make fmt", "make format", "terraform fmt"),
+        *("deno fmt", "mix format", "dotnet format"),
+        *(f"{program} run {script}" for program in NPM_FAMILY.split() for script in ("format", "fmt")),
     ],
     "verification": [
         *_each(NPM_FAMILY, "lint typecheck check"),
@@ -63,6 +72,7 @@ COMMANDS: dict[str, list[str]] = {
         *("ruff check", "ruff format --check", "flake8", "pylint", "mypy", "pyright", "tsc", "tsc --noEmit"),
         *("cargo check", "cargo clippy", "cargo fmt --check", "go vet", "golangci-lint", "golangci-lint run"),
         *("shellcheck", "hadolint", "terraform validate", "make lint", "make typecheck", "make verify"),
+        *("pre-commit run", "python -m pre_commit run", "npm run type-check", "terraform fmt -check"),
     ],
     "build-deploy": [
         *("docker build", "docker push", "docker compose build", "docker compose up"),
@@ -76,7 +86,8 @@ COMMANDS: dict[str, list[str]] = {
         *_each("helm", "install upgrade"),
         *_each("terraform", "apply plan destroy"),
         *("serverless deploy", "vercel", "vercel deploy", "netlify deploy", "fly deploy", "railway up"),
-        "sst deploy",
+        *("sst deploy", "npm publish", "npm run deploy", "dotnet build", "swift build", "podman build"),
+        *("cmake --build build", "python -m build", "uv build", "poetry publish", "cargo publish"),
     ],
 }
 EACH = [(name, command) for name, commands in COMMANDS.items() for command in commands]
@@ -115,6 +126,21 @@ def test_each_listed_command_belongs_to_its_family(name: str) -> None:
     assert read_as(verbs) == dict.fromkeys(verbs, name)
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("docker exec -it app bash -c 'cd /app && pytest'", "testing"),
+        ("ssh host 'pytest'", "testing"),
+        ("ssh -i key me@host 'cd app && npm run build'", "build-deploy"),
+        ("yarn", "deps"),
+        ("yarn --frozen-lockfile", "deps"),
+    ],
+)
+def test_commands_that_take_no_further_argument(command: str, name: str) -> None:
+    assert family(command) == name
+    assert family(verb(command)) == name
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_wrapped_command_keeps_its_family(form: str) -> None:
     # `make file` asks for another goal than `make` does.
@@ -133,18 +159,44 @@ def test_the_same_words_as_arguments_belong_to_no_family(form: str) -> None:
     "command",
     [
         *("git", "git branch", "git rev-parse HEAD", "git stage", "gh", "gh pr", "gh pr comment", "gh issue list"),
-        *("gh run list", "gh repo view", "npm", "npm run", "npm publish", "npm run deploy", "npm run build:prod"),
-        *("npm run install", "npm start", "yarn", "bun index.ts", "bun test.ts", "bun run test.js"),
+        *("gh run list", "gh repo view", "npm", "npm run", "npm run build:prod"),
+        *(
+            "npm run install",
+            "npm start",
+            "yarn --version",
+            "yarn own-script",
+            "bun index.ts",
+            "bun test.ts",
+            "bun run test.js",
+        ),
         *("pip list", "python -m http.server", "python test.py", "uv", "uv pip list", "uv run main.py"),
-        *("poetry lock", "pdm run", "cargo", "cargo run", "cargo doc", "go run .", "go mod init", "go fmt"),
+        *("poetry lock", "pdm run", "cargo", "cargo run", "cargo doc", "go run .", "go mod init"),
         *("bundle", "gem list", "brew list", "apt update", "apt-get update", "dnf search"),
         *("prettier", "prettier src", "biome", "biome format", "ruff", "ruff rule", "gofmt -l .", "goimports ."),
-        *("dprint check", "clang-format x.c", "shfmt -d .", "terraform", "terraform init", "terraform fmt"),
+        *(
+            "dprint check",
+            "clang-format x.c",
+            "shfmt -d .",
+            "terraform",
+            "terraform init",
+            "git branch -a",
+            "cmake -B build",
+        ),
         *("make clean", "make all", "make testing", "make docs", "docker", "docker run x", "docker compose down"),
         *("docker compose logs", "vite", "vite dev", "next dev", "gradle", "gradle tasks", "mvn clean", "mvn verify"),
         *("kubectl get pods", "kubectl logs x", "helm list", "serverless logs", "netlify dev", "fly logs"),
         *("railway logs", "sst dev", "playwright install", "node", "node app.js", "node app.js --test"),
-        *("deno run x.ts", "dotnet build", "swift build", "mix compile", "pytest-watch", "jester", "makefile"),
+        *(
+            "deno run x.ts",
+            "dotnet run",
+            "swift run",
+            "mix compile",
+            "ssh host",
+            "docker exec app ls",
+            "pytest-watch",
+            "jester",
+            "makefile",
+        ),
     ],
 )
 def test_neighbours_of_listed_commands_belong_to_none(command: str) -> None:
