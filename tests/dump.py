@@ -85,9 +85,14 @@ _QUERIES = {
       SELECT s.session_id, first_bucket, last_bucket, t.message_id, r.name, e.name, x.ts IS t.ts, x.class IS t.class
       FROM endings x JOIN sessions s ON s.id = x.session LEFT JOIN turns t ON t.id = x.turn
       LEFT JOIN names r ON r.id = x.stop_reason LEFT JOIN names e ON e.id = x.event""",
+    "cost_states": """
+      SELECT s.session_id, n.name, m.name, x.ts, since, input, output, reasoning, cache_read, cache_create_5m,
+             cache_create_1h, searches, cost
+      FROM cost_states x JOIN sessions s ON s.id = x.session JOIN names n ON n.id = x.source
+      JOIN names m ON m.id = x.model""",
     "unlogged": f"""
       SELECT s.session_id, {_KIND}, f.name, g.name, x.ts, input, output, reasoning, cache_read, cache_create_5m,
-             cache_create_1h
+             cache_create_1h, searches
       FROM unlogged x {_JOINS} JOIN sessions s ON s.id = x.session""",
     "session_tags": "SELECT key, session_id, ts, value FROM session_tags",
     "narrow_tags": "SELECT key, ts, session_id, message_id, from_ts, to_ts, value FROM narrow_tags",

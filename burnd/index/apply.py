@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index import changed, cursors, messages, rows, unlogged
+from burnd.index import changed, cost_states, cursors, messages, rows
 from burnd.index.change import Change, CursorChange, Known
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
@@ -254,7 +254,7 @@ class Applier:
     def _write_overheads(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         said = [item.entry for item, _ in entries if isinstance(item.entry, Overhead)]
         numbered = [(self._sessions[entry.session_id], self._names[entry.source], entry) for entry in said]
-        unlogged.write(db, numbered, self._names)
+        cost_states.write(db, numbered, self._names)
 
     def _write_stamps_and_quotas(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]

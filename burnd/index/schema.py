@@ -254,16 +254,20 @@ CREATE TABLE endings(
   turn INTEGER, ts INTEGER, class INTEGER, place INTEGER, branch INTEGER, activity INTEGER, subagent INTEGER,
   quality TEXT, stop_reason INTEGER, event INTEGER);
 
--- What a harness said a session used, and what of it no turn accounts for.
-CREATE TABLE overheads(
-  session INTEGER NOT NULL, source INTEGER NOT NULL, model INTEGER NOT NULL, ts INTEGER NOT NULL,
+-- The running totals that a harness stated of a session, each since a time (0: not known), and what no turn accounts
+-- for. `cost` is USD.
+CREATE TABLE cost_states(
+  session INTEGER NOT NULL, source INTEGER NOT NULL, ts INTEGER NOT NULL, model INTEGER NOT NULL,
+  since INTEGER NOT NULL,
   input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  PRIMARY KEY(session, source, model)) WITHOUT ROWID;
+  searches INTEGER NOT NULL, cost REAL NOT NULL,
+  PRIMARY KEY(session, source, ts, model)) WITHOUT ROWID;
 CREATE TABLE unlogged(
   session INTEGER NOT NULL, class INTEGER NOT NULL, ts INTEGER NOT NULL, place INTEGER NOT NULL,
   input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  searches INTEGER NOT NULL,
   PRIMARY KEY(session, class)) WITHOUT ROWID;
 CREATE INDEX unlogged_by_time ON unlogged(ts);
 -- Which sessions' overhead a harness counted again in a fork, where it said what that used.

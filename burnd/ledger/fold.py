@@ -24,7 +24,7 @@ def identity(entry: Entry) -> Key:
     if isinstance(entry, Session | Prune):
         return (kind_of(entry), entry.session_id)
     if isinstance(entry, Overhead):
-        return ("overhead", entry.source, entry.session_id)
+        return ("overhead", entry.source, entry.session_id, entry.ts)
     if isinstance(entry, Compaction | Event):
         # A fork repeats them with the same uuid; an id made from a place in a file means nothing elsewhere.
         where = (entry.session_id, entry.rail_id) if entry.id.startswith("@") else ()

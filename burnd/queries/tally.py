@@ -94,7 +94,7 @@ class Tally:
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.turns or self.empty or any(self.tokens))
+        return not (self.turns or self.empty or any(self.tokens) or self.units)
 
     def answer(self) -> dict[str, Any]:
         return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeGuard
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from burnd.readers.safe_json import Rejected, Repaired
 from burnd.readers.weights import short_hash
 from burnd.records import Compaction, Content, Overhead
 from burnd.records.content import Kind
+from burnd.records.times import LATEST_MS, to_iso
 
 _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
     "custom-title": ("custom", "title"),
@@ -26,6 +27,9 @@ _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
     "summary": ("summary", "summary"),
     "last-prompt": ("last-prompt", "title"),
 }
+
+
+_MOST_USD: Final = 1e9
 
 
 def read_bare(memory: Memory, line: BareLine, offset: int) -> None:
@@ -86,9 +90,25 @@ def _read_request(memory: Memory, line: BareLine) -> None:
 
 
 def _read_totals(memory: Memory, line: BareLine) -> None:
-    models = {name: stated_usage(usage) for name, usage in (line.model_usage or {}).items() if usage is not None}
-    ts = memory.state.stamp or NEVER
-    memory.out.overheads.append(Overhead(source=SOURCE, session_id=memory.session_id, ts=ts, models=models))
+    """The client's running total of the session, its cost included."""
+    stated = {name: usage for name, usage in (line.model_usage or {}).items() if usage is not None}
+    memory.out.overheads.append(
+        Overhead(
+            source=SOURCE,
+            session_id=memory.session_id,
+            ts=memory.state.stamp or NEVER,
+            models={name: stated_usage(usage) for name, usage in stated.items()},
+            since=to_iso(int(line.start_time)) if line.start_time and 0 < line.start_time < LATEST_MS else None,
+            costs={name: usage.cost_usd for name, usage in stated.items() if _is_amount(usage.cost_usd)},
+            searches={
+                name: searches for name, usage in stated.items() if (searches := count(usage.web_search_requests))
+            },
+        )
+    )
+
+
+def _is_amount(usd: float | None) -> TypeGuard[float]:
+    return usd is not None and 0 < usd < _MOST_USD
 
 
 def read_system(memory: Memory, spot: Spot) -> None:

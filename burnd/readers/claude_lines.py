@@ -180,6 +180,7 @@ class BareLine(_Camel):
     leaf_uuid: str | None = None
     last_prompt: str | None = None
     model_usage: dict[str, ModelUsage | None] | None = None
+    start_time: float | None = None
 
 
 class ModelUsage(_Camel):
@@ -192,6 +193,8 @@ class ModelUsage(_Camel):
     cache_creation_input_tokens: int | None = None
     five_minutes: int | None = msgspec.field(name="cacheCreationEphemeral5mInputTokens", default=None)
     one_hour: int | None = msgspec.field(name="cacheCreationEphemeral1hInputTokens", default=None)
+    web_search_requests: int | None = None
+    cost_usd: float | None = msgspec.field(name="costUSD", default=None)
 
 
 class InstructionFile(msgspec.Struct, gc=False):

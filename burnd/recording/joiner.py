@@ -127,7 +127,7 @@ class Joiner:
             _find_owner(messages[key], partings, told)
 
     async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
-        """Of what a harness says it used in all, the largest figure counts: a later one may have begun anew."""
+        """Of the running totals a harness states at one time, the largest: a client writes two when it ends."""
         kept: dict[Identity, Overhead] = {}
         for overhead in overheads:
             key = identity(overhead)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from burnd.records.base import VERSION, Count, Record, always
 from burnd.records.turn import Usage
 
@@ -75,13 +77,19 @@ class Event(Record, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """What a harness itself says a session has used so far, by model: an audit figure, never an addend."""
+    """What a harness states a session has used up to `ts`, by model: a running total since `since`, never an addend.
+
+    `costs` are USD, `searches` web searches. A total that begins again has another `since`.
+    """
 
     v: int = always(VERSION)
     source: str
     session_id: str
     ts: str
     models: dict[str, Usage]
+    since: str | None = None
+    costs: dict[str, float] = msgspec.field(default_factory=dict)
+    searches: dict[str, Count] = msgspec.field(default_factory=dict)
 
 
 class Quota(Record, frozen=True, kw_only=True):

@@ -196,12 +196,22 @@ class Naive:
         return total
 
     def _beyond(self) -> list[tuple[str, str, list[int]]]:
-        said = [entry for entry in self.folded.latest.values() if isinstance(entry, Overhead)]
         return [
-            (entry.session_id, model, _over(_usage(usage), self._used(entry.session_id, model)))
-            for entry in said
-            for model, usage in entry.models.items()
+            (session_id, model, _over(stated, self._used(session_id, model)))
+            for (session_id, model), stated in self._stated().items()
         ]
+
+    def _stated(self) -> dict[tuple[str, str], list[int]]:
+        """By session and model the largest of the running totals since each start, added up."""
+        said = [entry for entry in self.folded.latest.values() if isinstance(entry, Overhead)]
+        largest: dict[tuple[str, str | None], Overhead] = {}
+        for entry in sorted(said, key=lambda entry: (_in_all(entry), to_ms(entry.ts))):
+            largest[entry.session_id, entry.since] = entry
+        stated: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 6)
+        for (session_id, _), entry in largest.items():
+            for model, usage in entry.models.items():
+                stated[session_id, model] = [*map(sum, zip(stated[session_id, model], _usage(usage), strict=True))]
+        return stated
 
     def _copied(self, session_id: str) -> set[Key]:
         copies = [copy for copy in self.folded.copies.values() if copy.session_id == session_id]
@@ -225,6 +235,10 @@ def _over(said: list[int], used: list[int]) -> list[int]:
     writes = max(0, said[4] + said[5] - used[4] - used[5])
     hour = min(writes, max(0, said[5] - used[5]))
     return [max(0, said[0] - used[0]), output - reasoning, reasoning, max(0, said[3] - used[3]), writes - hour, hour]
+
+
+def _in_all(entry: Overhead) -> int:
+    return sum(sum(_usage(usage)) for usage in entry.models.values())
 
 
 def _usage(usage: Any) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 from burnd.index.unlogged import excess
 from burnd.pricing import Tokens
 from burnd.recording.batch import Batch
-from burnd.records import Copy, Overhead, Session, Usage
+from burnd.records import Copy, Overhead, ServerTools, Session, ToolCall, Usage
 from tests.conftest import Opened
 from tests.make import at, turn
 from tests.queries.asking import ask_summary
@@ -17,8 +17,22 @@ from tests.queries.asking import ask_summary
 MODEL = "claude-sonnet-4-5"
 
 
-def says(session_id: str = "s1", model: str = MODEL, seconds: float = 0, **usage: int) -> Overhead:
-    return Overhead(source="claude-code", session_id=session_id, ts=at(seconds), models={model: Usage(**usage)})
+def says(
+    session_id: str = "s1",
+    model: str = MODEL,
+    seconds: float = 0,
+    searches: int = 0,
+    since: str | None = None,
+    **usage: int,
+) -> Overhead:
+    return Overhead(
+        source="claude-code",
+        session_id=session_id,
+        ts=at(seconds),
+        models={model: Usage(**usage)},
+        since=since,
+        searches={model: searches} if searches else {},
+    )
 
 
 def own(message_id: str, **facts: Any) -> Any:
@@ -57,6 +71,22 @@ async def test_a_fork_has_its_past_from_elsewhere(opened: Opened) -> None:
     assert (await unlogged(opened, *entries))["usage"]["input"] == 50
     # The original turns out to have used more: so did what the fork holds of it.
     assert await unlogged(opened, own("m1", usage=Usage(input=170, output=10))) is None
+
+
+async def test_searches_that_the_log_does_not_state_cost_their_fee(opened: Opened) -> None:
+    """A running total counts all searches: those that a result or a usage states are no overhead."""
+    call = ToolCall(id="c1", name="WebSearch", is_error=False, searches=2)
+    entries = [own("m1", tool_calls=(call,)), says(input=100, output=10, searches=3)]
+    assert (await unlogged(opened, *entries))["costUsd"] == pytest.approx(0.01)
+    assert await unlogged(opened, own("m2", turn_index=1, server_tools=ServerTools(search=1))) is None
+
+
+async def test_a_total_that_began_again_is_added_to_the_one_before(opened: Opened) -> None:
+    """After a kill the client counts from nothing; within one count the largest total holds."""
+    before = [says(seconds=1, since=at(0), input=300), says(seconds=2, since=at(0), input=400)]
+    after = [says(seconds=9, since=at(8), input=50)]
+    assert (await unlogged(opened, own("m1"), *before))["usage"]["input"] == 300
+    assert (await unlogged(opened, *after))["usage"]["input"] == 350
 
 
 async def test_subagents_and_long_contexts_are_accounted_for(opened: Opened) -> None:

@@ -128,12 +128,17 @@ others = st.one_of(
         st.sampled_from((0, FORKED)),
     ),
     st.builds(
-        lambda session, ts, usage: Overhead(
-            source="claude-code", session_id=session, ts=to_iso(ts), models={"claude-sonnet-4-5-20250929": usage}
+        lambda session, ts, usage, since: Overhead(
+            source="claude-code",
+            session_id=session,
+            ts=to_iso(ts),
+            models={"claude-sonnet-4-5-20250929": usage},
+            since=since,
         ),
         st.sampled_from(SESSIONS),
         times,
         usages,
+        st.sampled_from((None, to_iso(SPRING), to_iso(AUTUMN))),
     ),
     st.builds(
         lambda session, ts, name: Event(

@@ -269,3 +269,15 @@ def test_only_what_has_its_answers_may_be_settled_early() -> None:
     reader.feed(t.lines[3], 5000)
     reader.flush(answered_only=True)
     assert reader.open_holdings() == []
+
+
+def test_a_running_total_has_its_cost_its_searches_and_when_it_began() -> None:
+    t = Transcript()
+    t.says("m1")
+    usage = {"inputTokens": 3, "outputTokens": 10, "webSearchRequests": 2, "costUSD": 0.25}
+    odd = {"inputTokens": 1, "costUSD": -1, "webSearchRequests": -1}
+    t.bare(type="cost-state", startTime=1794788041357, modelUsage={"a": usage, "b": odd, "c": None})
+    t.bare(type="cost-state", startTime=1e300, modelUsage={"a": usage})
+    first, second = read(t.lines).overheads
+    assert (first.costs, first.searches, first.since) == ({"a": 0.25}, {"a": 2}, "2026-11-16T00:14:01.357Z")
+    assert second.since is None

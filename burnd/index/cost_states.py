@@ -1,0 +1,118 @@
+"""The running totals that a harness stated of its sessions: tokens, web searches and cost by model.
+
+Claude Code writes one when it ends. A resumed session goes on with the total it had, a fork with its parent's; after a
+kill the total begins again, with another start time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.pricing import Tokens
+from burnd.records import Overhead, Usage
+from burnd.records.times import to_ms
+
+_LONG_CONTEXT = "[1m]"  # the same model; a log names it with and without
+
+
+class Model(NamedTuple):
+    """A model by its number and its name in the harness's total."""
+
+    id: int
+    name: str
+
+    @property
+    def plain(self) -> str:
+        return plain(self.name)
+
+
+class Stated(NamedTuple):
+    """What a running total has of one model; `cost` is USD."""
+
+    tokens: Tokens = Tokens()
+    searches: int = 0
+    cost: float = 0.0
+
+    def plus(self, other: Stated) -> Stated:
+        tokens = Tokens(*map(sum, zip(self.tokens, other.tokens, strict=True)))
+        return Stated(tokens, self.searches + other.searches, self.cost + other.cost)
+
+
+class State(NamedTuple):
+    """One running total, stated at `ts`, of what was used since `since` (0: not known)."""
+
+    ts: int
+    since: int
+    models: dict[Model, Stated]
+
+    @property
+    def total(self) -> int:
+        return sum(sum(stated.tokens) for stated in self.models.values())
+
+
+History = dict[int, list[State]]  # by source, in the order of time
+
+
+def plain(model: str) -> str:
+    return model.removesuffix(_LONG_CONTEXT)
+
+
+def write(db: sqlite3.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
+    """Adds running totals, given with the numbers of their session and source."""
+    for session, source, overhead in said:
+        ts, since = to_ms(overhead.ts), to_ms(overhead.since) if overhead.since is not None else 0
+        db.execute("DELETE FROM cost_states WHERE session = ? AND source = ? AND ts = ?", (session, source, ts))
+        rows = [
+            (
+                *(session, source, ts, names[model], since),
+                *msgspec.structs.astuple(overhead.models.get(model, Usage())),
+                *(overhead.searches.get(model, 0), overhead.costs.get(model, 0.0)),
+            )
+            for model in overhead.models
+        ]
+        db.executemany("INSERT OR REPLACE INTO cost_states VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
+
+
+def load(db: sqlite3.Connection, sessions: Iterable[int]) -> dict[int, History]:
+    """All running totals of these sessions."""
+    found: dict[int, History] = {}
+    for session, source, ts, since, model, name, searches, cost, *tokens in db.execute(
+        _STATES, (msgspec.json.encode(sorted(sessions)).decode(),)
+    ):
+        states = found.setdefault(session, {}).setdefault(source, [])
+        if not states or states[-1].ts != ts:
+            states.append(State(ts, since, {}))
+        states[-1].models[Model(model, name)] = Stated(Tokens(*tokens), searches, cost)
+    return found
+
+
+def epochs(states: Sequence[State]) -> list[list[State]]:
+    """Totals that go on from one another, in the order of time."""
+    found: defaultdict[int, list[State]] = defaultdict(list)
+    for state in states:
+        found[state.since].append(state)
+    return list(found.values())
+
+
+def in_all(states: Sequence[State]) -> dict[Model, tuple[int, Stated]]:
+    """By model when it was last stated and what was used: the largest total of each that began."""
+    added: dict[Model, tuple[int, Stated]] = {}
+    for epoch in epochs(states):
+        largest = max(epoch, key=lambda state: (state.total, state.ts))
+        for model, stated in largest.models.items():
+            ts, before = added.get(model, (largest.ts, Stated()))
+            added[model] = max(ts, largest.ts), before.plus(stated)
+    return added
+
+
+_STATES = """
+SELECT o.session, o.source, o.ts, o.since, o.model, n.name, o.searches, o.cost, o.input, o.output, o.reasoning,
+       o.cache_read, o.cache_create_5m, o.cache_create_1h
+FROM cost_states o JOIN names n ON n.id = o.model
+WHERE o.session IN (SELECT value FROM json_each(?)) ORDER BY o.session, o.source, o.ts, o.model
+"""
