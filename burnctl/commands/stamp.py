@@ -25,8 +25,6 @@ EXAMPLES = (
     "burnctl stamps export | ssh other burnctl stamp --stdin",
 )
 
-_NAMED_WITHIN_S = 0.5
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tags", metavar="KEY=VALUE", nargs="*", help="what to say; of equal keys the last counts")
@@ -45,8 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from burnctl.client import Client
 
-    if options.session:
-        options.session = _in_full(options.session)
     stamps = _from_stdin(options) if options.stdin else [_from_flags(options)]
     with Client(timeout=delivery.ANSWER_S) as client:
         done = delivery.stamps(client, stamps)
@@ -66,29 +62,12 @@ def _say_if_unknown(client: Client, session: str) -> None:
     from burnd import protocol
 
     try:
-        is_known = client.sessions_meta(session)["sessionId"] == session
+        client.sessions_meta(session)
+        is_known = True
     except BurnctlError as error:
-        is_known = not (isinstance(error, Failed) and error.code in (protocol.NOT_FOUND, protocol.REFUSED))
+        is_known = not (isinstance(error, Failed) and error.code == protocol.NOT_FOUND)
     if not is_known:
         print(f"no session is called {session!r} yet: the stamp waits for one")
-
-
-def _in_full(session: str) -> str:
-    """The id that a shortened one stands for, where burnd knows it in a moment. Raises Failed where several do."""
-    from burnctl.client import Client
-    from burnctl.errors import BurnctlError, Failed
-    from burnctl.naming import is_shortened, whole_id
-    from burnd import protocol
-
-    if not is_shortened(session):
-        return session
-    try:
-        with Client(timeout=_NAMED_WITHIN_S) as client:
-            return whole_id(client, session) or session
-    except BurnctlError as error:
-        if isinstance(error, Failed) and error.code == protocol.REFUSED:
-            raise
-        return session  # no daemon, or a busy one: the stamp must not be lost for it
 
 
 def _from_flags(options: argparse.Namespace) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnctl import flags
 from burnctl.errors import Failed
-from burnctl.naming import is_shortened, whole_id
+from burnctl.naming import whole_id
 from burnctl.starting import reach
 from burnd import protocol
 
@@ -59,7 +59,7 @@ def _every(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """All pages of them; smaller pages where the stamps are large."""
     client, limit, after = reach(options), _PAGE, None
     wanted: dict[str, Any] = {"session": options.session, "message": options.message}
-    if options.session and is_shortened(options.session):
+    if options.session:
         wanted["session"] = whole_id(client, options.session)
     if options.tag is not None:
         key, equals, value = options.tag.partition("=")

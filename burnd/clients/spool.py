@@ -26,12 +26,13 @@ from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import Claim, claimed_by, matching, settle
 from burnd.errors import IndexDamaged, NotNow
 from burnd.ledger import files
-from burnd.queries.view import Params
+from burnd.queries.session_ids import no_such_session, stamped_sessions
+from burnd.queries.view import Params, Refusal
 from burnd.quota import Quotas
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Quota, Stamp
-from burnd.records.codec import decode
+from burnd.records.codec import decode, encode
 from burnd.records.session import ContentMode
 from burnd.records.times import to_ms
 from burnd.restarting import is_fatal
@@ -45,6 +46,7 @@ BAD = "bad"
 LARGEST = 1 << 20
 AT_ONCE = 500
 _LEFTOVER_S = 3600
+_REASONS_READ = 100  # of the files that were put aside
 _NOT_PLAIN = {errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP}  # what opening a link or a socket gives
 _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
@@ -67,6 +69,7 @@ class Taken(msgspec.Struct):
     refused: str = ""  # why a file could not be read; it stays
     claimed: dict[str, str] = {}  # the claims that found their session
     pending: list[str] = []  # those that still wait for one
+    waiting: int = 0  # stamps whose session is not known yet, while old logs are read
 
 
 class _Announced(Params, frozen=True):
@@ -91,7 +94,10 @@ class Spool:
         self.folder = folder
         self.blocked = ""
         self.bad = 0  # files put aside so far, those of earlier daemons included
+        self.refusals: list[str] = []  # why stamps among them were refused
         self.pending = 0
+        self.waiting = 0  # stamps whose session is not known yet
+        self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
         self.on_roots: Callable[[str, list[str]], None] = _nobody
         self._pipeline = pipeline
         self._sources = frozenset(sources)
@@ -118,8 +124,8 @@ class Spool:
                 after = left[-1].name
                 claims += await self._take(left, taken)
             await self._settle_claims(claims, taken)
-            self.bad = await self._in_thread(partial(_count, self.folder / BAD))
-            self.pending = len(taken.pending)
+            self.bad, self.refusals = await self._in_thread(partial(_bad_files, self.folder / BAD))
+            self.pending, self.waiting = len(taken.pending), taken.waiting
             return taken
 
     async def keep_taking_in(self) -> None:
@@ -155,7 +161,9 @@ class Spool:
 
     def _is_as_it_was_left(self) -> bool:
         """Whether nothing came since the last look, and nothing waits: an idle daemon has better things to do."""
-        return not self.pending and not self.blocked and self._changed == _changed_at(self.folder) is not None
+        return (
+            not (self.pending or self.waiting or self.blocked) and self._changed == _changed_at(self.folder) is not None
+        )
 
     async def _take(self, left: list[Left], taken: Taken) -> list[tuple[str, Claim]]:
         stamps: dict[str, Stamp] = {}
@@ -182,6 +190,7 @@ class Spool:
                 self.on_roots(said.source, list(said.roots))
                 await self._remove([item.name])
                 taken.announcements += 1
+        stamps = await self._for_known_sessions(stamps, taken)
         if stamps:
             await self._pipeline.commit(Batch(entries=list(stamps.values())))
             await self._remove(stamps)
@@ -190,6 +199,34 @@ class Spool:
             await Quotas(self._pipeline).record(sorted(quotas.values(), key=lambda quota: quota.ts))
             await self._remove(quotas)
         return claims
+
+    async def _for_known_sessions(self, stamps: dict[str, Stamp], taken: Taken) -> dict[str, Stamp]:
+        """The stamps with their sessions' ids in full, where these were shortened.
+
+        While old logs are read, a stamp whose session is not known stays. After that, and where several sessions
+        begin so, it is put aside with the reason.
+        """
+        is_reading = self.is_reading()
+        named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
+        sessions = await self._pipeline.index.ask(partial(stamped_sessions, names=named)) if named else {}
+        known: dict[str, Stamp] = {}
+        for name, stamp in stamps.items():
+            given = stamp.selector.session_id
+            session = sessions[given] if given is not None else None
+            if given is None or isinstance(session, str):
+                known[name] = stamp.of_session(session if isinstance(session, str) else None)
+            elif isinstance(session, Refusal):
+                await self._refuse(name, stamp, f"{session}: {session.hint}", taken)
+            elif is_reading:
+                taken.waiting += 1
+            else:
+                await self._refuse(name, stamp, no_such_session(given), taken)
+        return known
+
+    async def _refuse(self, name: str, stamp: Stamp, reason: str, taken: Taken) -> None:
+        log.warning("spool.refused", reason=reason)
+        await self._in_thread(partial(_refuse, self.folder, name, stamp, reason))
+        taken.bad += 1
 
     def _understood(self, left: Left) -> Stamp | Quota | Announcement | Claim:
         """What a file says. Raises ValueError when nothing can be made of it."""
@@ -239,6 +276,11 @@ class Spool:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
+
+
+def _always() -> bool:
+    """Before there are sources, nothing is read."""
+    return True
 
 
 def _nobody(_source: str, _roots: list[str]) -> None:
@@ -313,7 +355,28 @@ def _move_aside(folder: Path, name: str) -> None:
         os.replace(folder / name, folder / BAD / name)
 
 
-def _count(folder: Path) -> int:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return len(os.listdir(folder))
-    return 0
+def _refuse(folder: Path, name: str, stamp: Stamp, reason: str) -> None:
+    """Puts a stamp aside with the reason in its file; a crash in between leaves both files, and it is done again."""
+    files.make_folder(folder / BAD)
+    record = msgspec.json.decode(encode(stamp)) | {"refused": reason}
+    files.replace_file(folder / BAD / name, msgspec.json.encode(record) + b"\n")
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / name)
+
+
+class _Refused(msgspec.Struct):
+    refused: str = ""
+
+
+def _bad_files(folder: Path) -> tuple[int, list[str]]:
+    """How many files were put aside, and the reasons in some of them."""
+    try:
+        names = sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, []
+    reasons = []
+    for name in names[:_REASONS_READ]:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, RecursionError):
+            left = _read_plain(folder / name)
+            reasons.append(msgspec.json.decode(left.data, type=_Refused).refused)
+    return len(names), list(dict.fromkeys(filter(None, reasons)))

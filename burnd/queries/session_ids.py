@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from burnd.queries.view import Mistaken, NoSession, Refusal, View
+from burnd.queries.view import Mistaken, NoSession, Refusal, Row, View
 
 _SHOWN: Final = 8
 _HINT: Final = "burnctl sessions lists them"
+# Ids as harnesses make them: a UUID, or opencode's. And what may be the beginning of one.
+_WHOLE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|ses_[0-9A-Za-z]{26}")
+_SHORTENED: Final = re.compile(r"[0-9a-fA-F-]{1,35}|ses_[0-9A-Za-z]{0,25}")
 
 
 def row_of(view: View, given: str) -> int:
@@ -21,9 +26,38 @@ def row_of(view: View, given: str) -> int:
     if not found:
         raise NoSession(f"no session is or begins with {given[:80]!r}", _HINT)
     if len(found) > 1:
-        shown = ", ".join(session_id for _, session_id in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
-        raise Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {shown}")
+        raise _ambiguous(given, found)
     return int(found[0][0])
+
+
+def stamped_sessions(db: sqlite3.Connection, names: Iterable[str]) -> dict[str, str | Refusal | None]:
+    """The sessions that stamps name by an id, or by as much of its beginning as no other session shares.
+
+    A stamp may come before its session: an id that no session begins with is that of a session to come, unless it
+    reads like the beginning of a harness's id. Then None. A Refusal where several sessions begin so.
+    """
+    return {given: _stamped_session(db, given) for given in names}
+
+
+def _stamped_session(db: sqlite3.Connection, given: str) -> str | Refusal | None:
+    if _WHOLE.fullmatch(given) or db.execute(_EXACT, (given,)).fetchone() is not None:
+        return given
+    found = db.execute(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1)).fetchall()
+    if len(found) > 1:
+        return _ambiguous(given, found)
+    if found:
+        return str(found[0][1])
+    return None if _SHORTENED.fullmatch(given) else given
+
+
+def no_such_session(given: str) -> str:
+    """Why a stamp is refused whose session is named by the beginning of an id that no session has."""
+    return f"no session begins with {given[:80]!r}, and it is too short for the id of a session to come"
+
+
+def _ambiguous(given: str, found: Sequence[Row]) -> Refusal:
+    shown = ", ".join(session_id for _, session_id in found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    return Refusal(f"more than one session begins with {given[:80]!r}", f"say more of it: {shown}")
 
 
 def short_ids(view: View, session_ids: Iterable[str]) -> dict[str, str]:
@@ -47,6 +81,7 @@ IS_A_SESSION = """
  OR EXISTS (SELECT 1 FROM facts f WHERE f.session = s.id AND f.kind IN ('copy', 'event', 'compaction'))
  OR EXISTS (SELECT 1 FROM messages m WHERE m.session = s.id))
 """
+_EXACT = f"SELECT 1 FROM sessions s WHERE {IS_A_SESSION} AND s.session_id = ?"
 _BEGINNING = f"""
 SELECT s.id, s.session_id FROM sessions s
 WHERE {IS_A_SESSION} AND s.session_id >= ? AND s.session_id < ? ORDER BY 2 LIMIT ?

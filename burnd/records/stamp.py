@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from burnd.records.base import Record
 from burnd.records.times import to_ms
 
@@ -39,6 +41,13 @@ class Stamp(Record, frozen=True, kw_only=True):
     ts: str
     selector: Selector
     enrichment: dict[str, str]
+
+    def of_session(self, session_id: str | None) -> Stamp:
+        """The same stamp for the session of this id; itself where that is None."""
+        if session_id is None or session_id == self.selector.session_id:
+            return self
+        selector = msgspec.structs.replace(self.selector, session_id=session_id)
+        return msgspec.structs.replace(self, selector=selector)
 
     def problem(self) -> str | None:
         """Why this stamp cannot be used, or None when it is sound."""

@@ -119,6 +119,7 @@ class Service:
         pipeline.follow(indexer.landed, indexer.kept_up)
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
+        spool.is_reading = lambda: not self.backfill().done
 
     def _is_reading(self) -> bool:
         """Whether a source still reads in what was there before."""

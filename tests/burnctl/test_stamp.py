@@ -366,24 +366,13 @@ def test_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert burnd.asked[0][1]["stamps"][0]["selector"] == {"sessionId": "s"}
 
 
-def test_a_shortened_id_is_stamped_in_full(home: Path) -> None:
-    """What `burnctl sessions` prints may be typed; where burnd does not know it, or is down, it stays as it is."""
-
-    def known(params: dict[str, Any], _talk: Talk) -> dict[str, Any]:
-        if params["id"] == "0f9c1d2f":
-            raise Refused(protocol.REFUSED, "more than one session begins with '0f9c1d2f'")
-        if not SESSION.startswith(params["id"]):
-            raise Refused(protocol.NOT_FOUND, "no such session")
-        return {"sessionId": SESSION}
-
-    with fake(home / "burnd.sock", stamp={}, sessions__meta=known) as burnd:
-        for typed in ("0f9c1d2e", "00000000", "0f9c1d2f", "job-1", SESSION):
-            code = burnctl(home, "stamp", "--session", typed, "a=b").returncode
-            assert code == (1 if typed == "0f9c1d2f" else 0)
-    stamped = [params["stamps"][0]["selector"]["sessionId"] for method, params in burnd.asked if method == "stamp"]
-    assert stamped == [SESSION, "00000000", "job-1", SESSION]
-    assert burnctl(home, "stamp", "--session", "0f9c1d2e", "a=b").returncode == 0
-    assert spooled(home)[0]["selector"] == {"sessionId": "0f9c1d2e"}
+def test_a_refused_session_is_said_and_not_spooled(home: Path) -> None:
+    """burnd knows which sessions begin so: its reason is the answer, for an id as short as `shortId` may be."""
+    with daemon(home, complains(protocol.REFUSED, "more than one session begins with 'a'", "say more of it: a1, a2")):
+        done = burnctl(home, "stamp", "--session", "a", "x=y")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "more than one session begins with 'a'; say more of it: a1, a2" in " ".join(done.stderr.split())
+    assert not (home / "spool").exists()
 
 
 def test_many_from_python(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

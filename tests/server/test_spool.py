@@ -17,6 +17,7 @@ from burnd.clients import spool as spooling
 from burnd.clients.spool import Spool
 from burnd.errors import NoSpace
 from burnd.paths import Home
+from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Stamp
 from burnd.records.times import to_iso
@@ -449,3 +450,78 @@ def test_a_claim_is_told_its_session(home: Home) -> None:
         wire.call("flush")
         until(lambda: wire.call("spool", claim=path.stem)["claims"][0]["sessionId"] == "s1")
         assert wire.call("stamps.list", session="s1")["stamps"][0]["enrichment"] == {"wf": "1"}
+
+
+FIRST, SECOND = "a1b2c3d4-0000-4000-8000-000000000001", "b1b2c3d4-0000-4000-8000-000000000002"
+
+
+async def known(pipeline: Pipeline, *session_ids: str) -> None:
+    turns = [turn(f"m{n}", session_id=session_id) for n, session_id in enumerate(session_ids)]
+    await pipeline.commit(Batch(entries=list(turns)))
+
+
+async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
+    """What `shortId` gives, one character, is resolved when the stamp is taken in; a range is resolved with it."""
+    pipeline = await opened()
+    await known(pipeline, FIRST, SECOND)
+    span = {"fromTs": at(0), "toTs": at(9)}
+    leave(pipeline.home.spool, stamped("a"))
+    leave(pipeline.home.spool, stamped("b1b2") | {"selector": {"sessionId": "b1b2", "range": span}})
+    leave(pipeline.home.spool, stamped(FIRST, c="d"))
+    leave(pipeline.home.spool, stamped("c1b2c3d4-0000-4000-8000-000000000003"))  # of a session to come
+    spool = spool_of(pipeline)
+    taken = await spool.take_in()
+    assert (taken.stamps, taken.bad, taken.waiting) == (4, 0, 0)
+    stamps = entries(pipeline, Stamp)
+    assert [one.selector.session_id[:1] for one in stamps] == ["a", "b", "a", "c"]
+    assert all(len(one.selector.session_id) == 36 for one in stamps)
+    assert stamps[1].selector.range is not None
+
+
+async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened) -> None:
+    """A session of a log that is not read yet may be the one; afterwards the reason is shown and kept."""
+    pipeline = await opened()
+    leave(pipeline.home.spool, stamped("a"))
+    leave(pipeline.home.spool, stamped("ses_7"))
+    spool = spool_of(pipeline)
+    assert (await spool.take_in()).waiting == spool.waiting == 2
+    assert len(files(pipeline)) == 2
+    await known(pipeline, FIRST)
+    assert (await spool.take_in()).stamps == 1
+    spool.is_reading = lambda: False
+    assert (await spool.take_in()).bad == 1
+    assert files(pipeline) == []
+    assert [one.selector.session_id for one in entries(pipeline, Stamp)] == [FIRST]
+    reason = "no session begins with 'ses_7', and it is too short for the id of a session to come"
+    assert (spool.bad, spool.refusals, spool.waiting) == (1, [reason], 0)
+    again = spool_of(pipeline)
+    await again.take_in()
+    assert again.refusals == [reason]  # also after a restart
+    (aside,) = (pipeline.home.spool / "bad").iterdir()
+    assert json.loads(aside.read_bytes()) == stamped("ses_7") | {"refused": reason}
+
+
+async def test_a_short_id_of_several_sessions_is_refused(opened: Opened) -> None:
+    pipeline = await opened()
+    await known(pipeline, FIRST, "a1b2ffff-0000-4000-8000-000000000001")
+    leave(pipeline.home.spool, stamped("a1"))
+    spool = spool_of(pipeline)
+    assert (await spool.take_in()).bad == 1
+    assert spool.refusals[0].startswith(f"more than one session begins with 'a1': say more of it: {FIRST}, ")
+    assert entries(pipeline, Stamp) == []
+
+
+def test_a_stamp_made_while_the_daemon_was_down(home: Home) -> None:
+    """With the short id of a session that is in a log which the daemon has not seen: it applies once that is read."""
+    leave(home.spool, stamped("a1b2"))
+    leave(home.spool, stamped("dead"))
+    write(home, conversation(FIRST, "one"), FIRST)
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        assert wire.call("stamps.list")["stamps"][0]["selector"] == {"sessionId": FIRST}
+        assert wire.call("summary", tags={"a": "b"})["totals"]["turns"] == 1
+        status = wire.call("status")
+        assert status["spool"] == {"claims": 0, "stamps": 0, "bad": 1, "blocked": None}
+        (trouble,) = status["degraded"]
+        assert trouble["what"].startswith("a stamp was refused: no session begins with 'dead'")
+        assert "stamp the session again by its whole id" in trouble["remedy"]

@@ -10,6 +10,7 @@ import pytest
 
 from burnd.paths import Home
 from burnd.records.codec import decode
+from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, running
 
 
@@ -145,3 +146,22 @@ def test_stamps_outlive_the_index(home: Home) -> None:
     shutil.rmtree(home.index)
     with running(home) as daemon, daemon.wire() as wire:
         assert wire.call("stamps.list") == before
+
+
+def test_a_session_may_be_named_by_the_beginning_of_its_id(home: Home) -> None:
+    """As short as `shortId`; several that begin so, or none, are refused with the reason, and nothing is stamped."""
+    ids = [f"{first}1b2c3d4-0000-4000-8000-000000000001" for first in ("a", "b", "ba")]
+    for session in ids:
+        write(home, conversation(session, "one"), session)
+    with running(home) as daemon, daemon.wire() as wire:
+        wire.call("flush")
+        short = {one["sessionId"]: one["shortId"] for one in wire.call("sessions.list")["sessions"]}
+        wire.call("stamp", selector={"sessionId": short[ids[0]]}, enrichment={"x": "y"})
+        wire.call("stamp", selector={"sessionId": "job-1"}, enrichment={"x": "z"})  # of a session to come
+        for given, reason in (("b", "more than one session begins with 'b'"), ("c", "no session begins with 'c'")):
+            error = wire.error("stamp", selector={"sessionId": given}, enrichment={"x": "y"})
+            assert error["data"]["name"] == "refused"
+            assert error["message"].startswith(reason)
+        stamped = [line["selector"]["sessionId"] for line in ledger(home) if line["kind"] == "stamp"]
+        assert stamped == [ids[0], "job-1"]
+        assert wire.call("summary", tags={"x": "y"})["totals"]["turns"] == 1

@@ -29,6 +29,8 @@ async def flush(service: Service, params: FlushParams) -> Result:
     async with anyio.create_task_group() as tasks:
         for kept in service.sources.values():
             tasks.start_soon(flush_one, kept)
+    if service.spool.waiting:
+        await service.spool.take_in()  # sessions that were not known before may be the ones that stamps name
     sources: list[dict[str, object]] = []
     for name in service.sources:
         reason = reasons[name]

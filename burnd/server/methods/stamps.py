@@ -8,6 +8,8 @@ import msgspec
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
+from burnd.errors import NotNow
+from burnd.queries.session_ids import no_such_session, stamped_sessions
 from burnd.queries.stamps import ListParams, list_stamps, time_of
 from burnd.queries.view import Params, Refusal
 from burnd.recording.batch import Batch
@@ -56,8 +58,25 @@ async def stamp(service: Service, params: StampParams) -> Result:
     given = _given(params)
     now = to_iso(service.now())
     stamps = [_as_stamp(one, now, n if params.stamps else None) for n, one in enumerate(given)]
+    stamps = await _for_known_sessions(service, stamps)
     new = await service.pipeline.commit(Batch(entries=list(stamps)))
     return {"stamped": len(stamps), "new": new}
+
+
+async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
+    """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
+    named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
+    done = service.backfill().done
+    sessions: dict[str, str] = {}
+    for given, found in (await service.ask(lambda view: stamped_sessions(view.db, named))).items():
+        if isinstance(found, Refusal):
+            raise found
+        if found is None and not done:
+            raise NotNow("old logs are still being read, so the session is not known yet", given, "try again later")
+        if found is None:
+            raise Refusal(no_such_session(given), "nothing was stamped; burnctl sessions lists them")
+        sessions[given] = found
+    return [one.of_session(sessions.get(one.selector.session_id or "")) for one in stamps]
 
 
 def _given(params: StampParams) -> list[OneStamp]:

@@ -173,9 +173,9 @@ def _index_state(service: Service) -> str:
 
 def _spool(service: Service) -> dict[str, Any]:
     if not service.is_open:
-        return {"claims": 0, "bad": 0, "blocked": None}
+        return {"claims": 0, "stamps": 0, "bad": 0, "blocked": None}
     spool = service.spool
-    return {"claims": spool.pending, "bad": spool.bad, "blocked": spool.blocked or None}
+    return {"claims": spool.pending, "stamps": spool.waiting, "bad": spool.bad, "blocked": spool.blocked or None}
 
 
 def _search(service: Service) -> dict[str, Any]:
@@ -276,8 +276,14 @@ def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
             yield f"{name} {told}", "nothing: it is recorded all the same; please report it"
     if spool.blocked:
         yield f"the spool cannot be taken in: {spool.blocked}", "free some space, or mend the folder"
-    if spool.bad:
-        yield f"{spool.bad:,} files of the spool could not be used", f"look at {spool.folder / 'bad'}, then delete them"
+    bad = spool.folder / "bad"
+    for reason in spool.refusals:
+        yield (
+            f"a stamp was refused: {reason}",
+            f"stamp the session again by its whole id, then delete the file in {bad}",
+        )
+    if spool.bad > len(spool.refusals):
+        yield f"{spool.bad:,} files of the spool could not be used", f"look at {bad}, then delete them"
 
 
 def _database_size(path: str) -> int:
