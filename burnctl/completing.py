@@ -160,11 +160,14 @@ def _values(action: argparse.Action) -> list[Candidate]:
         return []
 
 
+_BETWEEN = ",? or |, "
+
+
 def _listed(action: argparse.Action) -> list[Candidate]:
     """The words that its help lists, as in `what the rows are: model, day, or tag:KEY (model)`."""
     import re
 
-    words = re.split(",? or |, ", (action.help or "").partition(": ")[2].partition(" (")[0])
+    words = re.split(_BETWEEN, (action.help or "").partition(": ")[2].partition(" (")[0])
     return [(word.removesuffix("KEY"), "") for word in words if word]
 
 

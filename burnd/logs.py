@@ -23,6 +23,7 @@ OLDER_KEPT = 3
 MOST_WAITING = 1000  # lines of a few hundred bytes
 DRAIN_S = 1.0
 _REMEMBERED = 1000
+_DIGITS = re.compile("[0-9]+")
 
 
 class Sink(Protocol):
@@ -163,7 +164,7 @@ class Seldom:
 
 def _gist(event: structlog.typing.EventDict) -> tuple[str, ...]:
     texts = {name: value for name, value in event.items() if isinstance(value, str)}
-    return tuple(f"{name}={re.sub('[0-9]+', '#', value)}" for name, value in sorted(texts.items()))
+    return tuple(f"{name}={_DIGITS.sub('#', value)}" for name, value in sorted(texts.items()))
 
 
 class _Heard(logging.Handler):

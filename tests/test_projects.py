@@ -87,6 +87,104 @@ def test_a_remote_may_be_quoted_and_remarked_upon(tmp_path: Path, url: str) -> N
     assert key_of(str(tmp_path)) == "example.org/team/it"
 
 
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ('[remote "origin"] url = https://example.org/a', "example.org/a"),
+        ('[REMOTE "origin"]\n\tURL=https://example.org/a\n\turl = https://example.org/b\n', "example.org/a"),
+        (
+            '[remote "upstream"]\nurl = https://example.org/u\n[remote "origin"]\nurl = https://example.org/a\n',
+            "example.org/a",
+        ),
+        ('[remote "upstream"]\nurl = https://example.org/u\n[remote "origin"]\nfetch = x\n', "example.org/u"),
+        ("[remote.origin]\nurl = https://example.org/a\n", "example.org/a"),
+        ('[remote "a]\\"b"]\nurl = https://example.org/a\n', "example.org/a"),
+        ('[remote "origin"]\nurl = https://exam\\\nple.org/a\r\n', "example.org/a"),
+        ('[alias]\nx = !f \\\n[remote "origin"]\nurl = https://example.org/a\n', None),
+        ('[remote "origin"]\nurl\n', None),
+        ('[remote "origin"\nurl = https://example.org/a\n', None),
+        ('; [remote "origin"]\nurl = https://example.org/a\n', None),
+        ('[remote "origin"]\nurl = https://example.org/' + "a" * 5000, None),
+    ],
+)
+def test_a_config_is_read_as_git_reads_it(tmp_path: Path, config: str, key: str | None) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text(config, newline="")
+    assert key_of(str(tmp_path)) == key
+
+
+@pytest.mark.parametrize("line", [" " * 60_000 + "x", "a" + " " * 60_000 + "b", "[" + " " * 60_000, "\\\n" * 60_000])
+def test_a_config_made_to_be_slow_is_read_at_once(tmp_path: Path, line: str) -> None:
+    """Read as a process of its own, so that it can be ended: one such line froze the interpreter for minutes."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "config").write_text(f'[remote "origin"]\nurl = https://example.org/a\n{line * 5}\n')
+    code = "import sys; from burnd.recording.projects import key_of; print(key_of(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "example.org/a\n"
+
+
+def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a file another user's, or this process another user who is not root."""
+    if os.geteuid() == 0:
+        for one in (path, *path.rglob("*")):
+            os.chown(one, 54_321, 54_321)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54_321)
+
+
+def shared_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shared = tmp_path / "shared"
+    (shared / "mine").mkdir(parents=True)
+    git("init", "-q", at=shared)
+    git("remote", "add", "origin", "git@example.org:team/it.git", at=shared)
+    for name, value in {"HOME": tmp_path / "home", "XDG_CONFIG_HOME": tmp_path / "xdg"}.items():
+        monkeypatch.setenv(name, str(value))
+    give_away(shared / ".git", monkeypatch)
+    return shared
+
+
+def test_a_repository_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One above a shared folder could hold anything: the project is the folder."""
+    shared = shared_repository(tmp_path, monkeypatch)
+    assert [key_of(str(place)) for place in (shared, shared / "mine")] == [None, None]
+
+
+def test_a_link_to_the_config_of_another_user_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs files of two users")
+    shared = shared_repository(tmp_path, monkeypatch)
+    (tmp_path / "mine" / ".git").mkdir(parents=True)
+    (tmp_path / "mine" / ".git" / "config").symlink_to(shared / ".git" / "config")
+    assert key_of(str(tmp_path / "mine")) is None
+
+
+@pytest.mark.parametrize("place", ["home/.gitconfig", "xdg/git/config"])
+@pytest.mark.parametrize(
+    ("trusted", "is_read"),
+    [
+        ("directory = *", True),
+        ("directory = {shared}", True),
+        ("directory = {shared}/*", False),
+        ("directory = {above}/*", True),
+        ("directory = {above}", False),
+        ("directory = *\ndirectory =", False),
+        ("directory =\ndirectory = ~/../shared", False),
+        ("other = *", False),
+    ],
+)
+def test_a_safe_directory_is_read_whoever_owns_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, trusted: str, is_read: bool
+) -> None:
+    """As git itself does it: named in the user's own configuration, never in the repository's."""
+    shared = shared_repository(tmp_path, monkeypatch)
+    config = tmp_path / place
+    config.parent.mkdir(parents=True)
+    config.write_text(f"[safe]\n{trusted.format(shared=shared, above=tmp_path)}\n")
+    assert key_of(str(shared / "mine")) == ("example.org/team/it" if is_read else None)
+
+
 def test_worktrees_of_a_repository_without_a_remote_are_of_its_folder(tmp_path: Path) -> None:
     """Whether that has files of its own or is bare; it has no key itself, nor what merely keeps its data elsewhere."""
     one = tmp_path / "worktrees"

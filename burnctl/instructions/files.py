@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 _LARGEST = 4 << 20
 _IMPORTS_DEEP = 5
 _MOST_RULES = 1000
+_CODE_SPAN = r"`[^`]*`"
+_IMPORT = r"(?<!\S)@([^\s\0`'\"<>|]+)"
 CLAUDE, OPENCODE, CODEX = "claude-code", "opencode", "codex"
 
 
@@ -113,8 +115,8 @@ def imports(text: bytes) -> Iterator[str]:
     import re
 
     for line in _outside_code(text):
-        plain = re.sub(r"`[^`]*`", "", line)
-        for name in re.findall(r"(?<!\S)@([^\s\0`'\"<>|]+)", plain):
+        plain = re.sub(_CODE_SPAN, "", line)
+        for name in re.findall(_IMPORT, plain):
             yield name.rstrip(".,;:!?)")
 
 

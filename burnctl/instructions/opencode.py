@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
 _MOST_NAMED = 1000
+# A string or a comment without an end goes to the end of the file, so that none is looked for twice.
+_STRING = r'(?s)("(?:\\.|[^"\\])*+"?)'
+_STRING_OR_COMMENT = rf"{_STRING}|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"
+_STRING_OR_LAST_COMMA = rf"{_STRING}|,(?=\s*[}}\]])"
 
 
 def add(found: Found, folder: str, inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]) -> None:
@@ -79,9 +83,8 @@ def _settings(path: str) -> dict[str, object]:
     import re
 
     text = (read(path) or b"").decode("utf-8", "replace")
-    string = r'("(?:\\.|[^"\\])*")'
-    plain = re.sub(rf"{string}|//[^\n]*|/\*.*?\*/", lambda one: one[1] or " ", text, flags=re.DOTALL)
-    strict = re.sub(rf"{string}|,(?=\s*[}}\]])", lambda one: one[1] or "", plain)
+    plain = re.sub(_STRING_OR_COMMENT, lambda one: one[1] or " ", text)
+    strict = re.sub(_STRING_OR_LAST_COMMA, lambda one: one[1] or "", plain)
     try:
         value = json.loads(strict) if strict.strip() else {}
     except (ValueError, RecursionError):

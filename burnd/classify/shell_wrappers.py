@@ -12,6 +12,7 @@ from burnd.classify.shell_programs import ANY_USE, FLAGGED, SUBCOMMANDS, canonic
 from burnd.classify.shell_runners import RUNNERS, SCRIPT_RUNNERS
 
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^\]]*\])?\+?=")
+_VERSION: Final = re.compile(r"(?<=.)@[^/@]*$")
 _LEVEL: Final = re.compile(r"-[0-9]+")
 
 Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
@@ -276,7 +277,7 @@ def _operand(wrapper: Wrapper, rest: list[str]) -> list[str] | None:
     if not rest or not wrapper.runs_operand:
         return None
     # `npx jest@29` runs jest; the `@` that opens a scope, as in `@biomejs/biome`, is no version.
-    program = re.sub(r"(?<=.)@[^/@]*$", "", rest[0]) if wrapper.versioned else rest[0]
+    program = _VERSION.sub("", rest[0]) if wrapper.versioned else rest[0]
     return [program, *rest[1:]]
 
 

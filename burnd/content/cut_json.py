@@ -15,12 +15,11 @@ _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 
 
 class _Cut(NamedTuple):
-    """How a text ends, and where its last comma is: what stands before that is whole."""
+    """How a text ends, and where its last comma is: what comes before that is whole."""
 
     is_in_string: bool
-    open: bytes  # what would close it
+    closing: bytes  # the brackets that would close it
     comma: int
-    open_at_comma: bytes
 
 
 def closed(beginning: bytes) -> bytes:
@@ -37,20 +36,22 @@ def _closings(beginning: bytes) -> Iterator[bytes]:
     cut = _seen(beginning)
     size = len(beginning)
     for end in range(size, max(size - _ESCAPE, 0), -1) if cut.is_in_string else (size,):
-        yield beginning[:end] + (b'"' if cut.is_in_string else b"") + cut.open
-    if cut.comma * 2 > size:  # else it would say too little of what there is
-        yield beginning[: cut.comma] + cut.open_at_comma
+        yield beginning[:end] + (b'"' if cut.is_in_string else b"") + cut.closing
+    if cut.comma * 2 > size:  # else most of the text would be missing
+        whole = beginning[: cut.comma]
+        yield whole + _seen(whole).closing
 
 
 def _seen(beginning: bytes) -> _Cut:
-    is_in_string, closing, comma, closing_at_comma = False, b"", 0, b""
+    is_in_string, comma = False, 0
+    closing: list[bytes] = []
     for token in _TOKEN.finditer(beginning):
         what = token[0]
         is_in_string = what[:1] == b'"' and not token[1]
         if what in _CLOSING:
-            closing = _CLOSING[what] + closing
+            closing.append(_CLOSING[what])
         elif what in (b"]", b"}"):
-            closing = closing[1:]
+            del closing[-1:]
         elif what == b",":
-            comma, closing_at_comma = token.start(), closing
-    return _Cut(is_in_string, closing, comma, closing_at_comma)
+            comma = token.start()
+    return _Cut(is_in_string, b"".join(reversed(closing)), comma)

@@ -8,9 +8,9 @@ from typing import Final
 from burnd.readers.codex_lines import Item, texts
 
 _HEADING: Final = "# AGENTS.md instructions"
-_TAG: Final = re.compile(r"</?([a-zA-Z]\w*(?:[_ ][\w ]*)?)[^>]*>")
+_TAG_NAME: Final = re.compile(r"</?([a-zA-Z][\w ]*)")
 _PLAIN_TAGS: Final = frozenset({"skill", "image", "INSTRUCTIONS"})
-_FOLDER: Final = re.compile(r"<cwd>(.*?)</cwd>|^Current working directory: (.*)$", re.MULTILINE)
+_CWD_LINE: Final = "Current working directory: "
 
 
 def human_texts(item: Item) -> list[str]:
@@ -27,15 +27,23 @@ def is_harness_text(text: str) -> bool:
     body = text.strip()
     if not body or body.startswith(_HEADING):
         return True
-    tag = _TAG.match(body)
-    if tag is None:
+    tag = _TAG_NAME.match(body)
+    end = body.find(">") + 1
+    if tag is None or not end:
         return False
     name = tag[1].split()[0]
-    is_theirs = "_" in name or " instructions" in tag[0] or name in _PLAIN_TAGS
-    return is_theirs and (body.endswith((f"</{tag[1]}>", f"</{name}>")) or tag.end() == len(body))
+    is_theirs = "_" in name or " instructions" in body[:end] or name in _PLAIN_TAGS
+    return is_theirs and (body.endswith((f"</{tag[1]}>", f"</{name}>")) or end == len(body))
 
 
 def folder_in(text: str) -> str | None:
-    """The folder that an `<environment_context>` names."""
-    found = _FOLDER.search(text) if text.lstrip().startswith("<environment_context>") else None
-    return (found[1] or found[2] or None) if found else None
+    """The folder that an `<environment_context>` names, in an element or a line of its own."""
+    if not text.lstrip().startswith("<environment_context>"):
+        return None
+    for line in text.split("\n"):
+        if line.startswith(_CWD_LINE):
+            return line.removeprefix(_CWD_LINE) or None
+        folder, closed, _ = line.partition("<cwd>")[2].partition("</cwd>")
+        if closed:
+            return folder or None
+    return None

@@ -16,7 +16,7 @@ MAX_DEPTH: Final = 200
 _MAX_SALVAGES: Final = 32
 _BOM: Final = b"\xef\xbb\xbf"
 _PADDING: Final = b" \t\r\n\0"
-_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # one without an end goes to the end of the text
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
 # One escape at a time, so that the `ud800` of an escaped backslash (`\\ud800`) is left alone.
@@ -25,7 +25,7 @@ _ESCAPE: Final = re.compile(
     rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-_ERROR_PATH: Final = re.compile(r"at `\$(.*)`$", re.DOTALL)
+_ERROR_PATH: Final = "at `$"
 _PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BIG_DIGITS: Final = 19
@@ -195,9 +195,9 @@ def _big_number_as_text(match: re.Match[bytes]) -> bytes:
 
 def _drop(loose: dict[str, Any], error: str) -> bool:
     """Take the value an error names out of its container, or make it whole; False when it names none."""
-    found = _ERROR_PATH.search(error)
+    _, found, path = error.rpartition(_ERROR_PATH)
     steps: list[Any] = []
-    for name, index, anything in _PATH_STEP.findall(found[1] if found else ""):
+    for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if found else ""):
         if anything:
             break
         steps.append(name or int(index))

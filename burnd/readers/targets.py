@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from burnd.classify.shell import verb
 
 LONGEST_TARGET: Final = 1024
+_LONGEST_AUTHORITY: Final = 2048
 _SHORT_COMMAND: Final = 120
-_PATCHED_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+?)\s*$", re.MULTILINE)
+_PATCHED_FILE: Final = tuple(f"*** {what}: " for what in ("Add File", "Update File", "Delete File", "Move to"))
 _MOST_PATCHED: Final = 100
 
 # Agents repeat their short commands all day.
@@ -30,10 +31,15 @@ def verb_of(command: Any) -> str | None:
 
 
 def host_of(url: Any) -> str | None:
+    """The host of an address; None if it does not end within a bound, as `urlsplit` takes quadratic time for some."""
     if not isinstance(url, str):
         return None
+    head = url[:_LONGEST_AUTHORITY]
+    head = head if "://" in head else f"//{head}"
+    if len(url) > _LONGEST_AUTHORITY and not any(mark in head.partition("//")[2] for mark in "/?#"):
+        return None  # what was cut off may be the host, and the rest a password before it
     try:
-        host = urlsplit(url if "://" in url else f"//{url}").hostname
+        host = urlsplit(head).hostname
     except ValueError:
         return None
     return host[:LONGEST_TARGET] if host else None
@@ -46,5 +52,8 @@ def first_word(value: Any) -> str | None:
 
 def patched_files(patch: Any) -> tuple[str, ...]:
     """The files that a patch in the form of `apply_patch` names."""
-    found = _PATCHED_FILE.findall(patch) if isinstance(patch, str) else []
-    return tuple(dict.fromkeys(target for path in found[:_MOST_PATCHED] if (target := text_target(path))))
+    if not isinstance(patch, str) or "*** " not in patch:
+        return ()
+    named = (line for line in patch.split("\n") if line.startswith(_PATCHED_FILE))
+    paths = (line.partition(": ")[2].rstrip() for line in islice(named, _MOST_PATCHED))
+    return tuple(dict.fromkeys(target for path in paths if (target := text_target(path))))

@@ -1,34 +1,33 @@
-"""Which project a folder belongs to: its git remote in canonical form, so that clones and worktrees add up.
+"""Maps a folder to its project: the git remote in canonical form, so that clones and worktrees add up.
 
-Of a repository that has no remote, worktrees and the folders below it belong to its own folder.
+In a repository without a remote, worktrees and folders below it belong to the repository's folder. In a repository of
+another user that git would not trust, each folder is a project of its own.
 """
 
 from __future__ import annotations
 
-import configparser
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from burnd.recording.git_config import is_trusted, read_pointer, remotes
 from burnd.recording.looking import Look
 from burnd.records import Session
 from burnd.records.remotes import canonical_remote
 
 _MOST_REMEMBERED = 10_000
-_LARGEST_FILE = 1 << 20
 _PATIENCE_S, _LESS_PATIENCE_S = 2.0, 0.5
 _FEW_STUCK, _MOST_STUCK = 3, 20
 
 
 class ProjectKeys:
-    """Looks folders up once. Only `.git` is ever read, and only its config.
+    """Looks up each folder once. Only `.git` is read, and only its config.
 
-    The folder's name comes out of a log and may be anything, a dead network mount or a pipe for a config: it is
-    looked at in a thread that nobody waits for longer than a moment, and only regular files are opened.
+    The folder's name comes out of a log and may be anything, a dead network mount or a pipe for a config: each lookup
+    runs in a thread of its own with a timeout, and opens only regular files that git itself would trust.
     """
 
     def __init__(self) -> None:
@@ -77,11 +76,13 @@ def key_of(folder: str) -> str | None:
     if not os.path.isabs(folder):
         return None
     try:
-        found = _checkout_of(Path(folder))
-        if found is None:
+        place = _checkout_of(Path(folder))
+        if place is None or not is_trusted(place, place / ".git"):
             return None
-        place, git_dir = found
+        git_dir = _git_dir(place / ".git")
         common = _common_dir(git_dir)
+        if not is_trusted(place, common, common / "config"):
+            return None
         remote = _origin(common / "config")
         key = remote or (_folder_of(common) if common != git_dir else _around(folder, place))
         return key if key is None else key.encode().decode()  # a link may lead to a folder whose name is no text
@@ -89,18 +90,18 @@ def key_of(folder: str) -> str | None:
         return None
 
 
-def _checkout_of(folder: Path) -> tuple[Path, Path] | None:
-    """The checkout around a folder, and where git keeps what it knows of it.
-
-    In a worktree and in a submodule `.git` is a file that names that.
-    """
+def _checkout_of(folder: Path) -> Path | None:
+    """The nearest folder with a `.git`, from this one upwards."""
     for place in (folder, *folder.parents):
         git = place / ".git"
-        if git.is_dir():
-            return place, git
-        if git.is_file():
-            return place, place / _text_of(git).strip().removeprefix("gitdir:").strip()
+        if git.is_dir() or git.is_file():
+            return place
     return None
+
+
+def _git_dir(git: Path) -> Path:
+    """The folder with git's data. In a worktree and in a submodule `.git` is a file that names it."""
+    return git if git.is_dir() else git.parent / read_pointer(git).removeprefix("gitdir:").strip()
 
 
 def _around(folder: str, place: Path) -> str | None:
@@ -114,7 +115,7 @@ def _common_dir(git_dir: Path) -> Path:
     if git_dir.name == ".git" or git_dir.parent.name != "worktrees":
         return git_dir
     named = git_dir / "commondir"
-    return git_dir / _text_of(named).strip() if named.is_file() else git_dir.parent.parent
+    return git_dir / read_pointer(named) if named.is_file() else git_dir.parent.parent
 
 
 def _folder_of(common: Path) -> str:
@@ -124,23 +125,10 @@ def _folder_of(common: Path) -> str:
 
 
 def _origin(config: Path) -> str | None:
-    parser = configparser.RawConfigParser(strict=False, allow_no_value=True, inline_comment_prefixes=("#", ";"))
+    """The canonical address of the remote `origin`, or of the first other remote."""
     try:
-        parser.read_string(_text_of(config))
-    except (OSError, ValueError, configparser.Error):
+        found = remotes(config)
+    except (OSError, ValueError):
         return None
-    remotes = {s: parser.get(s, "url", fallback=None) for s in parser.sections() if s.startswith("remote ")}
-    chosen = remotes.get('remote "origin"') or next((url for url in remotes.values() if url), None)
-    return canonical_remote(chosen.strip('"')) if chosen else None
-
-
-def _text_of(path: Path) -> str:
-    """A regular file's text. Opened so that a pipe cannot hang us, and refused when it is none or too large."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST_FILE:
-            raise ValueError("not a file that git would write")
-        return os.pread(fd, facts.st_size, 0).decode("utf-8", "replace")
-    finally:
-        os.close(fd)
+    chosen = found.get("origin") or next(iter(found.values()), None)
+    return canonical_remote(chosen) if chosen else None

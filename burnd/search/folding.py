@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from burnd.search.words import ACCENTS, MARKS, unaccented
+from burnd.search.words import ACCENTS, MARKS, normalized, unaccented
 
 _MARKED: Final = re.compile(f".?[{MARKS}{ACCENTS}]+", re.DOTALL)
 
@@ -80,7 +79,7 @@ def _bent(text: str, odd: re.Pattern[str]) -> Plain:
 
 def _odd(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, int, int]]:
     for match in pattern.finditer(text):
-        yield unicodedata.normalize("NFC", match[0]).translate(_folding), *match.span()
+        yield normalized("NFC", match[0]).translate(_folding), *match.span()
 
 
 class _Folding(dict[int, str]):

@@ -19,8 +19,9 @@ SNIPPET_BYTES: Final = 1024
 _MOST_SPOTS: Final = 100  # of one word: a common one must not hide a rare one further on
 _CUT: Final = "\u2026"
 _PIECE: Final = re.compile(f"[{UNSPACED}]+|[{EMOJI}]|(?:(?![{UNSPACED}])[^\\W_])+")
-_LAST_WORD: Final = re.compile(r"[A-Za-z0-9]*\Z")
 _FIRST_WORD: Final = re.compile(r"[A-Za-z0-9]*")
+_UNSPACED: Final = re.compile(f"[{UNSPACED}]")
+_SPACE: Final = re.compile(r"\s")
 _EDGELESS: Final = re.compile(f"[{UNSPACED}{EMOJI}]")
 Spot = tuple[int, int]
 
@@ -116,14 +117,14 @@ def _is_edge(text: str, place: int) -> bool:
         return True
     if before.isalpha() and after.isdigit() and _is_camel(text, place):
         return True
-    return bool(re.match(f"[{UNSPACED}]", before) or re.match(f"[{UNSPACED}]", after))
+    return bool(_UNSPACED.match(before) or _UNSPACED.match(after))
 
 
 def _is_camel(text: str, place: int) -> bool:
     """Whether the word around this place is one that is found by its parts."""
-    begun = _LAST_WORD.search(text[max(place - LONGEST_WORD, 0) : place])
-    rest = _FIRST_WORD.match(text, place, place + LONGEST_WORD)
-    return bool(begun and rest and camel_parts(begun[0] + rest[0]))
+    before = _FIRST_WORD.match(text[max(place - LONGEST_WORD, 0) : place][::-1])
+    after = _FIRST_WORD.match(text, place, place + LONGEST_WORD)
+    return bool(before and after and camel_parts(before[0][::-1] + after[0]))
 
 
 def passage(text: str, spots: Sequence[Spot], limit: int = SNIPPET_BYTES) -> Passage:
@@ -174,7 +175,7 @@ def _begin(text: str, spots: Sequence[Spot], limit: int) -> int:
     lead = max(starts[best] - limit // 5, 0)
     if lead == 0:
         return 0
-    space = re.compile(r"\s").search(text, lead, starts[best])
+    space = _SPACE.search(text, lead, starts[best])
     return space.end() if space is not None else lead
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, NamedTuple
 
 LONGEST: Final = 4000  # characters of a query that are read; a pasted error message has room
-_QUOTED: Final = re.compile('"([^"]*)"|\u201c([^\u201d]*)\u201d|\u201e([^\u201c]*)\u201c')
+_CLOSING: Final = {'"': '"', "\u201c": "\u201d", "\u201e": "\u201c"}
 
 
 class Typed(NamedTuple):
@@ -19,6 +18,19 @@ class Typed(NamedTuple):
 def typed(query: str) -> Typed:
     """A quotation mark without its other half is a mark like any other."""
     text = query[:LONGEST]
-    phrases = [next(filter(None, found.groups()), "") for found in _QUOTED.finditer(text)]
-    rest = _QUOTED.sub(" ", text)
-    return Typed(tuple(rest.split()), tuple(phrase for phrase in phrases if phrase.strip()))
+    phrases: list[str] = []
+    rest: list[str] = []
+    closing = dict(_CLOSING)
+    done = 0
+    for place, char in enumerate(text):
+        if place < done or char not in closing:
+            continue
+        end = text.find(closing[char], place + 1)
+        if end < 0:
+            del closing[char]  # none of its kind that comes later has an end either
+            continue
+        phrases.append(text[place + 1 : end])
+        rest.append(text[done:place])
+        done = end + 1
+    rest.append(text[done:])
+    return Typed(tuple(" ".join(rest).split()), tuple(phrase for phrase in phrases if phrase.strip()))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from burnd.records.codec import clean
 
@@ -60,6 +60,7 @@ _SYMBOLS: Final = re.compile(
     rb"|\xc2[\x80-\xa9\xab-\xb1\xb4\xb6-\xb8\xbb\xbf]|\xef(?:\xb8[\x80-\xbf]|\xb9[\x80-\xaf]|\xbf[\x9d-\xbf])"
 )
 
+_MOST_MARKS: Final = 32
 _REMEMBERED: Final = 50_000
 _parts_of: dict[bytes, bytes] = {}
 
@@ -104,7 +105,7 @@ def _analyzed(text: str) -> list[str]:
 def spaced(text: str) -> str:
     """Text in which unspaced scripts are single characters and pairs, emoji are words, and accents are whole."""
     if _MARK.search(text):
-        text = unaccented(unicodedata.normalize("NFC", text))
+        text = unaccented(normalized("NFC", text))
     return _PICTURE.sub(_named, _RUN.sub(_paired, text))
 
 
@@ -114,7 +115,26 @@ def unaccented(text: str) -> str:
 
 
 def _bare(run: re.Match[str]) -> str:
-    return _ACCENT.sub("", unicodedata.normalize("NFKD", run[0])).casefold()
+    return _ACCENT.sub("", normalized("NFKD", run[0])).casefold()
+
+
+def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
+    """Unicode's normal form in linear time.
+
+    Sorting a long row of combining marks takes quadratic time. Such a row is cut after every 32 marks, as Unicode's
+    stream-safe text format does it: no word of any language has as many.
+    """
+    if len(text) > _MOST_MARKS:
+        text = _mark_rows().sub("\\g<0>\u034f", text)
+    return unicodedata.normalize(form, text)
+
+
+@cache
+def _mark_rows() -> re.Pattern[str]:
+    """Matches as many combining marks in a row as are sorted at once, with those that decompose into such marks."""
+    chars = map(chr, range(0x300, 0x20000))  # there are none beyond
+    marks = [char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0])]
+    return re.compile(f"[{''.join(marks)}]{{{_MOST_MARKS}}}")
 
 
 def camel_parts(text: str) -> str:

@@ -31,6 +31,8 @@ def _call(name: str, **arguments: Any) -> ToolCall:
         ("WebFetch", {"url": "https://user:secret@example.org:8080/path?q=secret"}, "example.org"),
         ("WebFetch", {"url": "example.org/path"}, "example.org"),
         ("WebFetch", {"url": "http://[broken"}, None),
+        ("WebFetch", {"url": f"https://example.org/{'a' * 5000}"}, "example.org"),
+        ("WebFetch", {"url": f"https://user:{'secret' * 5000}@example.org/"}, None),
         ("WebSearch", {"query": "secret"}, None),
         ("Task", {"subagent_type": "Explore", "prompt": "secret"}, "Explore"),
         ("Agent", {"prompt": "secret"}, None),

@@ -1,0 +1,224 @@
+"""No text from a log, a repository or a client costs more than linear time.
+
+Every regular expression is tried with texts made to slow it down, and so is every function that takes such text apart.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import burnctl
+import burnctl.instructions.files
+import burnctl.instructions.opencode
+import burnd
+from burnctl.render import text as rendering
+from burnd.classify import keywords, said, shell
+from burnd.content import cut_json
+from burnd.pricing import names
+from burnd.queries import openings, quotes
+from burnd.readers import claude_prompts, codex_prompts, codex_tools, edits, refusals, safe_json, targets
+from burnd.readers.claude_code import ClaudeReader
+from burnd.readers.codex import CodexReader
+from burnd.readers.codex_state import Place
+from burnd.recording import git_config
+from burnd.records.remotes import canonical_remote
+from burnd.search import folding, passages, typed, words
+from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
+from tests.readers.collect import PLACE
+from tests.readers.rollout import Rollout, call, patch
+from tests.readers.transcript import Transcript
+
+_METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
+    "match": lambda pattern, text: pattern.match(text),
+    "fullmatch": lambda pattern, text: pattern.fullmatch(text),
+    "search": lambda pattern, text: pattern.search(text),
+    "finditer": lambda pattern, text: sum(1 for _ in pattern.finditer(text)),
+}
+_LIKE_FINDITER = ("sub", "subn", "findall", "split")
+# Made while burnd runs, from text or from tables; tried below by what makes them.
+_MADE = {
+    ("burnd.search.passages", "_phrase"),
+    ("burnd.search.folding", "_odd_pieces"),
+    ("burnd.search.words", "_mark_rows"),
+}
+
+
+@cache
+def _modules() -> dict[str, ast.Module]:
+    """The modules that use regular expressions."""
+    found = {}
+    for package in (burnd, burnctl):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            path = Path(package.__path__[0]).parent.joinpath(*module.name.split("."))
+            text = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+            assert "configparser" not in text, f"{module.name}: its expressions take quadratic time"
+            if "import re\n" in text:
+                found[module.name] = ast.parse(text)
+            assert "from re import" not in text, f"{module.name}: import re instead"
+    return found
+
+
+def _calls_of_re(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Every call of a function of `re`, and the function it is in; an empty name at the top of a module."""
+    for top in tree.body:
+        functions = [one for one in ast.walk(top) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+        inside = {id(node): one.name for one in functions for node in ast.walk(one)}
+        for node in ast.walk(top):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = node.func.value
+                if isinstance(of, ast.Name) and of.id == "re" and node.func.attr != "escape":
+                    yield inside.get(id(node), ""), node
+
+
+def _patterns() -> dict[str, tuple[re.Pattern[Any], set[str]]]:
+    """Every pattern by its name, with the ways in which its module uses it; all ways where that cannot be seen."""
+    found = {}
+    for name, tree in _modules().items():
+        uses: dict[str, set[str]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                uses.setdefault(node.value.id, set()).add("finditer" if node.attr in _LIKE_FINDITER else node.attr)
+        for variable, value in vars(importlib.import_module(name)).items():
+            if isinstance(value, re.Pattern):
+                found[f"{name}.{variable}"] = (value, uses.get(variable, set()) & set(_METHODS) or set(_METHODS))
+        for _, node in _calls_of_re(tree):
+            if node.func.attr != "compile" and isinstance(node.args[0], ast.Name):  # type: ignore[attr-defined]
+                variable = node.args[0].id
+                found[f"{name}.{variable}"] = (re.compile(vars(importlib.import_module(name))[variable]), {"finditer"})
+    return found
+
+
+_FOUND = _patterns()
+
+
+def test_every_pattern_has_a_name() -> None:
+    """A pattern within a function would escape the test below."""
+    for name, tree in _modules().items():
+        for function, node in _calls_of_re(tree):
+            is_named = isinstance(node.args[0], ast.Name)
+            is_listed = {(name, function)} <= _MADE
+            is_at_top = not function and node.func.attr == "compile"  # type: ignore[attr-defined]
+            assert is_named or is_listed or is_at_top, (
+                f"{name}:{node.lineno}: name this pattern at the top of the module"
+            )
+    assert len(_FOUND) > 80
+
+
+@pytest.mark.parametrize("name", _FOUND)
+def test_patterns_take_linear_time(name: str) -> None:
+    pattern, methods = _FOUND[name]
+    is_text = isinstance(pattern.pattern, str)
+    for method in methods:
+        for before, pump in texts_for(pattern):
+            for behind in ("", "\0", "\n>"):
+
+                def work(text: str, method: str = method) -> object:
+                    return _METHODS[method](pattern, text if is_text else text.encode("utf-8", "replace"))
+
+                what = f"{method} of {before!r} + {pump!r} * n + {behind!r}"
+                assert is_linear(work, repeated(pump, before, behind), SHORT), what
+
+
+def _codex(text: str) -> None:
+    rollout = Rollout(cwd=text)
+    rollout.task(text[:1000])
+    rollout.prompt(text)
+    rollout.given(f"<environment_context>{text}")
+    rollout.item(call("c1", "shell", command=["bash", "-lc", text]), call("c2", "exec_command", cmd=text))
+    rollout.item(patch("c3", text), {"type": "custom_tool_call", "call_id": "c4", "name": "exec", "input": text})
+    rollout.item({"type": "web_search_call", "action": {"type": "open_page", "url": text}})
+    rollout.answer("c1", text)
+    rollout.meter(10, 0, 5, 0)
+    reader = CodexReader(Place("s"))
+    for number, line in enumerate(rollout.lines):
+        reader.feed(line, number)
+    reader.flush()
+    reader.take()
+
+
+def _claude(text: str) -> None:
+    log = Transcript(gitBranch=text)
+    log.prompt(text)
+    log.prompt(f"<task-notification>{text}")
+    log.calls(
+        "m1",
+        {"type": "tool_use", "id": "c1", "name": "Bash", "input": {"command": text}},
+        {"type": "tool_use", "id": "c2", "name": "Edit", "input": {"file_path": text, "old_string": text}},
+        {"type": "tool_use", "id": "c3", "name": "WebFetch", "input": {"url": text}},
+    )
+    log.result("c1", text, is_error=True)
+    log.attach("queued_command", prompt=text)
+    reader = ClaudeReader(PLACE)
+    for number, line in enumerate(log.lines):
+        reader.feed(line, number)
+    reader.flush()
+    reader.take()
+
+
+def _passage(text: str) -> None:
+    spotter = passages.Spotter(["a", "resolve"], ["a b", "a a a a a b", "fix the", "< \u5b57"])
+    passages.passage(text, spotter.spots(text))
+    spotter.has_phrases(text)
+
+
+_FUNCTIONS: dict[str, Callable[[str], object]] = {
+    "a Codex log": _codex,
+    "a Claude Code log": _claude,
+    "shell command": shell.read,
+    "words of a prompt": keywords.prompt_words,
+    "prompt without elements": said.said_by_person,
+    "harness text of Codex": codex_prompts.is_harness_text,
+    "folder in a Codex log": lambda text: codex_prompts.folder_in(f"<environment_context>{text}"),
+    "files of a patch": targets.patched_files,
+    "hash of a patch": lambda text: edits.patch_hash("file", text),
+    "host": targets.host_of,
+    "host of an address": lambda text: targets.host_of(f"https://{text}"),
+    "command in a program": codex_tools._command_in,
+    "failure": codex_tools._tells_of_failure,
+    "refusal": refusals.is_refusal,
+    "notified agent": claude_prompts.notified_agent,
+    "named agent": lambda text: claude_prompts.named_agent(text.encode()),
+    "JSON": lambda text: safe_json.plain(text.encode()),
+    "JSON that is cut": lambda text: cut_json.closed(text.encode()),
+    "depth of JSON": lambda text: safe_json.depth(text.encode()),
+    "line of the wrong shape": lambda text: safe_json._drop({}, f"Invalid enum value '{text}' - at `$.a`"),
+    "git config": lambda text: list(git_config.settings(text)),
+    "section of a git config": lambda text: list(git_config.settings(f'[remote "{text}')),
+    "value in a git config": lambda text: list(git_config.settings(f'[remote "origin"]\nurl = {text}')),
+    "remote": canonical_remote,
+    "model": lambda text: names.parse(text, ()),
+    "title": openings._ASIDES.match,
+    "command as a title": openings._command,
+    "first line": quotes._first_line,
+    "search terms": words.spelled_out,
+    "query": typed.typed,
+    "phrase": lambda text: passages.Spotter([], [text[:1000]]),
+    "passage": _passage,
+    "folded text": folding.folded,
+    "text on a terminal": lambda text: rendering.cut(rendering.clean(text), 80),
+    "imports of an instruction file": lambda text: list(burnctl.instructions.files.imports(text.encode())),
+    "sections of an instruction file": lambda text: list(burnctl.instructions.files.sections(text.encode())),
+}
+
+
+@pytest.mark.parametrize("what", _FUNCTIONS)
+def test_parsers_take_linear_time(what: str) -> None:
+    work = _FUNCTIONS[what]
+    for filler in FILLERS:
+        assert is_linear(work, repeated(filler, filler[:1], "\0")), f"{filler!r} * n"
+
+
+def test_a_probe_tells_quadratic_from_linear() -> None:
+    """An expression that was in use, and froze the daemon for seconds."""
+    slow = re.compile(r"<cwd>(.*?)</cwd>|^Current working directory: (.*)$", re.MULTILINE)
+    assert any(pump.startswith("<cwd>") for _, pump in texts_for(slow))
+    assert not is_linear(slow.search, repeated("<cwd>"))
