@@ -84,19 +84,21 @@ class Candidates:
         matches: list[Match] = []
         while len(matches) < self._lot and (page := next(pages, None)) is not None:
             matches += page
-        titles = self._titles({match.session for match in matches})
+        found_in = {match.session for match in matches}
+        titles = self._titles(found_in)
+        about = self._about(titles, found_in)
         spread = self._spread()
-        worth = _weighed(matches, titles, spread)
-        if others := self._to_look_into(titles, spread, worth):
+        worth = _weighed(matches, about, spread)
+        if others := self._to_look_into(about, spread, worth):
             found = self._more(self._only._replace(sessions=frozenset(others)), len(others))
-            worth += _weighed(found, titles, spread)
+            worth += _weighed(found, about, spread)
         if not self._only.is_by_somebody:
             # Messages that are looked into may turn out to be none: then the title still speaks.
             spoken_for = {candidate.match.session for candidate in worth} if self._is_by_session else set()
             worth += [Candidate(m.score, m, is_title=True) for m in titles.values() if m.session not in spoken_for]
         yield from sorted(worth, key=lambda candidate: (-candidate.score, -candidate.match.ts))
         for page in pages:
-            yield from _weighed(page, titles, spread)
+            yield from _weighed(page, about, spread)
 
     @property
     def _is_by_session(self) -> bool:
@@ -120,16 +122,26 @@ class Candidates:
         found = self._lookup.titles(self._wanted, self._only, _TITLES, sessions)
         return {match.session: match for match in found}
 
-    def _to_look_into(self, titles: Mapping[int, Match], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
-        """Sessions that rank higher by their titles, or by all their messages, than their best message does alone."""
+    def _about(self, titles: Mapping[int, Match], sessions: set[int]) -> dict[int, float]:
+        """What the title of each session is worth, and the best summary of its compactions."""
+        best: dict[int, float] = {}
+        for match in self._lookup.compactions(self._wanted, self._only, _TITLES, sessions):
+            best[match.session] = max(best.get(match.session, 0.0), match.score)
+        for session, match in titles.items():
+            best[session] = best.get(session, 0.0) + match.score
+        return best
+
+    def _to_look_into(self, about: Mapping[int, float], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
+        """Sessions that rank higher by their titles and summaries, or by all their messages, than their best message
+        does alone."""
         known = set() if self._each else {candidate.match.session for candidate in worth}
-        others = [session for session in dict.fromkeys([*titles, *spread.several()]) if session not in known]
+        others = [session for session in dict.fromkeys([*about, *spread.several()]) if session not in known]
         last = least = 0.0
         if self._is_by_session and len(worth) >= self._lot:
             # What is not among the matches has no better message than the last of them.
             last = worth[-1].match.score
             least = nlargest(self._at_once, [candidate.score for candidate in worth])[-1]
-        at_most = {session: _worth(last, session, titles, spread) for session in others}
+        at_most = {session: _worth(last, session, about, spread) for session in others}
         return nlargest(self._lot, [session for session in others if at_most[session] > least], key=at_most.__getitem__)
 
     def _there(self, places: Sequence[Place]) -> _There:
@@ -160,15 +172,13 @@ class Candidates:
         return bool(self.spotter.spots(text)) and self.spotter.has_phrases(text)
 
 
-def _weighed(matches: Iterable[Match], titles: Mapping[int, Match], spread: Spread) -> list[Candidate]:
-    return [Candidate(_worth(match.score, match.session, titles, spread), match) for match in matches]
+def _weighed(matches: Iterable[Match], about: Mapping[int, float], spread: Spread) -> list[Candidate]:
+    return [Candidate(_worth(match.score, match.session, about, spread), match) for match in matches]
 
 
-def _worth(score: float, session: int, titles: Mapping[int, Match], spread: Spread) -> float:
-    """A message with what the rest of its session says, and what that is called."""
-    title = titles.get(session)
-    worth = spread.worth(score, session)
-    return worth if title is None else worth + title.score
+def _worth(score: float, session: int, about: Mapping[int, float], spread: Spread) -> float:
+    """A message with what the rest of its session says, and what that is called and summed up as."""
+    return spread.worth(score, session) + about.get(session, 0.0)
 
 
 _NUMBERS = f"""

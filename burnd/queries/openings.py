@@ -1,4 +1,4 @@
-"""What sessions are called that nobody named: how the first prompt in each of them begins."""
+"""Titles and summaries out of content, for sessions that have none: the first prompt, the last compaction's summary."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from burnd.queries.view import View
 from burnd.records import Content
 from burnd.records.content import MAIN
 
+LONGEST_SUMMARY: Final = 64 << 10  # bytes of each block, and characters in all
 _LOOKED_THROUGH: Final = 64  # messages; before the first prompt there is little but what the harness says
 _MOST_BLOCKS: Final = 4
 _LONGEST_CHARACTER: Final = 4  # bytes: one that is cut in two is left out
@@ -37,6 +38,13 @@ before AS (
 SELECT position, length FROM (SELECT * FROM before UNION ALL SELECT * FROM asked) ORDER BY msg_idx, n, b
 """
 
+_LAST_COMPACTION: Final = f"""
+SELECT position, length FROM messages WHERE session = ?1 AND rail = '{MAIN}' AND kind = 'summary' AND msg_idx = (
+  SELECT msg_idx FROM messages WHERE session = ?1 AND rail = '{MAIN}' AND kind = 'summary'
+  ORDER BY ts DESC, message_id DESC LIMIT 1)
+ORDER BY n, b
+"""
+
 
 def name_all(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> None:
     """Give a title to those that have neither a title nor a summary, where their content is kept."""
@@ -45,6 +53,18 @@ def name_all(view: View, recall: Recall, sessions: Sequence[dict[str, Any]]) -> 
     for session, found in zip(nameless, recall.records(places), strict=True):
         said = (_asked(record) for record in found if record is not None)
         session["title"] = next(filter(None, said), None)
+
+
+def add_compaction_summary(view: View, recall: Recall, session: dict[str, Any]) -> None:
+    """Give a session the summary of its last compaction as its own, unless a client set one."""
+    found = view.rows("SELECT id, nullif(summary, '') FROM sessions WHERE session_id = ?", (session["sessionId"],))
+    if not found or found[0][1] is not None:
+        return
+    places = [Spot(position, length, LONGEST_SUMMARY) for position, length in view.rows(_LAST_COMPACTION, found[0][:1])]
+    (records,) = recall.records([(session["sessionId"], places)])
+    text = "\n".join(record.text for record in records if record is not None and isinstance(record.text, str))
+    if text:
+        session["summary"] = text if len(text) <= LONGEST_SUMMARY else f"{text[:LONGEST_SUMMARY]}\u2026"
 
 
 def _asked(record: Content) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from burnd.readers import codex_lines
 from burnd.readers.codex_events import read_event
 from burnd.readers.codex_inputs import read_answer, read_message
-from burnd.readers.codex_lines import ANSWERS, ITEMS, MADE, NOTHING, Line, Meta, opened, plain
+from burnd.readers.codex_lines import ANSWERS, ITEMS, MADE, NOTHING, Line, Meta, opened, plain, summary_in
 from burnd.readers.codex_memory import Memory, Spot, born_at, is_uuid
 from burnd.readers.codex_responses import add_made, begin_task, end_task, record
 from burnd.readers.codex_state import SOURCE, Place, State
@@ -138,8 +138,8 @@ class CodexReader:
         memory.state.entering = [Block(kind="summary", bytes=size(text) or history)]
         if memory.repeats(spot.ts):
             return
-        if text:
-            memory.keep(spot, spot.name, "system", "summary", text)
+        if summary := text or (summary_in(found.replacement_history) if found is not None else ""):
+            memory.keep(spot, spot.name, "system", "summary", summary)
         memory.out.compactions.append(
             Compaction(
                 source=SOURCE,

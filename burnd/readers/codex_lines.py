@@ -166,6 +166,10 @@ class Item(msgspec.Struct):
     passed: Passed | None = msgspec.field(name="internal_chat_message_metadata_passthrough", default=None)
 
 
+# What Codex writes before a summary that the next model is given.
+_SUMMARY_BEGINS: Final = "Another language model started to solve this problem and produced a summary"
+
+
 class Compacted(msgspec.Struct):
     """The context was replaced: by a summary in words, or by a history that may be sealed."""
 
@@ -194,6 +198,20 @@ def plain(raw: msgspec.Raw) -> Any:
     """A raw part as plain objects; None where there is none or it cannot be opened."""
     value = unpack(raw).value if raw else None
     return None if isinstance(value, Rejected) else value
+
+
+def summary_in(history: msgspec.Raw) -> str:
+    """The summary in a history that replaced the context, as its last message has it; empty where it is sealed."""
+    if not history or _SUMMARY_BEGINS.encode() not in bytes(history):
+        return ""
+    value = plain(history)
+    for item in reversed(value if isinstance(value, list) else []):
+        content = item.get("content") if isinstance(item, dict) else None
+        for piece in content if isinstance(content, list) else ():
+            text = piece.get("text") if isinstance(piece, dict) else None
+            if isinstance(text, str) and text.lstrip().startswith(_SUMMARY_BEGINS):
+                return text
+    return ""
 
 
 def texts(content: str | list[Piece] | None) -> list[str]:

@@ -10,23 +10,27 @@ import msgspec
 
 from burnd.records import Content
 from burnd.records.codec import hash_of
+from burnd.records.content import MAIN, NO_RAIL
 from burnd.records.ids import short_id, whole_id
 from burnd.search.wanted import Only
-from burnd.search.words import spelled_out
+from burnd.search.words import signed, spelled_out
 
 if TYPE_CHECKING:
     from burnd.search.hearing import Heard
 
-USER, TOOL, REST, TITLE, SUMMARY = "user", "tool", "rest", "title", "summary"
+USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", "summary", "compaction"
 # A prompt is what people remember best; answers, thoughts and results all count alike, and BM25 sees to it that
 # a word in a short answer is worth more than one in a long dump.
-WEIGHTS: Final = {SUMMARY: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
+WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
+# A compaction's summary is a message, and the summary of its session as well: for that it has a document of its own.
+# Within the title's, its length would make a word in the title count for less.
+COMPACTION_FIELDS: Final = (COMPACTION,)
 # All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
 # fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most
 # messages have no prompt: and a word in a prompt would count for less than one in an answer.
-SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%"}
+SIGNS: Final = {USER: "!", TOOL: "#", REST: "", TITLE: "$", SUMMARY: "%", COMPACTION: "&"}
 
 _TEXTS: Final = frozenset([str])
 LONGEST: Final = 4 << 20  # characters in one document; a longer message becomes several
@@ -37,7 +41,10 @@ _SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is 
 
 
 class Place(NamedTuple):
-    """Where a message stands; an empty message id means the session's title and summary."""
+    """Where a message stands; an empty message id means the session's title and summary.
+
+    An id without a rail means a compaction's summary, as the summary of its session.
+    """
 
     session_id: str
     rail: str
@@ -108,9 +115,13 @@ def message_documents(place: Place, records: Sequence[Heard], names: Names) -> l
         return []
     ts = min([record.ts for record in records])
     roles = frozenset([record.role for record in records])
+    summary = [signed(text, SIGNS[COMPACTION]) for record in records if record.is_summary for text in record.words]
+    of_session = compaction_place(place) if summary and place.rail == MAIN else None
     if sum(map(len, words)) <= LONGEST:
-        return [Document(place, ts, words, roles, tools)]
-    return [Document(place, ts, [text], roles, tools) for text in words]
+        made = [Document(place, ts, words, roles, tools)]
+        return [*made, Document(of_session, ts, summary)] if of_session is not None else made
+    made = [Document(place, ts, [text], roles, tools) for text in words]
+    return [*made, *(Document(of_session, ts, [text]) for text in summary)] if of_session is not None else made
 
 
 def title_document(session_id: str, title: str | None, summary: str | None, ts: int) -> Document | None:
@@ -120,11 +131,18 @@ def title_document(session_id: str, title: str | None, summary: str | None, ts: 
 
 
 def title_place(session_id: str) -> Place:
-    return Place(session_id, "", "")
+    return Place(session_id, NO_RAIL, "")
+
+
+def compaction_place(place: Place) -> Place:
+    """Where a message that is a compaction's summary stands as its session's."""
+    return place._replace(rail=NO_RAIL)
 
 
 def field_of(record: Content) -> str | None:
     """Which field a record's words go into; None for what is not searched."""
+    if record.kind == "summary":
+        return REST
     if record.role == "system" and _is_system_prompt(record):
         return None
     if record.tool_use is not None:

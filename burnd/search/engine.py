@@ -16,7 +16,7 @@ from burnd.records.codec import hash_of
 from burnd.search.documents import SIGNS, Document, Place, session_key
 from burnd.search.words import LONGEST_WORD
 
-LAYOUT: Final = 8  # goes up when fields or words change: an index of another layout is made anew
+LAYOUT: Final = 9  # goes up when fields or words change: an index of another layout is made anew
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
 HEAP: Final = 30_000_000

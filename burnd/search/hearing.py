@@ -20,6 +20,7 @@ class Heard(msgspec.Struct, frozen=True, gc=False, array_like=True):
     words: tuple[str, ...]  # texts; none where it is not searched
     call: str | None  # the call it makes or answers
     tool: str | None  # what it calls
+    is_summary: bool = False  # of a compaction
 
 
 def heard(record: Content) -> Heard:
@@ -27,7 +28,8 @@ def heard(record: Content) -> Heard:
     call = use.id if use is not None else result.tool_use_id if result is not None else None
     field = field_of(record)
     words = _words(_text(record), SIGNS[field]) if field is not None else ()
-    return Heard(to_ms(record.ts), record.role, words, call, use.name if use is not None else None)
+    name = use.name if use is not None else None
+    return Heard(to_ms(record.ts), record.role, words, call, name, record.kind == "summary")
 
 
 def _text(record: Content) -> str:

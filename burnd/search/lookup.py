@@ -12,7 +12,17 @@ from typing import Any, Final, NamedTuple
 import tantivy
 from tantivy import Occur, Query
 
-from burnd.search.documents import MESSAGE_FIELDS, REST, SIGNS, TITLE_FIELDS, USER, WEIGHTS, Place, read_place
+from burnd.search.documents import (
+    COMPACTION_FIELDS,
+    MESSAGE_FIELDS,
+    REST,
+    SIGNS,
+    TITLE_FIELDS,
+    USER,
+    WEIGHTS,
+    Place,
+    read_place,
+)
 from burnd.search.engine import WORDS, Engine, in_our_words
 from burnd.search.typed import Typed
 from burnd.search.wanted import NO_SPREAD, Match, Only, Spread, Term, Wanted
@@ -57,11 +67,11 @@ class Lookup:
         self._analyzer = engine.analyzer
         self._schema = engine.schema
         self._searcher = engine.searcher
-        self._made: dict[tuple[str, float, bool], list[Clause]] = {}
+        self._made: dict[tuple[str, float, str], list[Clause]] = {}
 
     def understand(self, typed: Typed) -> Wanted:
         """Which words to look for. Unknown ones are corrected, where a known word is one slip away."""
-        fields = (*MESSAGE_FIELDS, *TITLE_FIELDS)
+        fields = (*MESSAGE_FIELDS, *TITLE_FIELDS, *COMPACTION_FIELDS)
         terms: dict[str, Term] = {}
         corrected: dict[str, list[str]] = {}
         for word, weight in islice(self._words(typed), _LOOKED_UP):
@@ -145,8 +155,17 @@ class Lookup:
 
     def titles(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
         """The sessions whose title or summary matches, so many of the best and whichever of `also` do."""
+        return self._about(wanted, only, limit, also, TITLE_FIELDS)
+
+    def compactions(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
+        """The compactions whose summary matches, of sessions as for `titles`. A session may have several."""
+        return self._about(wanted, only, limit, also, COMPACTION_FIELDS)
+
+    def _about(
+        self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int], fields: Sequence[str]
+    ) -> list[Match]:
         anybody = only._replace(role=None, tool=None)
-        query = self._query(wanted, anybody, TITLE_FIELDS)
+        query = self._query(wanted, anybody, fields)
         if query is None:
             return []
         page = self._page(query, _TITLES_SEEN, 0)
@@ -155,8 +174,9 @@ class Lookup:
         others = [number for number in numbers[limit:] if sessions[number] in also]
         found = self._matches(page, [*numbers[:limit], *others])
         if page.is_full and also:
-            query = self._query(wanted, anybody._replace(sessions=frozenset(also)), TITLE_FIELDS, strictly=True)
-            page = self._page(query, len(also), 0) if query is not None else _NO_PAGE
+            query = self._query(wanted, anybody._replace(sessions=frozenset(also)), fields, strictly=True)
+            most = len(also) if fields is TITLE_FIELDS else min(len(also) * _OF_EACH, _PAGES[1])
+            page = self._page(query, most, 0) if query is not None else _NO_PAGE
             found += self._matches(page, range(len(page.scores)))
         return found
 
@@ -217,7 +237,7 @@ class Lookup:
 
     def _clauses(self, term: Term, fields: Sequence[str]) -> list[Clause]:
         """A word in each of the fields in which it stands; a look asks for the same word several times."""
-        known = (term.word, term.weight, fields is TITLE_FIELDS)
+        known = (term.word, term.weight, fields[0])
         if known not in self._made:
             self._made[known] = [
                 (Occur.Should, self._weighed(field, term.word, WEIGHTS[field] * self._worth(term, field)))

@@ -10,7 +10,7 @@ from typing import Final
 
 from burnd.content.recall import Recall, Spot
 from burnd.recording.hazard import Hazard
-from burnd.search.documents import Names, message_documents, title_document, title_place
+from burnd.search.documents import Names, compaction_place, message_documents, title_document, title_place
 from burnd.search.engine import Engine
 from burnd.search.hearing import Heard, heard
 from burnd.search.progress import NOTHING, Current, Message, Plan, Progress
@@ -111,6 +111,7 @@ class Shelf:
         for message, words in self._read(session_id, plan.messages, recall, warm):
             if message.grown or doubtful:
                 self.engine.remove(message.place)
+                self.engine.remove(compaction_place(message.place))
             self._add(message, words, names)
         if plan.after == plan.standing.aim:
             self.doubtful.discard(session_id)

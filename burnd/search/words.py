@@ -83,6 +83,11 @@ def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
     return (words.decode(), parts.decode()) if parts else (words.decode(),)
 
 
+def signed(words: str, sign: str) -> str:
+    """Words between spaces, each behind the sign."""
+    return _signed(words.encode(), sign.encode()).decode()
+
+
 def _signed(words: bytes, sign: bytes) -> bytes:
     return sign + (b" " + sign).join(words.split())
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import tantivy
 
 from burnd.queries import candidates, checking
 from burnd.queries.view import Mistaken
 from burnd.records import Content, File, Session, ToolCall, ToolResult, ToolUse
 from burnd.search import lookup
+from burnd.search.engine import WORDS
 from tests.conftest import Opened
 from tests.make import at, text, tool_result, tool_use, turn
 from tests.search.library import Library, library
@@ -268,6 +270,72 @@ async def test_a_matching_title_ranks_above_its_twin(opened: Opened) -> None:
         ranked = [session for session, _ in await lib.found("cron refactor")]
         assert set(ranked[:2]) == {"b", "d"}
         assert ranked[2:] == ["c", "a"]
+
+
+def compaction(session: str, words: str, message_id: str = "c1", seconds: float = 30, **changes: Any) -> Content:
+    facts = {"session_id": session, "role": "system", "kind": "summary", "ts": at(seconds)}
+    return text(message_id, words, **facts | changes)
+
+
+async def test_a_compacted_session_ranks_above_its_twin(opened: Opened) -> None:
+    """Its summary counts beside its messages, with or without a title, however long it is, and whoever is asked for."""
+    long = "the cron refactor went well, and then " + "much else was done " * 400
+    async with library(opened) as lib:
+        for session, title in (("a", None), ("b", None), ("c", "Cron refactor"), ("d", "Cron refactor")):
+            is_twin = session in ("a", "c")  # and later: of two alike it would come first
+            said = [
+                text(f"m{i}", "the cron refactor went well", session_id=session, ts=at(i + 100 * is_twin))
+                for i in range(3)
+            ]
+            more = [text("z", "else", session_id=session) if is_twin else compaction(session, long)]
+            about = [Session(session_id=session, source="claude-code", title=title)]
+            await lib.add(*said, *more, text("last", "x", session_id=session, ts=at(200)), entries=about)
+        for params in ({}, {"role": "assistant"}):
+            ranked = [session for session, _ in await lib.found("cron refactor", **params)]
+            assert ranked == ["d", "c", "b", "a"], params
+        assert (await lib.found("cron", role="system"))[0][1] == 3
+        assert [hit[0] for hit in await lib.found('"much else was done"')] == ["d", "b"]
+
+
+async def test_a_summary_weighs_as_much_as_one_that_a_client_set(opened: Opened) -> None:
+    """Three times what an answer's words count, and twice what a prompt's do: also of an earlier compaction."""
+    words = "apple banana"
+    async with library(opened) as lib:
+        for session in ("one", "two", "three"):
+            await lib.add(text("m", words, session_id=session), text("n", "x", session_id=session, ts=at(60)))
+        await lib.add(compaction("two", words), compaction("two", "other words", "c2", 40))
+        await lib.add(entries=[Session(session_id="three", source="x", summary=words)])
+        scores = {hit["sessionId"]: hit["score"] for hit in (await lib.search("banana"))["hits"]}
+        assert scores["two"] == pytest.approx(scores["three"], rel=0.1)
+        assert scores["one"] < scores["two"] / 2
+
+
+async def test_a_subagents_compaction_is_not_its_sessions_summary(opened: Opened) -> None:
+    async with library(opened) as lib:
+        for session, rail in (("a", "main"), ("b", "agent-1")):
+            await lib.add(
+                text("m", "apple", session_id=session, ts=at(100 * (session == "b"))),
+                compaction(session, "apple pie", rail_id=rail),
+                text("z", "x", session_id=session, ts=at(200)),
+            )
+        assert [session for session, _ in await lib.found("apple")] == ["a", "b"]
+        assert lib.engine.searcher.doc_freq(WORDS, "&apple") == 1
+
+
+async def test_a_summary_that_grows_or_goes_is_counted_once(opened: Opened) -> None:
+    """opencode fills its rows little by little; a session that is forgotten takes its summary along."""
+    async with library(opened) as lib:
+        await lib.add(compaction("s1", "apple"))
+        await lib.add(compaction("s1", "apple pie"))
+        await lib.add(compaction("s1", "banana", b=1))
+        assert await lib.found("pie") == [("s1", 0)]
+        query = tantivy.Query.term_query(lib.engine.schema, WORDS, "&apple", "freq")
+        assert len(lib.engine.searcher.search(query, 10).hits) == 1
+        assert lib.holds("banana")
+        await lib.pipeline.forget(["s1"])
+        await lib.calm()
+        assert not lib.holds("apple")
+        assert not lib.holds("banana")
 
 
 async def test_a_matching_title_outranks_many_twins(opened: Opened) -> None:

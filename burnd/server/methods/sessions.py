@@ -13,7 +13,7 @@ from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
 from burnd.paths import user_home
 from burnd.queries.messages import MessagesParams, messages
-from burnd.queries.openings import name_all
+from burnd.queries.openings import add_compaction_summary, name_all
 from burnd.queries.projects import folders
 from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
@@ -161,6 +161,7 @@ async def known(service: Service, params: MetaParams) -> Result:
     def facts(view: View) -> Result:
         answer = meta(view, params)
         name_all(view, recall, [answer])
+        add_compaction_summary(view, recall, answer)
         return answer
 
     return await service.ask(facts)
