@@ -48,6 +48,10 @@ class Chosen(NamedTuple):
     kinds: Kinds
     said: dict[str, Any]
 
+    def in_view(self, view: View) -> Chosen:
+        """The same selection in a later view of the index, which may have kinds of turns that were not there before."""
+        return self._replace(kinds=kinds_of(view))
+
 
 def choose(view: View, filters: Filters, tag_keys: tuple[str, ...] = ()) -> Chosen:
     """What the filters select. With `tag_keys` turns are also divided by the values of those tags."""

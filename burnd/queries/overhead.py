@@ -26,7 +26,7 @@ class OverheadParams(Filters, frozen=True, kw_only=True):
 
 def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:
     """The answer of the method `overhead`."""
-    chosen = seen.chosen
+    chosen = seen.chosen.in_view(view)
     prefixes = [one.prefix for one in seen.found if one.prefix is not None and one.prefix.spent]
     sources: dict[str, str] = dict(view.keyed(_SOURCES, [(prefix.session_id,) for prefix in prefixes]))
     by_source: defaultdict[str, list[waste_search.Prefix]] = defaultdict(list)

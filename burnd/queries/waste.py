@@ -68,13 +68,13 @@ class Lot(NamedTuple):
 
 def answer(view: View, quotes: Quotes, params: WasteParams, seen: waste_search.Seen) -> dict[str, Any]:
     """The answer of the method `waste`."""
-    about = _about(view, seen)
+    about, chosen = _about(view, seen), seen.chosen.in_view(view)
     single = [waste.finding for one in seen.found for waste in one.wasted]
     lots = _lots([*single, *_bloated(seen, about)], about, Costing(view.prices))
     dear = [lot for lot in lots if params.min_cost <= (lot.cost.usd or 0.0)]
     return {
-        "filters": seen.chosen.said,
-        "totals": spent_in(view, seen.chosen).answer(),
+        "filters": chosen.said,
+        "totals": spent_in(view, chosen).answer(),
         "families": len(seen.found),
         "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
         "moreFindings": max(0, len(dear) - params.limit),

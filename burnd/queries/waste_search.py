@@ -148,7 +148,7 @@ def plan(view: View, chosen: Chosen, *, compared: bool) -> Plan:
 
 def look(view: View, ledger: Path, chosen: Chosen, families: Sequence[Family]) -> list[tuple[Family, bytes]]:
     """What there is to be found in these families."""
-    thresholds = view.prices.thresholds()
+    chosen, thresholds = chosen.in_view(view), view.prices.thresholds()
     rails: defaultdict[int, list[RailEntries]] = defaultdict(list)
     for rail in load(view.db, ledger, [member for family in families for member in family.members]):
         rails[rail.session].append(rail)

@@ -15,6 +15,7 @@ from burnd.queries.view import View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Block, ToolCall
+from tests import make
 from tests.attribution.scenes import Scene, prompt, said
 from tests.conftest import Opened
 from tests.queries.asking import NOW, PRICES
@@ -80,3 +81,24 @@ async def _asked(pipeline: Pipeline, params: OverheadParams) -> dict[str, Any]:
         return overhead.answer(view, plan.seen({family.root: found for family, found in told}))
 
     return msgspec.convert(await pipeline.index.ask(ask), dict)
+
+
+async def test_a_new_kind_of_turn_may_land_between_search_and_answer(opened: Opened) -> None:
+    """The answer adds up turns of a model that was not there when the sessions were looked through."""
+    pipeline = await opened()
+    scene = Scene()
+    for turn in range(3):
+        scene.turn(20_000 + 200 * turn, 50, entered=(prompt(),), made=(said(),))
+    await pipeline.commit(Batch(entries=[*elsewhere(scene, "s1")]))
+    await pipeline.index.transact(kept_waste.begin)
+
+    def search(db: object) -> waste_search.Seen:
+        view = View(db, PRICES, NOW)  # type: ignore[arg-type]
+        plan = waste_search.plan(view, choose(view, OverheadParams()), compared=False)
+        told = waste_search.look(view, pipeline.home.ledger, plan.chosen, plan.families)
+        return plan.seen({family.root: found for family, found in told})
+
+    seen = await pipeline.index.ask(search)
+    await pipeline.commit(Batch(entries=[make.turn("late", session_id="s2", model="model-x")]))
+    answer = await pipeline.index.ask(lambda db: overhead.answer(View(db, PRICES, NOW), seen))
+    assert (answer["totals"]["turns"], len(answer["sources"])) == (4, 1)

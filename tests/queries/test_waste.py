@@ -22,6 +22,7 @@ from burnd.queries.waste import WasteParams, answer
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Session, Subagent, ToolUse, Usage
+from tests import make
 from tests.attribution.scenes import Scene, call, prompt, result, said
 from tests.attribution.strategies import rails
 from tests.conftest import Opened
@@ -161,6 +162,31 @@ async def test_a_change_while_looking_is_not_forgotten(opened: Opened) -> None:
     await looked.look(plan, plan.families)
     await looked()
     assert looked.turns == 22
+
+
+@pytest.mark.parametrize("params", [{}, {"source": "claude-code"}, {"session": "s1"}])
+async def test_a_new_kind_of_turn_may_land_while_looking(opened: Opened, params: dict[str, str]) -> None:
+    """The plan, every look and the answer each see the index as it is then: with models that were not there before."""
+    pipeline = await opened()
+    await pipeline.commit(Batch(entries=[*elsewhere(wasteful(), "s1")]))
+    looked = Looked(pipeline)
+
+    async def land(n: int) -> None:
+        late = make.turn(f"late{n}", session_id=f"late{n}", model=f"model-{n}", ts=at(10_000 + n))
+        await pipeline.commit(Batch(entries=[late, msgspec.structs.replace(late, message_id=f"l{n}", session_id="s1")]))
+
+    look = looked.look
+
+    async def look_late(plan: waste_search.Plan, some: list[kept_waste.Family]) -> Any:
+        await land(0)
+        told = await look(plan, some)
+        await land(1)
+        return told
+
+    looked.look = look_late  # type: ignore[method-assign]
+    found = await looked(**params)
+    assert "reread" in kinds(found)
+    assert found["totals"]["turns"] >= 21
 
 
 async def test_turns_that_still_grow_count(opened: Opened) -> None:
