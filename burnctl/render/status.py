@@ -165,14 +165,14 @@ def _damaged(answer: Answer) -> Iterator[str]:
 
 
 def _unused(answer: Answer) -> Iterator[str]:
-    """Lines of logs that were passed over, by the bytes they take, if there is more than the one that is said above."""
+    """Lines of logs and rows of databases that could not be used, if there are more than the one shown above."""
     for source in answer.get("sources") or ():
         unused = source.get("unused") or {}
         lines = unused.get("lines") or []
         if [line.get("reason") != "unfinished" for line in lines] == [True]:
             continue
         for line in lines[:_DAMAGED_SHOWN]:
-            where = _bytes(line.get("offset", 0), line.get("size", 0))
+            where = line.get("row") or _bytes(line.get("offset", 0), line.get("size", 0))
             yield f"{tilde(clean(line.get('path') or ''))}, {where}: {line.get('reason')}"
         yield from _more(unused.get("count", 0), len(lines))
 

@@ -15,7 +15,7 @@ from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
 from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_state
 from burnd.readers.holding import Holding
-from burnd.readers.log import iso, rejected, tally
+from burnd.readers.log import cut_reason, iso, rejected, tally
 from burnd.readers.safe_json import Reason, Rejected, Repaired
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
@@ -49,10 +49,10 @@ class ClaudeReader:
         )
         self._memory.tell_meta()
 
-    def feed(self, line: bytes, offset: int) -> Reason | None:
+    def feed(self, line: bytes, offset: int) -> str | None:
         """Read one line, with or without its newline, that begins at `offset` in its file. Never raises.
 
-        Says why, where nothing is to be had from it.
+        Returns the reason if the line, or part of it, could not be used.
         """
         counts = self._memory.out.counts
         counts.lines += 1
@@ -68,7 +68,7 @@ class ClaudeReader:
         if isinstance(found, Repaired):
             for what in found.what:
                 tally(counts.repaired, what)
-            return self._read(found.value, line, offset)
+            return self._read(found.value, line, offset) or cut_reason(found.what)
         return rejected(counts, found.reason)
 
     def flush(self, *, answered_only: bool = False) -> None:

@@ -14,7 +14,7 @@ from burnd.readers.codex_responses import add_made, begin_task, end_task, record
 from burnd.readers.codex_state import SOURCE, Place, State
 from burnd.readers.codex_usage import totals_of
 from burnd.readers.holding import Holding
-from burnd.readers.log import Reading, iso, rejected, tally
+from burnd.readers.log import Reading, cut_reason, iso, rejected, tally
 from burnd.readers.safe_json import Reason, Repaired
 from burnd.readers.weights import size
 from burnd.records import Block, Compaction, Session, Subagent
@@ -41,14 +41,16 @@ class CodexReader:
             "compacted": self._read_compacted,
         }
 
-    def feed(self, line: bytes, offset: int) -> Reason | None:
-        """Read one line that begins at `offset` in its file; says why nothing is to be had from it. Never raises."""
+    def feed(self, line: bytes, offset: int) -> str | None:
+        """Read one line that begins at `offset` in its file; returns why it, or part of it, is unusable."""
         counts = self._memory.out.counts
         counts.lines += 1
         found = codex_lines.lines.decode(line, offset)
+        cut: str | None = None
         if isinstance(found, Repaired):
             for what in found.what:
                 tally(counts.repaired, what)
+            cut = cut_reason(found.what)
             found = found.value
         if not isinstance(found, Line):
             return rejected(counts, found.reason)
@@ -58,7 +60,7 @@ class CodexReader:
         state.begun = state.begun or kind in _BEGINNINGS
         if read is not None:
             spot = Spot(self._memory.stamp(found.timestamp), f"{self._memory.session_id}:{offset}")
-            return read(spot, payload)
+            return read(spot, payload) or cut
         tally(counts.skipped if kind in _PASSED_OVER else counts.unknown, kind or "(none)")
         return None
 

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, Literal, Protocol
 
 import msgspec
 
 from burnd.readers.holding import Holding
-from burnd.readers.safe_json import Reason
+from burnd.readers.json_bounds import MOST_VALUES, WHOLE_BYTES
+from burnd.readers.safe_json import Reason, Repair
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Session
 from burnd.records.times import canonical
 
 NEVER: Final = "1970-01-01T00:00:00.000Z"
+CUT: Final[dict[Repair, str]] = {
+    "many-values": f"more than {MOST_VALUES:,} values: its usage is counted, content behind them is left out",
+    "large": f"larger than {WHOLE_BYTES >> 20} MB: its usage is counted, long texts in it are cut",
+}
 _LONGEST_NAME: Final = 60
 _MOST_NAMES: Final = 100
 
@@ -71,7 +77,7 @@ class LogReader(Protocol):
     """
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line that begins at `offset` in its file; says why nothing is to be had from it. Never raises."""
+        """Read one line that begins at `offset` in its file; returns why it, or part of it, is unusable."""
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
@@ -105,6 +111,11 @@ def tally(counts: dict[str, int], name: str) -> None:
     if name not in counts and len(counts) >= _MOST_NAMES:
         name = "(other)"
     counts[name] = counts.get(name, 0) + 1
+
+
+def cut_reason(repairs: Iterable[Repair]) -> str | None:
+    """Why a line was used but not all of it, if so."""
+    return next((CUT[what] for what in repairs if what in CUT), None)
 
 
 def rejected(counts: Counts, reason: Reason) -> Reason | None:

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from burnd.readers.log import CUT, cut_reason
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
 from burnd.records.times import to_iso
 
@@ -14,21 +15,26 @@ Number = int | float | None
 
 
 class PartRow(NamedTuple):
-    """A row of `part`; its message's rows are handed over in the order of their ids, as opencode reads them."""
+    """A row of `part`; its message's rows are handed over in the order of their ids, as opencode reads them.
+
+    A row with a `size` was too large: its long texts are cut.
+    """
 
     id: str
     updated: int
     data: bytes
+    size: int | None = None
 
 
 class MessageRow(NamedTuple):
-    """A row of `message` with all its parts."""
+    """A row of `message` with all its parts. One with a `size` was too large: its long texts are cut."""
 
     id: str
     created: int
     updated: int
     data: bytes
     parts: tuple[PartRow, ...] = ()
+    size: int | None = None
 
 
 class SessionRow(NamedTuple):
@@ -162,12 +168,20 @@ class Part(NamedTuple):
     data: PartData
 
 
+class Unusable(NamedTuple):
+    """A row of which nothing, or not all, could be used: `message` or `part` with its id, its size, and why."""
+
+    row: str
+    size: int
+    reason: str
+
+
 class Opened(NamedTuple):
-    """A message's JSON, with the parts that could be read; `rejected` counts those that could not."""
+    """A message's JSON with the parts that could be read, and the rows that could not be used, or not all of them."""
 
     data: MessageData
     parts: list[Part]
-    rejected: int
+    unusable: list[Unusable]
 
 
 # A message's time stands in its turn and in every block of its content.
@@ -183,14 +197,24 @@ def opened(row: MessageRow) -> Opened | Rejected:
     if isinstance(message, Rejected):
         return message
     data = message.value if isinstance(message, Repaired) else message
-    parts, rejected = [], 0
+    unusable = _unusable(message, f"message {row.id}", row)
+    parts: list[Part] = []
     for part in row.parts:
         found = _parts.decode(part.data)
-        if isinstance(found, Rejected):
-            rejected += 1
-        else:
+        unusable += _unusable(found, f"part {part.id}", part)
+        if not isinstance(found, Rejected):
             parts.append(Part(part.id, found.value if isinstance(found, Repaired) else found))
-    return Opened(data, parts, rejected)
+    return Opened(data, parts, unusable)
+
+
+def _unusable(found: object, name: str, row: MessageRow | PartRow) -> list[Unusable]:
+    """Why a decoded row is not used, or not all of it; empty where it is."""
+    reason = CUT["large"] if row.size is not None else None
+    if isinstance(found, Rejected):
+        reason = f"rejected {found.reason}"
+    elif isinstance(found, Repaired):
+        reason = cut_reason(found.what) or reason
+    return [] if reason is None else [Unusable(name, len(row.data) if row.size is None else row.size, reason)]
 
 
 def milliseconds(value: Number) -> int | None:

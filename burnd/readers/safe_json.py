@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from burnd.readers import json_bounds
+
 T = TypeVar("T")
 
-Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "not-finite", "wrong-shape"]
-Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type"]
+Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "too-large", "not-finite", "wrong-shape"]
+Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", "many-values", "large"]
 
 MAX_DEPTH: Final = 200
 _MAX_SALVAGES: Final = 32
@@ -50,14 +53,30 @@ class SafeDecoder(Generic[T]):
 
     A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
     Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
-    hold numbers beyond all bounds: open them with `unpack`, which refuses those.
+    hold numbers beyond all bounds: open them with `unpack`, which refuses those. A line with too many values, or
+    too large a line, is cut first (`json_bounds`).
     """
 
     def __init__(self, struct: type[T]) -> None:
         self._typed = msgspec.json.Decoder(struct)
+        self._projection = json_bounds.Projection(struct)
 
     def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
         """The line's value; `offset` is where the line stands in its file, a BOM counts only at 0."""
+        if (surplus := json_bounds.surplus(line)) is None:
+            return self._decoded(line, offset)
+        found = self._decoded(self._reduced(line), offset)
+        if isinstance(found, Rejected):
+            return Rejected("too-large") if found.reason == "empty" else found
+        value, what = (found.value, found.what) if isinstance(found, Repaired) else (found, ())
+        return Repaired(value, (*what, surplus))
+
+    def _reduced(self, line: bytes) -> bytes:
+        with contextlib.suppress(*_FAILURES):
+            line = self._projection.of(line)
+        return json_bounds.reduced(line)
+
+    def _decoded(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
         try:
             if line.isascii() or _is_utf8(line):
                 return self._typed.decode(line)
@@ -114,6 +133,9 @@ class Unpacked(NamedTuple):
 def unpack(raw: msgspec.Raw) -> Unpacked:
     """Open a raw part; what cannot be opened becomes a JSON text of itself."""
     data = bytes(raw)
+    if json_bounds.surplus(data) is not None:
+        data = json_bounds.reduced(data) or b"null"
+        raw = msgspec.Raw(data)
     try:
         if len(data) <= 2 * MAX_DEPTH or _openings(data) <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
             return Unpacked(msgspec.json.decode(data), raw)

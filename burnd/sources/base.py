@@ -19,16 +19,17 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a log that was passed over: where it stands, and why."""
+    """A line of a log, or a row of a database, that could not be used or not all of it: where it is, and why."""
 
     path: str
     offset: int
     size: int
     reason: str
+    row: str | None = None  # its table and id; a line has none
 
 
 class UnusedInAll(msgspec.Struct, frozen=True):
-    """Lines of logs that were passed over: how many, how many of them may still become whole, and some of them."""
+    """Lines or rows that could not be used: how many, how many of them may still become whole, and some of them."""
 
     count: int = 0
     unfinished: int = 0

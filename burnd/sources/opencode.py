@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
+import msgspec
 import structlog
 
 from burnd.index.path_key import path_key
@@ -20,7 +21,7 @@ from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import ProjectKeys
 from burnd.settings.config import Settings
 from burnd.sources.backfill import Backfill
-from burnd.sources.base import Progress, Source, State, Status
+from burnd.sources.base import Progress, Source, State, Status, UnusedInAll
 from burnd.sources.opencode_database_follower import DatabaseFollower
 from burnd.sources.opencode_db import Disturbed, Signature
 from burnd.sources.opencode_places import announced_places, data_folder, named_databases, present_databases
@@ -30,6 +31,7 @@ from burnd.sources.opencode_schema import Unsupported
 from burnd.sources.opencode_session_state import DatabasePiece
 from burnd.sources.opencode_wanted import Wanted, wanted_by
 from burnd.sources.surroundings import Harness, Surroundings
+from burnd.sources.unused import LINES_SHOWN
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -135,6 +137,7 @@ class OpenCode:
             progress=self._progress(),
             blocked=self._recorder.blocked or self._lock(),
             counts=dict(counts),
+            unused=_together([follower.unused() for follower in followers]),
             remedy=remedy,
             has_looked=self._has_looked,
         )
@@ -222,16 +225,17 @@ class OpenCode:
             one.signature = None  # whatever it was, the next look sees it
         except (sqlite3.Error, Unsupported, OSError) as error:
             one.signature = signature
-            one.trouble = trouble_of(error, one.trouble, self._clock())
+            trouble = trouble_of(error, one.trouble, self._clock())
+            one.trouble = msgspec.structs.replace(trouble, signature=signature)
         if follower.damage and one.damage is None:
-            one.damage = damage(follower.damage, self._clock())
+            one.damage = msgspec.structs.replace(damage(follower.damage, self._clock()), signature=signature)
         if not follower.waiting:
             one.noticed_at = None
         if follower.db.is_kept and not one.is_hot(self._clock(), self._pace):
             await self._in_thread(follower.db.rest)
 
     async def _look(self, one: ScheduledDatabase, signature: Signature, now: float, *, forced: bool) -> None:
-        again = one.is_worth_a_try(now, signature)
+        again = one.is_worth_a_try(now, signature) or (forced and one.damage is not None)
         if again:
             one.follower.try_again()
             one.damage = None
@@ -320,6 +324,12 @@ class OpenCode:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await anyio.to_thread.run_sync(work, limiter=self._thread)
+
+
+def _together(found: Sequence[UnusedInAll]) -> UnusedInAll:
+    """The unusable rows of all databases."""
+    rows = [row for one in found for row in one.lines][:LINES_SHOWN]
+    return UnusedInAll(sum(one.count for one in found), 0, rows)
 
 
 def _make(given: Surroundings) -> Source:

@@ -9,11 +9,13 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from burnd.index.change import CursorChange
+from burnd.readers.opencode_rows import Unusable
 
 T = TypeVar("T")
 _MARKER = "marker"
 _SESSION = "session:"
 _KEPT_ANCHORS = 24
+FIRST_ROWID, LAST_ROWID = -(1 << 63), (1 << 63) - 1
 
 
 class Anchor(NamedTuple):
@@ -26,7 +28,7 @@ class Anchor(NamedTuple):
 class Marker(msgspec.Struct, frozen=True, array_like=True):
     """The next row to look at, and the rows it follows, the newest last and the older ones ever further apart."""
 
-    next: int = 0
+    next: int = FIRST_ROWID
     anchors: tuple[Anchor, ...] = ()
     identity: tuple[int, int] | None = None
 
@@ -38,14 +40,21 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
     def back_to(self, anchor: Anchor | None) -> Marker:
         """The marker behind an anchor that still stands, or at the beginning."""
         kept = self.anchors[: self.anchors.index(anchor) + 1] if anchor is not None else ()
-        return msgspec.structs.replace(self, next=anchor.rowid + 1 if anchor is not None else 0, anchors=kept)
+        after = anchor.rowid + 1 if anchor is not None else FIRST_ROWID
+        return msgspec.structs.replace(self, next=after, anchors=kept)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no number comes after it: SQLite then gives new rows any number that is free."""
+        return self.next > LAST_ROWID
 
 
 class Seen(msgspec.Struct, frozen=True, array_like=True):
     """A session as it was read: digests of its row and of its messages' versions, and its number in the event log.
 
     One that is `pending` has messages that had not settled; `unfinished` are those that opencode never finished, each
-    with when it was last written to and a digest that a change of its parts changes too.
+    with when it was last written to and a digest that a change of its parts changes too. `unused` are the first rows
+    that could not be used, `unused_count` is how many there are.
     """
 
     row: int
@@ -53,6 +62,8 @@ class Seen(msgspec.Struct, frozen=True, array_like=True):
     versions: int = 0
     pending: bool = False
     unfinished: tuple[tuple[str, int, int], ...] = ()
+    unused: tuple[Unusable, ...] = ()
+    unused_count: int = 0
 
 
 class Cursors(NamedTuple):

@@ -20,6 +20,7 @@ from burnd.recording.batch import Told
 from burnd.recording.hazard import Hazard
 from burnd.records import Turn
 from burnd.sources import opencode_queries as queries
+from burnd.sources.base import UnusedInAll, UnusedLine
 from burnd.sources.opencode_cursor import Cursors, Seen, marker_change, seen_change, source_key
 from burnd.sources.opencode_db import Database, Disturbed, Version
 from burnd.sources.opencode_fetching import Keys, Raw, RowFetcher
@@ -29,12 +30,11 @@ from burnd.sources.opencode_queries import SessionFound
 from burnd.sources.opencode_schema import Schema, coming_tables, probe
 from burnd.sources.opencode_session_state import DatabasePiece, SessionState
 from burnd.sources.opencode_wanted import Wanted
-from burnd.sources.unused import FATAL
+from burnd.sources.unused import FATAL, LINES_SHOWN, PLACES_KEPT
 
 BATCH_BYTES = 8 << 20
 _READING_S = 0.15
 _KEPT_MESSAGES = 5000
-_TOO_LARGE = "SQLITE_TOOBIG"
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -154,6 +154,13 @@ class DatabaseFollower:
             if flushed or self._due.get(name, now + 1) <= now:
                 self._tell(state, piece, now, flush=flushed)
         return piece
+
+    def unused(self) -> UnusedInAll:
+        """The rows that could not be used, in all sessions together: of each the first before another's second."""
+        marred = self._finder.marred.values()
+        ranked = sorted((n, row) for seen in marred for n, row in enumerate(seen.unused))[:LINES_SHOWN]
+        rows = [UnusedLine(self.db.path, 0, row.size, row.reason, row.row) for _, row in ranked]
+        return UnusedInAll(sum(seen.unused_count for seen in marred), 0, rows)
 
     def changes(self, piece: DatabasePiece) -> list[CursorChange]:
         """What is to be stored along with a piece."""
@@ -318,7 +325,8 @@ class DatabaseFollower:
         pending = bool(state.pending) or state.partly_read or name in self._unreadable
         row, seq = state.read_as
         versions = 0 if pending else state.versions_digest
-        piece.seen[name] = Seen(row, seq, versions, pending, state.unfinished)
+        unused = state.unused
+        piece.seen[name] = Seen(row, seq, versions, pending, state.unfinished, tuple(unused[:PLACES_KEPT]), len(unused))
 
     def _drop(self, session_id: str, now: float, piece: DatabasePiece) -> None:
         """A session that is gone, or not wanted any more: what was seen of it stands."""
@@ -358,6 +366,5 @@ class DatabaseFollower:
         self.counts["messages"] += len(raw.fetched.rows)
         for name in (*raw.fetched.unreadable, *filter(None, [raw.failure])):
             self.counts[f"unreadable rows ({name})"] += 1
-            if name != _TOO_LARGE:
-                self.damage = name
-                self._unreadable.add(raw.session_id)
+            self.damage = name
+            self._unreadable.add(raw.session_id)

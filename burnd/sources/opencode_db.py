@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnd.index.reading import read_only
+from burnd.readers.json_bounds import WHOLE_BYTES
 
-LARGEST_ROW = 64 << 20
 _PATIENCE_S = 0.25
 _HEADER = 20
 _WAL_FORMAT = 2
@@ -175,7 +175,7 @@ def _connect(address: str) -> sqlite3.Connection:
     db = sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
     try:
         db.text_factory = bytes  # rows may hold anything, and their JSON is read as bytes
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_ROW)
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, WHOLE_BYTES)
         for pragma in ("query_only=ON", "temp_store=MEMORY", "cache_size=-4000"):
             db.execute(f"PRAGMA {pragma}")
     except BaseException:

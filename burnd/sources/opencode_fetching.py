@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from burnd.ledger.shelving import INLINE_BYTES, shelve
 from burnd.readers.opencode_content import content_of, saved_outputs, whole_output
-from burnd.readers.opencode_rows import MessageRow, Opened, opened
+from burnd.readers.opencode_rows import MessageRow, Opened, Unusable, opened
 from burnd.readers.opencode_said import Said, said_of
 from burnd.readers.opencode_tools import calls_in
 from burnd.readers.safe_json import Rejected
@@ -23,9 +23,11 @@ from burnd.sources.opencode_schema import Schema
 from burnd.sources.opencode_session_state import ReadMessage, SessionState
 from burnd.sources.opencode_wanted import Wanted
 from burnd.sources.safe_open import small_file
+from burnd.sources.unused import FATAL
 
 _LARGEST_OUTPUT = 64 << 20
 
+_OpenedRow = tuple[Said, list[Content], tuple[Unusable, ...]]
 Keys = Mapping[str, str | None]  # folders to their projects
 
 
@@ -98,34 +100,34 @@ class RowFetcher:
             version = queries.version_of(row)
             since = _quiet_since(row, now, wall_ms) if quiet_since is None else quiet_since
             if (known := state.unchanged(row.id, digest)) is not None:
-                heard.append(ReadMessage(version, known, [], digest, since))
+                heard.append(ReadMessage(version, known, [], (), digest, since))
             else:
-                said, content = self._open_with_care(raw, row)
-                heard.append(ReadMessage(version, said, content, digest, since))
+                heard.append(ReadMessage(version, *self._open_with_care(raw, row), digest, since))
         return heard
 
-    def _open_with_care(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
+    def _open_with_care(self, raw: Raw, row: MessageRow) -> _OpenedRow:
         """A row that killed the process again and again is as one that cannot be understood."""
         if not self._hazard.concerns(raw.session_id):
             return self._open(raw, row)
         try:
             with self._hazard.over(raw.session_id, row.id):
-                said, content = self._open(raw, row)
-                shelve(content, INLINE_BYTES)  # as will be done to it later, when nobody can tell which row it was of
-                return said, content
+                found = self._open(raw, row)
+                shelve(found[1], INLINE_BYTES)  # as is done to it later, when it is not known which row it was of
+                return found
         except PassedOver:
-            return _not_understood(row), []
+            return _not_understood(row), [], (Unusable(f"message {row.id}", len(row.data), FATAL),)
 
-    def _open(self, raw: Raw, row: MessageRow) -> tuple[Said, list[Content]]:
+    def _open(self, raw: Raw, row: MessageRow) -> _OpenedRow:
         found = opened(row)
         if isinstance(found, Rejected):
-            return _not_understood(row), []
+            size = len(row.data) if row.size is None else row.size
+            return _not_understood(row), [], (Unusable(f"message {row.id}", size, f"rejected {found.reason}"),)
         calls = calls_in(found)
         content = content_of(raw.session_id, row, found, calls, reasoning=self._wanted.reasoning)
         if self._wanted.tool_outputs:
             content += self._whole_outputs(content, found)
         version = raw.found.row.version if raw.found is not None else None
-        return said_of(row, found, calls, version), content
+        return said_of(row, found, calls, version), content, tuple(found.unusable)
 
     def _whole_outputs(self, content: list[Content], found: Opened) -> list[Content]:
         """Results that were too long for their rows. A path in a row is not to be trusted but for its last name."""

@@ -22,6 +22,7 @@ class Finder:
         self.marker = cursors.marker  # as it is stored
         self.found = cursors.marker  # behind the rows that were found, whose sessions may not have been read yet
         self.seen = cursors.seen
+        self.marred = {name: seen for name, seen in cursors.seen.items() if seen.unused_count}  # with unusable rows
         self.waiting: dict[str, bool] = {}  # session to whether it is to be looked at deeply
         self.postponed: set[str] = set()  # sessions to be read again once another database can be asked about them
         self._lively: set[str] = set()  # those of them that changed after the first look
@@ -73,11 +74,16 @@ class Finder:
                     reason = "rows were deleted or numbered anew"
                     self.found = self.found.back_to(anchor)
                 sessions, behind = queries.new_rows(db, self.found)
-            if behind == self.found:
+                if behind.is_last:
+                    # New rows come anywhere between the others: all sessions are compared with what was seen of them.
+                    sessions = queries.sessions_with_messages(db)
+            if behind == self.found and not behind.is_last:
                 return reason
             self.found = behind
             for session_id in sessions:
-                self.mark(session_id, deep=bool(reason))
+                self.mark(session_id, deep=bool(reason) or behind.is_last)
+            if behind.is_last:
+                return reason
 
     def scan(self, db: sqlite3.Connection, schema: Schema, shown_in: Iterable[str]) -> None:
         """Compares every session's row with what was seen; those `shown_in` hold turns that are still open.
@@ -117,8 +123,11 @@ class Finder:
     def remember(self, seen: dict[str, Seen | None], marker: Marker | None) -> None:
         """What is durable now."""
         for session_id, one in seen.items():
+            self.marred.pop(session_id, None)
             if one is None:
                 self.seen.pop(session_id, None)
             else:
                 self.seen[session_id] = one
+                if one.unused_count:
+                    self.marred[session_id] = one
         self.marker = marker or self.marker

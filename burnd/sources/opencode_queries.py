@@ -8,12 +8,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from burnd.readers.json_bounds import WHOLE_BYTES, small_values
 from burnd.readers.opencode_rows import MessageRow, PartRow, SessionRow
-from burnd.sources.opencode_cursor import Anchor, Marker, digest_of
+from burnd.sources.opencode_cursor import FIRST_ROWID, LAST_ROWID, Anchor, Marker, digest_of
 from burnd.sources.opencode_schema import Schema
 
 PAGE = 500
 _AT_ONCE = 20
+_READ_BYTES = 1 << 20
 _LARGEST = 1 << 53
 _LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
@@ -39,8 +41,12 @@ class RowVersion(NamedTuple):
     digest: int = 0
 
 
+class _TooMuch(Exception):
+    """Raised when several messages together take too much memory."""
+
+
 class Fetched(NamedTuple):
-    """Messages with their parts, how many bytes those are, and SQLite's word on each row that could not be read."""
+    """Messages with their parts, how many bytes those are, and SQLite's error for each row that could not be read."""
 
     rows: list[MessageRow]
     size: int = 0
@@ -72,6 +78,8 @@ def standing(db: sqlite3.Connection, anchors: Sequence[Anchor]) -> Anchor | None
 
 def new_rows(db: sqlite3.Connection, marker: Marker) -> tuple[list[str], Marker]:
     """The sessions of a page of rows from the marker on, and the marker behind it, which is the same where none are."""
+    if marker.is_last:
+        return [], marker
     sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
     page = db.execute(sql, (marker.next, PAGE)).fetchall()
     if not page:
@@ -79,18 +87,22 @@ def new_rows(db: sqlite3.Connection, marker: Marker) -> tuple[list[str], Marker]
     return list(dict.fromkeys(_text(row[2]) for row in page)), marker.after(page[-1][0], _text(page[-1][1]))
 
 
+def sessions_with_messages(db: sqlite3.Connection) -> list[str]:
+    return [_text(row[0]) for row in db.execute("SELECT DISTINCT session_id FROM message")]
+
+
 Known = dict[Any, tuple[int, SessionFound]]  # by their ids: what sessions' rows hashed to, and what they say
 
 
 def all_sessions(db: sqlite3.Connection, schema: Schema, known: Known) -> Iterator[SessionFound]:
     """Every session; what is `known` already is not made anew, and what was made is added to it."""
-    at = -1
-    while True:
-        sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    at = FIRST_ROWID
+    while at <= LAST_ROWID:
+        sql = f"SELECT rowid, {schema.session} FROM session WHERE rowid >= ? ORDER BY rowid LIMIT ?"
         page = db.execute(sql, (at, PAGE)).fetchall()
         if not page:
             return
-        at = page[-1][0]
+        at = page[-1][0] + 1
         for _, *row in page:
             session_id, key = row[0], hash(tuple(row))
             if session_id not in known or known[session_id][0] != key:
@@ -189,9 +201,11 @@ def _with(one: Fetched, other: Fetched) -> Fetched:
 
 
 def _fetch_some(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Fetched:
-    """Where one row cannot be read, each is read for itself, and the others are kept."""
+    """Where one row cannot be read, or all of them take too much memory, each is read for itself."""
     try:
         return _fetch_together(db, schema, ids)
+    except _TooMuch:
+        pass
     except sqlite3.Error as error:
         if not is_damage(error):
             raise
@@ -210,41 +224,62 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
     )
     for message, part, updated, data in db.execute(sql, ids):
         parts[message].append(PartRow(_text(part), _whole(updated), _data(data)))
-        size += len(data or b"")
+        size += len(parts[message][-1].data)
+        if size > WHOLE_BYTES:
+            raise _TooMuch
     messages: dict[str, MessageRow] = {}
     sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"
     for name, created, updated, data in db.execute(sql, ids):
         message_id = _text(name)
         messages[message_id] = MessageRow(message_id, _whole(created), _whole(updated), _data(data), tuple(parts[name]))
-        size += len(data or b"")
+        size += len(messages[message_id].data)
+        if size > 2 * WHOLE_BYTES:
+            raise _TooMuch
     return Fetched([messages[message_id] for message_id in ids if message_id in messages], size)
 
 
 def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetched:
+    """One message, part by part. What does not fit in memory is reduced to its small values."""
+    unreadable: tuple[str, ...] = ()
     try:
-        sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id = ?"
-        row = db.execute(sql, (message_id,)).fetchone()
-        part_ids = [found[0] for found in db.execute(_PART_IDS, (message_id,))]
+        sql = f"SELECT rowid, time_created, {schema.message_updated} FROM message WHERE id = ?"
+        found = db.execute(sql, (message_id,)).fetchone()
+        if found is None:
+            return Fetched([])
+        data, whole_size = _read_data(db, "message", found[0], WHOLE_BYTES)
+        part_rows = db.execute(_PART_ROWS.format(updated=schema.part_updated), (message_id,)).fetchall()
     except sqlite3.Error as error:
         return _nothing_if_damaged(error)
-    if row is None:
-        return Fetched([])
     parts: list[PartRow] = []
-    unreadable: tuple[str, ...] = ()
-    for part_id in part_ids:
+    room = WHOLE_BYTES
+    for rowid, part_id, updated in part_rows:
         try:
-            sql = f"SELECT id, {schema.part_updated}, data FROM part WHERE id = ?"
-            found = db.execute(sql, (_text(part_id),)).fetchone()
+            part, size = _read_data(db, "part", rowid, room)
         except sqlite3.Error as error:
             unreadable += _nothing_if_damaged(error).unreadable
             continue
-        if found is not None:
-            parts.append(PartRow(_text(found[0]), _whole(found[1]), _data(found[2])))
-    message = MessageRow(message_id, _whole(row[1]), _whole(row[2]), _data(row[3]), tuple(parts))
+        room -= min(room, len(part))
+        parts.append(PartRow(_text(part_id), _whole(updated), part, size))
+    message = MessageRow(message_id, _whole(found[1]), _whole(found[2]), data, tuple(parts), whole_size)
     return Fetched([message], len(message.data) + sum(len(part.data) for part in parts), unreadable)
 
 
-_PART_IDS = "SELECT id FROM part WHERE message_id = ? ORDER BY id"
+def _read_data(db: sqlite3.Connection, table: str, rowid: int, room: int) -> tuple[bytes, int | None]:
+    """A row's `data`; where it is larger than `room`, its small values only, and how large it is."""
+    try:
+        (kind,) = db.execute(f"SELECT typeof(data) FROM {table} WHERE rowid = ?", (rowid,)).fetchone()
+        if kind in (b"text", b"blob"):
+            with db.blobopen(table, "data", rowid, readonly=True) as blob:
+                size = len(blob)
+                if size > room:
+                    return small_values(iter(lambda: blob.read(_READ_BYTES), b"")), size
+        (data,) = db.execute(f"SELECT data FROM {table} WHERE rowid = ?", (rowid,)).fetchone()
+    except TypeError:
+        return b"", None  # deleted in between
+    return _data(data), None
+
+
+_PART_ROWS = "SELECT rowid, id, {updated} FROM part WHERE message_id = ? ORDER BY id"
 
 
 def _nothing_if_damaged(error: sqlite3.Error) -> Fetched:

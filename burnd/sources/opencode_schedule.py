@@ -18,6 +18,7 @@ _PATIENT_TRIES = 10
 _FIRST_S, _LAST_S = 1.0, 60.0
 _DAMAGED_S = 300.0
 MANY_SESSIONS = 50  # more than live agents write at once
+_CHANGED_S = 2.0  # a damaged database that is written to all the time is not tried again each time
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -33,20 +34,24 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A state other than polling. It may be over at `until`, or with `any_change` when the file changes."""
+    """A state other than polling, met when the database had this signature.
+
+    It is worth another try at `until`, or from `on_change` on if the file has changed since: it may be restored.
+    """
 
     state: State
     detail: str
     remedy: str = ""
     until: float = 0.0
     tries: int = 0
-    any_change: bool = False
+    on_change: float = float("inf")
+    signature: Signature | None = None
 
-    def is_over(self, now: float, before: Signature | None, after: Signature) -> bool:
+    def is_over(self, now: float, found: Signature) -> bool:
         """Whether it is worth another try. Another file in its place always is."""
-        if before is None or before.identity != after.identity:
+        if self.signature is None or self.signature.identity != found.identity:
             return True
-        return now >= self.until or (self.any_change and before != after)
+        return now >= self.until or (now >= self.on_change and self.signature != found)
 
 
 class ScheduledDatabase:
@@ -73,7 +78,7 @@ class ScheduledDatabase:
 
     def is_due(self, now: float, pace: Pace, signature: Signature) -> bool:
         """Whether to look now. In trouble only when it is time, or when the trouble may be over."""
-        if self.trouble is not None and not self.trouble.is_over(now, self.signature, signature):
+        if self.trouble is not None and not self.trouble.is_over(now, signature):
             return False
         if self.trouble is not None or signature != self.signature or self.is_hot(now, pace):
             return True
@@ -81,7 +86,7 @@ class ScheduledDatabase:
 
     def is_worth_a_try(self, now: float, signature: Signature) -> bool:
         """Whether what could not be read may be readable by now."""
-        return self.damage is not None and self.damage.is_over(now, self.signature, signature)
+        return self.damage is not None and self.damage.is_over(now, signature)
 
     def is_hot(self, now: float, pace: Pace) -> bool:
         """Whether it changed so lately that the next change is waited for with an open connection."""
@@ -111,7 +116,7 @@ def trouble_of(error: Exception, before: Trouble | None, now: float) -> Trouble:
     """What an error comes to; `before` tells how often it was tried already."""
     if isinstance(error, Unsupported):
         remedy = "update burnd, if opencode is newer than it"
-        return Trouble("degraded", f"unsupported opencode schema ({error})", remedy, now + _LAST_S, 1, any_change=True)
+        return Trouble("degraded", f"unsupported opencode schema ({error})", remedy, now + _LAST_S, 1, on_change=now)
     name = error_name(error) if isinstance(error, sqlite3.Error) else type(error).__name__
     tries = before.tries + 1 if before is not None else 1
     if isinstance(error, sqlite3.Error) and is_lock(error):
@@ -119,15 +124,16 @@ def trouble_of(error: Exception, before: Trouble | None, now: float) -> Trouble:
     if name.startswith(_DAMAGED):
         return damage(name, now)
     remedy = "see that burnd may read it"
-    return Trouble("degraded", f"cannot be read ({name})", remedy, now + _delay(tries), tries, any_change=True)
+    return Trouble("degraded", f"cannot be read ({name})", remedy, now + _delay(tries), tries, on_change=now)
 
 
 def damage(name: str, now: float) -> Trouble:
-    """Something in it cannot be read, by SQLite's word or our own; it is not worth trying all the time."""
-    if not name.startswith("SQLITE_"):
-        return Trouble("degraded", f"a session of it cannot be understood ({name})", "report it", now + _DAMAGED_S)
-    remedy = "restore it from a backup, or let opencode make it anew; what can be read is recorded"
-    return Trouble("degraded", f"damaged ({name})", remedy, now + _DAMAGED_S)
+    """Something in it cannot be read or not be understood: tried again after a while, or soon after a change."""
+    detail, remedy = f"a session of it cannot be understood ({name})", "report it"
+    if name.startswith("SQLITE_"):
+        detail = f"damaged ({name})"
+        remedy = "restore it from a backup, or let opencode make it anew; what can be read is recorded"
+    return Trouble("degraded", detail, remedy, now + _DAMAGED_S, on_change=now + _CHANGED_S)
 
 
 def _delay(tries: int) -> float:

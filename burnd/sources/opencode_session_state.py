@@ -13,6 +13,7 @@ import msgspec
 
 from burnd.index.change import AgentRow, ToldBy
 from burnd.readers.opencode_content import title_of
+from burnd.readers.opencode_rows import Unusable
 from burnd.readers.opencode_said import Said
 from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
 from burnd.recording.batch import Told
@@ -27,11 +28,12 @@ IDLE_S = 600.0
 
 
 class ReadMessage(NamedTuple):
-    """A message as it was just read: what it says, its content, and a hash of its bytes."""
+    """A message as it was just read: what it says, its content, which rows are unusable, and a hash of its bytes."""
 
     version: RowVersion
     said: Said
     content: list[Content]
+    unused: tuple[Unusable, ...]
     digest: int
     quiet_since: float
 
@@ -58,11 +60,12 @@ class DatabasePiece(msgspec.Struct):
 class Message:
     """One message: what it said when it was last read, the walk behind it, and what was given away of it."""
 
-    __slots__ = ("content", "digest", "quiet_since", "said", "settled", "step", "told", "version", "walked")
+    __slots__ = ("content", "digest", "quiet_since", "said", "settled", "step", "told", "unused", "version", "walked")
 
     def __init__(self, heard: ReadMessage) -> None:
         self.version, self.said, self.digest = heard.version, heard.said, heard.digest
         self.content: list[Content] | None = heard.content
+        self.unused = heard.unused
         self.quiet_since = heard.quiet_since
         self.settled = False
         self.walked = Walked()
@@ -74,7 +77,7 @@ class Message:
         self.version = heard.version
         if heard.digest == self.digest:
             return False
-        self.said, self.digest, self.content = heard.said, heard.digest, heard.content
+        self.said, self.digest, self.content, self.unused = heard.said, heard.digest, heard.content, heard.unused
         self.quiet_since, self.settled = now, False
         return True
 
@@ -119,6 +122,11 @@ class SessionState:
         """The answers that opencode never finished, or whose calls it never answered, as they were last read."""
         left = [message.version for message in self.messages if message.said.is_unfinished]
         return tuple((version.id, version.updated, version.digest) for version in left)
+
+    @property
+    def unused(self) -> list[Unusable]:
+        """The rows that could not be used, or not all of them."""
+        return [row for message in self.messages for row in message.unused]
 
     @property
     def versions_digest(self) -> int:

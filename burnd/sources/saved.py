@@ -18,10 +18,9 @@ from burnd.sources.cursor import Cursor, loaded, looks_of
 from burnd.sources.discover import Found
 from burnd.sources.tails import Tails
 from burnd.sources.transcripts import OLD_MS
-from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UNFINISHED
+from burnd.sources.unused import FATAL, FATAL_WORDS, LINES_SHOWN, TOO_LONG, UNFINISHED
 
 FORGET_AFTER_MS = DAY_MS
-LINES_SHOWN = 20
 AT_ONCE = 2500  # files that are loaded: what all of them take for a moment would be kept for good
 _FILES = (
     "SELECT id, path, root, cursor, CASE WHEN open THEN state END FROM files WHERE +source = ? AND id > ? "

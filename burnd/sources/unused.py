@@ -6,12 +6,16 @@ from collections.abc import Iterable
 
 import msgspec
 
+from burnd.readers.log import CUT
+
+LINES_SHOWN = 20  # in status, of all logs of a source
 PLACES_KEPT = 5  # for each reason: the rest is told by its number
 
 TOO_LONG = "longer than a line may be"
 FATAL = "the process died reading it, again and again"
 FATAL_WORDS = "the process died over words that were said before this place, again and again"
 UNFINISHED = "unfinished"
+_CUT = frozenset(CUT.values())
 
 
 class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -34,8 +38,8 @@ class UnusedLines:
         self._add(reason, offset, size)
 
     def reject(self, reason: str, offset: int, size: int) -> None:
-        """A reader has found nothing in it, and says why. There may be very many."""
-        self._add(f"rejected {reason}", offset, size)
+        """A reader could use nothing of it, or not all of it. There may be very many."""
+        self._add(reason if reason in _CUT else f"rejected {reason}", offset, size)
 
     def all(self) -> tuple[Unused, ...]:
         return tuple(self._by_reason.values())

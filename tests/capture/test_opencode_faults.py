@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -493,7 +494,96 @@ async def test_odd_rows_hurt_only_themselves(rig: OpenCodeRig, writer: Writer) -
     assert {f"{S}-a0": 100, f"{S}-a1": 101, f"{S}-a2": 102}.items() <= found.items()
     status = rig.source.status()
     assert status.state == "polling"
-    assert status.counts["unreadable rows (SQLITE_TOOBIG)"] >= 1
+    unused = {one.row: one for one in status.unused.lines}
+    assert {"message x1", "message x4", "message x5", "part p1", "part p6"} == set(unused)
+    assert unused["message x1"].reason == "rejected not-json"
+    assert (unused["part p6"].path, unused["part p6"].size > 65 << 20) == (str(writer.path), True)
+    assert "its usage is counted" in unused["part p6"].reason
+    await rig.restart()
+    await rig.attend()
+    assert rig.source.status().unused.count == status.unused.count == 5
+    writer.db.execute("DELETE FROM message WHERE id LIKE 'x%'")
+    writer.db.execute("UPDATE part SET data = '{}', time_updated = 9 WHERE id IN ('p1', 'p6')")
+    await rig.settle()
+    assert rig.source.status().unused.count == 0
+
+
+@pytest.mark.parametrize("megabytes", [17, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["message", "part"])
+async def test_a_row_that_is_too_large_has_its_turn(
+    rig: OpenCodeRig, writer: Writer, kind: str, megabytes: int
+) -> None:
+    """Usage, model and calls are read though the row does not fit in memory; the rest of its text is left out."""
+    conversation(writer, turns=2)
+    large = "x\\n\u00e9 " * ((megabytes << 20) // 7)
+    column = "id" if kind == "message" else "message_id"
+    sql = f"SELECT id, data FROM {kind} WHERE {column} = ? ORDER BY id"
+    (row_id, data), *_ = writer.db.execute(sql, (f"{S}-a1",)).fetchall()
+    whole = json.loads(data) | ({} if kind == "message" else {"type": "tool", "tool": "read", "callID": "big"})
+    whole |= {"summary": large} if kind == "message" else {"state": {"status": "completed", "output": large}}
+    writer.db.execute(f"UPDATE {kind} SET data = ? WHERE id = ?", (json.dumps(whole, ensure_ascii=False), row_id))
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
+    (unused,) = rig.source.status().unused.lines
+    assert (unused.row, unused.size > 16 << 20) == (f"{kind} {row_id}", True)
+    if kind == "part":
+        assert [call.id for call in rig.turns()[f"{S}-a1"].tool_calls] == ["big"]
+
+
+def overwrite(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "header":
+        data[:16] = b"not a database.."
+    else:
+        data[len(data) // 2 :] = bytes(len(data) - len(data) // 2)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("way", ["copied", "moved"])
+@pytest.mark.parametrize("how", ["header", "pages"])
+async def test_a_database_restored_in_place_is_read_soon(
+    rigs: Rigs, writer: Writer, tmp_path: Path, how: str, way: str
+) -> None:
+    """The remedy that status prints works at once: a changed file ends the back-off."""
+    for n in range(20):
+        conversation(writer, f"ses_{n:02d}", 2)
+    writer.close()
+    backup = tmp_path / "backup.db"
+    shutil.copy(writer.path, backup)
+    overwrite(writer.path, how)
+    rig = await rigs(pace=Pace())
+    await rig.attend()
+    assert rig.source.status().state == "degraded"
+    assert "restore it from a backup" in rig.source.status().remedy
+    await rig.attend(10.0)
+    if way == "copied":
+        writer.path.write_bytes(backup.read_bytes())
+    else:
+        backup.rename(writer.path)
+    for _ in range(10):
+        await rig.attend(0.5)
+    assert rig.source.status().state == "polling"
+    assert len(inputs(rig)) == 40
+
+
+async def test_rowids_up_to_the_largest(rig: OpenCodeRig, writer: Writer) -> None:
+    """M14: behind the largest number SQLite gives new rows any that is free; below zero there may be rows as well."""
+    conversation(writer, turns=2)
+    largest = (1 << 63) - 1
+    writer.db.execute("UPDATE message SET rowid = ? WHERE id = ?", (largest, f"{S}-a0"))
+    writer.db.execute("UPDATE message SET rowid = ? WHERE id = ?", (-largest - 1, f"{S}-a1"))
+    writer.db.execute("UPDATE session SET rowid = ?", (largest,))
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
+    await rig.restart()
+    exchange(writer, S, 2)
+    conversation(writer, "ses_z", 1)
+    await rig.settle()
+    assert set(inputs(rig)) == {f"{S}-a0", f"{S}-a1", f"{S}-a2", "ses_z-a0"}
+    exchange(writer, S, 3)
+    await rig.settle()
+    assert len(inputs(rig)) == 5
+    assert rig.source.status().state == "polling"
 
 
 async def test_a_session_that_breaks_the_reader_is_passed_over(

@@ -25,7 +25,7 @@ from burnd.sources.base import LeftAlone, Status, UnusedLine
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
-_UNUSED = "nothing: all other lines are recorded; please report it, if nobody else has written there"
+_UNUSED = "nothing: all others are recorded; please report it, if nobody else has written there"
 _SEARCH_REMEDIES = {
     True: f"install it with: {to_install(SEARCH)}; then: burnctl restart",
     False: "nothing: it is tried again by itself",
@@ -218,7 +218,7 @@ def _degraded(
                 yield f"{kept.name}: {item.paths[0]}: {item.why}{more}", item.remedy
         if lost := state.unused.count - state.unused.unfinished:
             yield (
-                f"{kept.name}: {_lines(lost)} of logs could not be used: {_place(state.unused.lines[0], lost)}",
+                f"{kept.name}: {_unusable(state.unused.lines[0], lost)}: {_place(state.unused.lines[0], lost)}",
                 _UNUSED,
             )
     for work in service.minded:
@@ -236,13 +236,17 @@ def _degraded(
     yield from service.notices.items()
 
 
-def _lines(count: int) -> str:
-    return f"{count:,} line{'s' if count > 1 else ''}"
+def _unusable(first: UnusedLine, count: int) -> str:
+    what, where = ("line", "logs") if first.row is None else ("row", "databases")
+    return f"{count:,} {what}{'s' if count > 1 else ''} of {where} could not be used"
 
 
 def _place(line: UnusedLine, lost: int) -> str:
     more = f", and {lost - 1:,} more" if lost > 1 else ""
-    return f"{line.path}, {line.size:,} bytes from byte {line.offset:,} on ({line.reason}){more}"
+    where = (
+        f"{line.size:,} bytes from byte {line.offset:,} on" if line.row is None else f"{line.row}, {line.size:,} bytes"
+    )
+    return f"{line.path}, {where} ({line.reason}){more}"
 
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,222 @@
+"""Bounds on foreign JSON, applied before anything decodes it: how many values it may have and how long they may be.
+
+A million small values take a hundred times the memory of their bytes once they are decoded, one long text up to four
+times. What exceeds the bounds is cut out of the JSON text: the beginning of a long list or text stays, and so does what
+follows it, such as the usage of the message that the list is in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+MOST_VALUES: Final = 50_000  # of one line or row; real ones have some hundreds
+MOST_DEPTH: Final = 200
+WHOLE_BYTES: Final = 16 << 20  # up to here a text is not cut whatever is in it
+LONGEST_TEXT: Final = 1 << 20  # in a line or row of more bytes than that; it is also the most that content.read shows
+CUT_MARK: Final = b"... (cut)"
+
+Surplus = Literal["many-values", "large"]
+
+_MOST_CUTS: Final = 64
+_LEAST_ROOM: Final = 256
+_SHORT, _SHORTEST = 1024, 64
+_PADDING: Final = b" \t\r\n\0"
+# Up to the next bracket or comma outside of strings.
+_NEXT: Final = re.compile(rb'[^"\[\]{},]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{},]*+)*+([\[\]{},])', re.DOTALL)
+# The rest of a string, or as much of it as ends behind a whole escape.
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\(?:u[0-9a-fA-F]{4}|[^u])[^"\\]*+)*+', re.DOTALL)
+_ESCAPE_BYTES: Final = 6
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
+_any: Final = msgspec.json.Decoder(msgspec.Raw)
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+
+
+def surplus(data: bytes) -> Surplus | None:
+    """What a JSON text has too much of, if anything."""
+    if len(data) > WHOLE_BYTES:
+        return "large"
+    if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
+        return None  # marks within strings were counted as well, so this is where nearly all end
+    values = 0
+    for found in _NEXT.finditer(data):
+        values += found[1] in b"[{,"
+        if values > MOST_VALUES:
+            return "many-values"
+    return None
+
+
+def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
+    """The JSON text within all bounds; empty where it is no JSON, is nested too deeply or is too large even so."""
+    data = _Cut(data, most).bounded() if _marks(data) > most else data
+    if len(data) <= WHOLE_BYTES:
+        return data
+    view = memoryview(data)
+    return small_values(bytes(view[at : at + LONGEST_TEXT]) for at in range(0, len(data), LONGEST_TEXT))
+
+
+def small_values(chunks: Iterable[bytes]) -> bytes:
+    """A JSON text with its long strings cut, in a pass over its chunks; empty where it is too large even so."""
+    kept = bytearray()
+    in_string, length, rest = False, 0, b""
+    for chunk in chunks:
+        data, at = rest + chunk, 0
+        rest = b""
+        while at < len(data):
+            if not in_string:
+                quote = data.find(b'"', at)
+                end = len(data) if quote < 0 else quote + 1
+                kept += data[at:end]
+                in_string, length, at = quote >= 0, 0, end
+                continue
+            end = _end_in_string(data, at)
+            room = _longest_after(len(kept)) - length
+            if room >= 0:
+                kept += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
+            length += end - at
+            if data[end : end + 1] == b"\\":
+                if len(data) - end >= _ESCAPE_BYTES:
+                    return b""  # no escape of JSON
+                rest = data[end:]  # the other half of the escape is in the next chunk
+                break
+            if end < len(data):
+                kept += b'"'
+                in_string, end = False, end + 1
+            at = end
+        if len(kept) > 2 * WHOLE_BYTES:
+            return b""
+    return bytes(kept)
+
+
+def _longest_after(kept: int) -> int:
+    """How long a string may be: the more there is already, the less."""
+    if kept < WHOLE_BYTES // 2:
+        return LONGEST_TEXT
+    return _SHORT if kept < WHOLE_BYTES else _SHORTEST
+
+
+def _whole_characters(text: bytes) -> bytes:
+    """The beginning of a JSON string without half an escape or half a character at its end."""
+    text = text[: _end_in_string(text, 0)]
+    for back in range(1, min(4, len(text)) + 1):
+        if text[-back] < 0x80:
+            break
+        if text[-back] >= 0xC0:
+            return text[:-back]
+    return text
+
+
+def _end_in_string(data: bytes, at: int) -> int:
+    found = _IN_STRING.match(data, at)
+    return found.end() if found is not None else at
+
+
+def _marks(data: bytes) -> int:
+    """At least as many as there are values."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+class _Cut:
+    """Cuts values that are too many, in one pass. Lists end at the bound; objects go on for a while.
+
+    What follows a list in an object may matter most. An object that is cut leaves those around it room for some more,
+    less each time.
+    """
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._data, self._most = data, most
+        self._values, self._limit, self._cuts = 0, 2 * most, 0
+        self._open: list[bytes] = []  # what closes each bracket that is open
+        self._copy: bytearray | None = None
+
+    def bounded(self) -> bytes:
+        data = self._data
+        view = memoryview(data)
+        kept: list[bytes | memoryview] = []
+        at = begin = len(data) - len(data.lstrip(_PADDING))
+        while (found := _NEXT.match(data, at)) is not None:
+            mark, at = found[1], found.end()
+            if mark in b"]}":
+                if not self._open or self._open.pop() != mark:
+                    return b""
+                continue
+            self._values += 1
+            if mark != b",":
+                self._open.append(_CLOSING[mark])
+            if not self._open or len(self._open) > MOST_DEPTH:
+                return b""
+            if self._values > (self._most if self._open[-1] == b"]" else self._limit):
+                end = self._end_of(at)
+                if end is None:
+                    return b""
+                kept += [view[begin : at - (mark == b",")], self._cut()]
+                at = begin = end
+        return b"".join([*kept, view[begin:]]) if kept else data
+
+    def _cut(self) -> bytes:
+        closing = self._open.pop()
+        if closing == b"}" and self._cuts < _MOST_CUTS:
+            self._cuts += 1
+            self._limit = self._values + max(self._most >> self._cuts, _LEAST_ROOM)
+        return closing
+
+    def _end_of(self, at: int) -> int | None:
+        """Where the innermost open list or object ends, of which the rest begins at `at`; None if it does not end.
+
+        msgspec skips a value faster than anything written in Python, and says where it found another behind it. To
+        make the rest a value of its own, the byte before it becomes the opening bracket, in a copy.
+        """
+        if self._copy is None:
+            self._copy = bytearray(self._data)
+        self._copy[at - 1] = ord("[" if self._open[-1] == b"]" else "{")
+        try:
+            _any.decode(memoryview(self._copy)[at - 1 :])
+        except msgspec.DecodeError as error:
+            trailing = _TRAILING.search(str(error))
+            return at - 1 + int(trailing[1]) - 1 if trailing is not None else None
+        except RecursionError:
+            return None
+        return len(self._data)
+
+
+class Projection:
+    """Leaves of a JSON object only the fields that a struct has, whatever their values: at the speed of a decoder."""
+
+    def __init__(self, struct: type[Any]) -> None:
+        self._outline = msgspec.json.Decoder(_outline_of(struct))
+
+    def of(self, data: bytes) -> bytes:
+        """Raises what msgspec raises where it is no such object."""
+        return b"".join(_fields_of(self._outline.decode(data)))
+
+
+def _outline_of(struct: type[Any]) -> type[Any]:
+    """The struct with every field raw, but for those that are structs themselves."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(struct):
+        inner = [one for one in getattr(field.type, "__args__", ()) if one is not type(None)]
+        kind = inner[0] if len(inner) == 1 else field.type
+        is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        fields.append(
+            (field.name, _outline_of(kind) | None, None) if is_struct else (field.name, msgspec.Raw, msgspec.Raw())
+        )
+    rename = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    return msgspec.defstruct(struct.__name__, fields, rename=rename)
+
+
+def _fields_of(outline: Any) -> Iterator[bytes | memoryview]:
+    before = b"{"
+    for field in msgspec.structs.fields(outline):
+        value = getattr(outline, field.name)
+        if value is None or (isinstance(value, msgspec.Raw) and not value):
+            continue
+        yield before + msgspec.json.encode(field.encode_name) + b":"
+        before = b","
+        if isinstance(value, msgspec.Raw):
+            yield memoryview(value)
+        else:
+            yield from _fields_of(value)
+    yield b"}" if before == b"," else b"{}"
