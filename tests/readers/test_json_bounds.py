@@ -47,6 +47,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_usage_of_a_line_outlives_whatever_stands_beside_it(name: str) -> None:
+    """F09: however much content a line has, its turn is counted."""
     data = HOSTILE[name]
     assert surplus(data) is not None
     found = claude_lines.lines.decode(data)
