@@ -513,7 +513,7 @@ async def test_odd_rows_hurt_only_themselves(rig: OpenCodeRig, writer: Writer) -
 async def test_a_row_that_is_too_large_has_its_turn(
     rig: OpenCodeRig, writer: Writer, kind: str, megabytes: int
 ) -> None:
-    """F09: usage, model and calls are read though the row is not taken into memory; the rest of its text is left out."""
+    """F09: usage, model and calls are read though the row is not taken into memory; its long texts are cut."""
     conversation(writer, turns=2)
     large = "x\\n\u00e9 " * ((megabytes << 20) // 7)
     column = "id" if kind == "message" else "message_id"
