@@ -6,12 +6,13 @@ import contextlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+import anyio.to_thread
 import zstandard
 
 from burnd.index.reading import read_only
 from burnd.index.store import IndexStore, keyed
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
-from burnd.ledger.retention import Pruned, due
+from burnd.ledger.retention import Pruned, candidates, date_of, plausible_times
 from burnd.ledger.sidecars import Sidecar, Sidecars
 from burnd.paths import Home
 from burnd.records import Prune, Session
@@ -19,10 +20,28 @@ from burnd.records.codec import Entry
 from burnd.records.times import to_iso
 
 
-def outdated(sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
-    """The sidecars whose newest record is older than that, by session. Blocking: it lists the folder."""
-    found = ((sidecars.session_of(s.path), s) for s in due(sidecars.list(), older_than_ms, now_ms))
-    return {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
+    """The sidecars whose newest record is older than that by its own time, by session.
+
+    A sidecar without a record in the index, as after damage, is as old as its file says.
+    """
+
+    def listed() -> dict[str, Sidecar]:
+        found = ((sidecars.session_of(s.path), s) for s in candidates(sidecars.list(), older_than_ms, now_ms))
+        return {session_id: sidecar for session_id, sidecar in found if session_id is not None}
+
+    due: dict[str, Sidecar] = {}
+    for session_id, sidecar in (await anyio.to_thread.run_sync(listed)).items():
+        ((records, newest_ms),) = await index.rows(_NEWEST_RECORD, (*plausible_times(now_ms), session_id))
+        if not records or date_of(sidecar, newest_ms) < now_ms - older_than_ms:
+            due[session_id] = sidecar
+    return due
+
+
+_NEWEST_RECORD = """
+SELECT count(*), max(CASE WHEN m.ts BETWEEN ? AND ? THEN m.ts END)
+FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ?
+"""
 
 
 async def farewells(index: IndexStore, sidecars: Sidecars, session_ids: Sequence[str], up_to_ms: int) -> list[Entry]:

@@ -1,4 +1,4 @@
-"""How long content is kept: which sidecars are due, and when the clock cannot be trusted to say so."""
+"""Decides which sidecars are old enough to be pruned, and when the clock cannot be trusted to say so."""
 
 from __future__ import annotations
 
@@ -8,11 +8,17 @@ from typing import NamedTuple
 import msgspec
 
 from burnd.ledger.sidecars import Sidecar
-from burnd.records.times import DAY_MS
+from burnd.records.times import DAY_MS, to_ms
 
-# Wall and boot time drift apart by what NTP slews and steps; more than this is somebody setting the clock.
+# Wall and boot time drift apart by what NTP slews and steps; more than this means that the clock was set.
 _JUMP_MS = DAY_MS // 2
+# Across a restart of the machine there is no boot time to compare with. It may have been off for weeks, but a year is
+# more likely a clock that was years behind.
+_JUMP_ACROSS_BOOTS_MS = 365 * DAY_MS
 _PROBATION_MS = DAY_MS
+# Before this there was neither burnd nor any log that it reads. A clock that is earlier is wrong, and so is a record.
+EARLIEST_CLOCK_MS = to_ms("2026-01-01")
+_EARLIEST_RECORD_MS = to_ms("2020-01-01")
 
 
 class Pruned(NamedTuple):
@@ -23,7 +29,7 @@ class Pruned(NamedTuple):
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Two clocks read together. `boot_ms` goes on while the machine sleeps, and nobody can set it."""
+    """Two clocks read together. `boot_ms` goes on while the machine sleeps, and cannot be set."""
 
     wall_ms: int
     boot_ms: int
@@ -31,35 +37,59 @@ class ClockReading(msgspec.Struct, frozen=True):
 
 
 class ClockTrust(msgspec.Struct, frozen=True):
-    """What is believed of the wall clock: the last reading that was sound, and one that is on probation.
+    """Tracks whether the wall clock can be believed: the last sound reading, and one on probation.
 
     A clock that leaps ahead would let everything look old at once. Such a leap is not believed until the
     clock has run evenly for a day of real time after it: by then it was a correction, not an accident.
+    The first reading is compared with the newest record, so that a clock that is wrong from the start is noticed.
     """
 
     sound: ClockReading
     suspect: ClockReading | None = None
+    compared: bool = False
 
-    def next(self, now: ClockReading) -> ClockTrust:
-        """The belief after one more reading; while `suspect` is set, nothing may be deleted by the clock."""
+    def next(self, now: ClockReading, newest_ms: int | None = None) -> ClockTrust:
+        """The belief after one more reading; while `suspect` is set, nothing may be deleted by the clock.
+
+        `newest_ms` is the time of the newest record there is.
+        """
+        trust = self._after(now)
+        if trust.compared or trust.suspect is not None or newest_ms is None:
+            return trust
+        return ClockTrust(ClockReading(newest_ms, 0, "a record"), None, compared=True)._after(now)
+
+    def _after(self, now: ClockReading) -> ClockTrust:
         if not _leapt(self.sound, now):
-            return ClockTrust(now)
+            return ClockTrust(now, None, self.compared)
         since = self.suspect
         if since is None or _leapt(since, now) or _leapt(now, since):
-            return ClockTrust(self.sound, now)
-        if now.boot_ms - since.boot_ms >= _PROBATION_MS:
-            return ClockTrust(now)
-        return self
+            return ClockTrust(self.sound, now, self.compared)
+        is_same_boot = since.boot_id == now.boot_id
+        even_ms = now.boot_ms - since.boot_ms if is_same_boot else now.wall_ms - since.wall_ms
+        return ClockTrust(now, None, compared=True) if even_ms >= _PROBATION_MS else self
 
 
-def due(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
-    """The sidecars whose newest record is more than `older_than_ms` old."""
+def candidates(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
+    """The sidecars that look old by their file times, which a wrong clock may have set: `date_of` decides."""
     return [sidecar for sidecar in sidecars if sidecar.mtime_ms < now_ms - older_than_ms]
 
 
+def date_of(sidecar: Sidecar, newest_ms: int | None) -> int:
+    """The time from which a sidecar's age counts; `newest_ms` is that of its newest record with a plausible time.
+
+    If no record has one, as in a log with times of the year 1 or 9999, it is when the file was last written.
+    """
+    return newest_ms if newest_ms is not None else sidecar.changed_ms
+
+
+def plausible_times(now_ms: int) -> tuple[int, int]:
+    """The range in which a record's own time is believed."""
+    return _EARLIEST_RECORD_MS, now_ms + DAY_MS
+
+
 def _leapt(before: ClockReading, now: ClockReading) -> bool:
-    """Whether the wall clock ran ahead of real time; across a restart of the machine nobody can tell."""
+    """Whether the wall clock ran ahead of real time, as far as that can be told across a restart of the machine."""
     if before.boot_id != now.boot_id:
-        return False
+        return now.wall_ms - before.wall_ms > _JUMP_ACROSS_BOOTS_MS
     real = now.boot_ms - before.boot_ms
     return (now.wall_ms - before.wall_ms) - real > _JUMP_MS

@@ -30,7 +30,8 @@ class Sidecar(NamedTuple):
 
     path: Path
     size: int
-    mtime_ms: int
+    mtime_ms: int  # of its newest record, but never later than the clock was when that was written
+    changed_ms: int  # when the file itself was last changed
 
 
 class _Grown(NamedTuple):
@@ -95,7 +96,8 @@ class Sidecars:
                 if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
                     facts = entry.stat(follow_symlinks=False)
                     _reclaim(entry.path, facts)
-                    yield Sidecar(Path(entry.path), facts.st_size, facts.st_mtime_ns // 1_000_000)
+                    times = facts.st_mtime_ns // 1_000_000, facts.st_ctime_ns // 1_000_000
+                    yield Sidecar(Path(entry.path), facts.st_size, *times)
 
     def session_of(self, path: Path) -> str | None:
         """Whose sidecar this is, or None for a stray file. A name made by hashing is told by its lines."""

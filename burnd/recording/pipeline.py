@@ -125,7 +125,7 @@ class Pipeline:
     async def prune_content(self, older_than_ms: int) -> Pruned:
         """Deletes the content of sessions whose newest record is older than that."""
         sidecars = self.content.sidecars
-        planned = await self._stores.in_thread(outdated, sidecars, older_than_ms, self.now())
+        planned = await outdated(self.index, sidecars, older_than_ms, self.now())
         async with self._writing():
             # A session that was written since the plan was made is not due any more.
             still = [s for s, sidecar in planned.items() if sidecars.size(s) == sidecar.size]

@@ -1,4 +1,4 @@
-"""Retention on a timer: old content goes at start and every hour, unless the clock cannot be trusted to say how old."""
+"""Retention on a timer: prunes old content at start and every hour, unless the clock cannot be trusted."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ import structlog
 
 from burnd.errors import NotNow
 from burnd.index.change import CursorChange
-from burnd.ledger.retention import ClockReading, ClockTrust
+from burnd.ledger.retention import EARLIEST_CLOCK_MS, ClockReading, ClockTrust
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records.times import wall_ms
+from burnd.records.times import DAY_MS, wall_ms
 from burnd.settings.config import Settings
 
 log = structlog.get_logger()
 EVERY_S = 3600
+_NEWEST_SESSION = "SELECT max(updated_at) FROM sessions WHERE updated_at < ?"
 _SUSPECT = "the clock ran ahead of real time, so nothing is deleted by its word"
+_BEHIND = "the clock is years behind, so nothing is deleted by its word"
 
 
 class Retaining:
-    """Prunes by the settings. What it cannot do it says in `notices`."""
+    """Prunes by the settings. `notices` says when it waits for the clock."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings, notices: dict[str, str]) -> None:
         self._pipeline = pipeline
@@ -41,21 +43,28 @@ class Retaining:
             await anyio.sleep(EVERY_S)
 
     async def _prune(self, keep_ms: int) -> None:
-        trust = await self._trust_after(read_clocks())
+        now = read_clocks()
+        trust = await self._trust_after(now)
+        for notice in (_SUSPECT, _BEHIND):
+            self._notices.pop(notice, None)
+        if now.wall_ms < EARLIEST_CLOCK_MS:
+            log.error("retention.refused", reason="the clock is years behind")
+            self._notices[_BEHIND] = "set the clock"
+            return
         if trust.suspect is not None:
             log.error("retention.refused", reason="the clock ran ahead of real time")
             self._notices[_SUSPECT] = "mend the clock; one that runs evenly for a day is believed again"
             return
-        self._notices.pop(_SUSPECT, None)
         pruned = await self._pipeline.prune_content(keep_ms)
         if pruned.files:
             log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
 
     async def _trust_after(self, now: ClockReading) -> ClockTrust:
-        """What to believe of the clock, remembered across restarts of the daemon."""
+        """Whether to believe the clock, saved across restarts of the daemon."""
         saved = await self._pipeline.index.cursor("retention", "clock")
-        before = _loaded(saved) if saved else None
-        trust = before.next(now) if before is not None else ClockTrust(now)
+        before = (_loaded(saved) if saved else None) or ClockTrust(now)
+        ((newest_ms,),) = await self._pipeline.index.rows(_NEWEST_SESSION, (now.wall_ms + DAY_MS,))
+        trust = before.next(now, newest_ms)
         await self._pipeline.commit(Batch(cursors=[CursorChange("retention", "clock", msgspec.json.encode(trust))]))
         return trust
 

@@ -20,7 +20,7 @@ from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.server.wire import running, until
 
 _HOUR, _YEAR = 3600, 365 * 86400
-_AHEAD = "the clock ran ahead"
+_AHEAD, _BEHIND = "the clock ran ahead", "the clock is years behind"
 
 
 class Clock:
@@ -67,7 +67,7 @@ def test_retention_does_not_believe_a_clock_that_leapt(home: Home, clock: Clock)
 def test_a_clock_that_is_set_right_again(home: Home, clock: Clock) -> None:
     """F50: nothing is missing and nothing more is said of it.
 
-    A control: by the same wrong clock everything is deleted where nothing is remembered of the right one.
+    A control: the command, which does what the clock says, deletes everything by the same wrong clock.
     """
     _leap(home, clock)
     clock.set(0)
@@ -77,7 +77,25 @@ def test_a_clock_that_is_set_right_again(home: Home, clock: Clock) -> None:
     shutil.rmtree(home.index)
     clock.set(30 * _YEAR)
     with clock.life() as watched:
-        until(lambda: watched.texts("s") == [], 60, watched.daemon.why)
+        until(lambda: "retention.refused" in watched.daemon.log.read_text(), 60, watched.daemon.why)
+        assert len(watched.texts("s")) == 3
+        assert watched.call("content.prune")["files"] == 1
+    tally.faults()
+
+
+@needs_shims
+def test_logs_read_while_the_clock_is_years_behind(home: Home, clock: Clock) -> None:
+    """F50: when the clock is right again nothing is pruned, neither by the timer, which waits, nor by the command."""
+    clock.set(-16 * _YEAR)
+    with clock.life() as watched:
+        watched.append("s", whole(answers("s", 0, 3)))
+        watched.flush()
+        until(lambda: _BEHIND in str(watched.call("status")["degraded"]), 60, watched.daemon.why)
+    clock.set(0)
+    with clock.life() as watched:
+        until(lambda: _AHEAD in str(watched.call("status")["degraded"]), 60, watched.daemon.why)
+        assert watched.call("content.prune")["files"] == 0
+        assert len(watched.texts("s")) == 3
     tally.faults()
 
 

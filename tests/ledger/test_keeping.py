@@ -19,7 +19,7 @@ from burnd.ledger.retention import ClockReading, ClockTrust
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.records import BlobRef, Session
-from burnd.records.times import DAY_MS
+from burnd.records.times import DAY_MS, wall_ms
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import START_MS, at, text, tool_result, turn
@@ -228,6 +228,51 @@ def test_a_leap_of_the_clock_is_not_believed() -> None:
     trust = trust.next(ClockReading(START_MS + ahead + hour, 3 * hour, "boot"))
     assert trust.suspect is not None
     assert trust.next(ClockReading(START_MS + ahead + 2 * DAY_MS, 2 * hour + 2 * DAY_MS, "boot")).suspect is None
+
+
+def test_a_leap_across_a_restart_of_the_machine_is_not_believed() -> None:
+    """F50: a clock that was years behind before, until a day has passed by it, however often it is restarted."""
+    trust = ClockTrust(ClockReading(START_MS - 10 * 365 * DAY_MS, 0, "boot"))
+    trust = trust.next(ClockReading(START_MS, 5, "second boot"))
+    assert trust.suspect is not None
+    trust = trust.next(ClockReading(START_MS + DAY_MS // 2, 5, "third boot"))
+    assert trust.suspect is not None
+    assert trust.next(ClockReading(START_MS + DAY_MS, 5, "fourth boot")).suspect is None
+
+
+def test_a_clock_that_is_ahead_from_the_start_is_not_believed() -> None:
+    """F50: nothing is known of an earlier reading, but the newest record is years older."""
+    now = ClockReading(START_MS, 0, "boot")
+    assert ClockTrust(now).next(now, START_MS - 30 * DAY_MS).suspect is None
+    trust = ClockTrust(now).next(now).next(now, START_MS - 400 * DAY_MS)
+    assert trust.suspect is not None
+    trust = trust.next(ClockReading(START_MS + DAY_MS, DAY_MS, "boot"), START_MS - 400 * DAY_MS)
+    assert trust.suspect is None
+    assert trust.next(ClockReading(START_MS + DAY_MS, DAY_MS, "boot"), START_MS - 400 * DAY_MS).suspect is None
+
+
+async def test_a_sidecar_is_as_old_as_its_records_say(opened: Opened) -> None:
+    """Whatever the clock said when it was written, or its file says now."""
+    clock = {"now_ms": START_MS - 10 * 365 * DAY_MS}
+    pipeline = await opened(now=lambda: clock["now_ms"])
+    await pipeline.commit(chatter())
+    clock["now_ms"] = START_MS + DAY_MS
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 0
+    os.utime(pipeline.content.sidecars.path("s1"), (0, 0))
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 0
+    clock["now_ms"] = START_MS + 91 * DAY_MS
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 1
+
+
+@pytest.mark.parametrize("ts", ["0001-01-01T00:00:00.000Z", "1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"])
+async def test_records_without_a_plausible_time_are_as_old_as_their_file(opened: Opened, ts: str) -> None:
+    """They are neither pruned at once nor stored for ever."""
+    clock = {"now_ms": wall_ms()}
+    pipeline = await opened(now=lambda: clock["now_ms"])
+    await pipeline.commit(Batch(content=[text("m", ts=ts)]))
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 0
+    clock["now_ms"] += 91 * DAY_MS
+    assert (await pipeline.prune_content(90 * DAY_MS)).files == 1
 
 
 def test_a_sleeping_machine_is_no_leap() -> None:

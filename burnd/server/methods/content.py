@@ -12,7 +12,6 @@ from burnd.content.forgetting import outdated, would_free
 from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
-from burnd.ledger.retention import Pruned
 from burnd.ledger.sidecars import Sidecars
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
@@ -101,7 +100,8 @@ async def prune(service: Service, params: PruneParams) -> Result:
     older_than_ms = _age(service, params.older_than_days)
     pipeline = service.pipeline
     if params.dry_run:
-        pruned = await anyio.to_thread.run_sync(_would_prune, service, older_than_ms)
+        going = await outdated(pipeline.index, Sidecars(service.home.content), older_than_ms, service.now())
+        pruned = await anyio.to_thread.run_sync(would_free, service.home, going)
     else:
         pruned = await pipeline.prune_content(older_than_ms)
     return {"dryRun": params.dry_run, "files": pruned.files, "bytes": pruned.bytes}
@@ -115,11 +115,6 @@ def _age(service: Service, days: float | None) -> int:
     if not 0 <= days < 1e6:
         raise Refusal("olderThanDays is a number of days, 0 or more")
     return int(days * DAY_MS)
-
-
-def _would_prune(service: Service, older_than_ms: int) -> Pruned:
-    sidecars = Sidecars(service.home.content)
-    return would_free(service.home, outdated(sidecars, older_than_ms, service.now()))
 
 
 class ForgetParams(Params, frozen=True):
