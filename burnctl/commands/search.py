@@ -63,7 +63,7 @@ def _search_memory(options: argparse.Namespace) -> int:
     from burnctl.render.screen import Screen
 
     screen = Screen.of(options)
-    screen.show(memories(answer, screen))
+    screen.report(answer, memories(answer, screen), "Results")
     return 0
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -83,7 +83,7 @@ class Reader:
         deadline = time.monotonic() + _IN_ALL_S
         known: set[str] = set()
         while waiting and len(self._stuck) < _MOST_STUCK:
-            walk = _Walk(homes, waiting, projects, found, known)
+            walk = _Walk(homes, waiting, places[1:], found, known)
             look = Look(walk.run)
             await _progress(look, walk, deadline)
             walk.is_over = True
@@ -124,7 +124,7 @@ class _Walk:
         self.homes, self.places, self.found, self.known = homes, places, found, known
         self.number = self.steps = 0
         self.is_over = False
-        self._slugs = {_slug(folder): folder for folder in reversed(projects)}
+        self._slugs = _by_slug(projects)
         self._bytes = sum(len(file.text) for file in found.files)
         self._folders: set[str] = set()
         self._patterns: list[str] = []
@@ -295,9 +295,18 @@ def _expanded(name: str, user: str) -> str:
     return user + name[1:] if name == "~" or name.startswith("~/") else name
 
 
+def _by_slug(projects: Iterable[str]) -> dict[str, str | None]:
+    """The project with each name among Claude Code's; None where several have the same name."""
+    found: dict[str, str | None] = {}
+    for folder in dict.fromkeys(projects):
+        name = _slug(folder)
+        found[name] = folder if name not in found else None
+    return found
+
+
 def _slug(folder: str) -> str:
     """The name of a working folder among Claude Code's projects; of a long one, the part before its hash."""
-    units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder)
+    units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder[:_SLUG_LIMIT])
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)[:_SLUG_LIMIT]
 
 

@@ -21,6 +21,7 @@ _BACKFILL = (  # methods whose answers depend on which logs have been read
     "sessions.meta",
     "sessions.messages",
     "sessions.search",
+    "search_memory",
     "content.read",
 )
 
