@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 NEW, NAMED, RESUMED, CONTINUED, PICKED, NO_SESSION = "new", "named", "resumed", "continued", "picked", "no session"
+BACKGROUND = "background"  # a new session whose id the client chooses
 
 # Options whose next word is their value whatever it looks like, so that it is not taken for an option.
 _WITH_VALUE = """
@@ -27,12 +28,15 @@ _COMMANDS = """
 
 
 class Session:
-    """Which session it will be, `kind`, and its id where the arguments name it."""
+    """Which session it will be, `kind`, and its id where the arguments name it.
 
-    __slots__ = ("id", "kind")
+    One that `has_past` goes on with another's conversation, in the same session or in a copy.
+    """
 
-    def __init__(self, kind: str, session_id: str | None = None) -> None:
-        self.kind, self.id = kind, session_id
+    __slots__ = ("has_past", "id", "kind")
+
+    def __init__(self, kind: str, session_id: str | None = None, *, has_past: bool = False) -> None:
+        self.kind, self.id, self.has_past = kind, session_id, has_past
 
 
 def session_in(arguments: Sequence[str]) -> Session:
@@ -42,16 +46,18 @@ def session_in(arguments: Sequence[str]) -> Session:
         said.setdefault(name, value)
     if said.keys() & {"", "--help", "--version"}:
         return Session(NO_SESSION)
+    is_old = bool(said.keys() & {"--resume", "--continue"})
+    if said.keys() & {"--bg", "--background"}:
+        return Session(BACKGROUND, has_past=is_old)
     if (given := said.get("--session-id")) is not None:
-        return Session(NAMED, given)
-    is_old = said.keys() & {"--resume", "--continue"}
+        return Session(NAMED, given, has_past=is_old)
     if is_old and "--fork-session" in said:
-        return Session(NEW)
+        return Session(NEW, has_past=True)
     if (resumed := said.get("--resume")) is not None and is_uuid(resumed):
-        return Session(RESUMED, resumed)
+        return Session(RESUMED, resumed, has_past=True)
     if "--resume" in said or said.keys() & {"--from-pr", "--teleport"}:
-        return Session(PICKED)
-    return Session(CONTINUED if is_old else NEW)
+        return Session(PICKED, has_past=True)
+    return Session(CONTINUED if is_old else NEW, has_past=is_old)
 
 
 def new_id() -> str:

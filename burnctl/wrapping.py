@@ -15,8 +15,9 @@ from burnctl.errors import BurnctlError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+_LOOK_S = 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _STOPPING = {signal.SIGTERM, signal.SIGHUP}
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -58,14 +59,17 @@ def find_program(name: str, hint: str = "") -> str:
     raise CannotRun(f"{name} was not found" + ("" if "/" in name else " on PATH"), hint)
 
 
-def run(program: str, arguments: Sequence[str]) -> Ended:
-    """Runs a program to its end in our place at the terminal. Raises CannotRun when it cannot be started."""
+def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:
+    """Runs a program to its end in our place at the terminal. Raises CannotRun when it cannot be started.
+
+    `watch` is called about once a second with its process id, where the platform has a wait that times out.
+    """
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     # With SIGCHLD ignored, which a parent may have left us, no child could be waited for.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         child = _started(program, arguments, inherited)
-        return _watched(child)
+        return _watched(child, watch)
     finally:
         _forget_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, inherited)
@@ -82,10 +86,16 @@ def _started(program: str, arguments: Sequence[str], mask: set[int | signal.Sign
         raise CannotRun(f"{program} cannot be run: {reason}", exit_code=NOT_EXECUTABLE) from None
 
 
-def _watched(child: int) -> Ended:
+def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
     was_told_to_stop = False
     while True:
-        number, has_reached_child = _next_signal()
+        if watch is not None and hasattr(signal, "sigtimedwait"):
+            watch(child)
+            number, has_reached_child = _next_signal(_LOOK_S)
+        else:
+            number, has_reached_child = _next_signal()
+        if not number:
+            continue
         if number == signal.SIGCHLD:
             if (code := _exit_code(child)) is not None:
                 return Ended(code, was_told_to_stop=was_told_to_stop)
@@ -95,10 +105,12 @@ def _watched(child: int) -> Ended:
             os.kill(child, number)
 
 
-def _next_signal() -> tuple[int, bool]:
-    """The next signal, and whether a key of the terminal sent it: then the child has it too."""
+def _next_signal(within: float | None = None) -> tuple[int, bool]:
+    """The next signal, 0 where none comes in time, and whether a key of the terminal sent it: the child has it too."""
     if hasattr(signal, "sigwaitinfo"):
-        said = signal.sigwaitinfo(_OURS)
+        said = signal.sigwaitinfo(_OURS) if within is None else signal.sigtimedwait(_OURS, within)
+        if said is None:
+            return 0, False
         # What the kernel itself sends has a positive code, what comes from kill() has not. A hang-up reaches only
         # the leader of a session, so that one is passed on whoever sent it.
         return said.si_signo, said.si_signo in _FROM_TERMINAL and said.si_code > 0

@@ -1,13 +1,19 @@
-"""`burnctl claude`: Claude Code with its session tagged and its wishes known before the first word is written."""
+"""`burnctl claude`: runs Claude Code with its session tagged and announced before the first line is written."""
 
 from __future__ import annotations
 
 import os
+import time
 
 from burnctl import after_run, claude_arguments, claude_folder, delivery, stamping, wrapper_options, wrapping
-from burnctl.claude_arguments import CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
+from burnctl.claim import Claim
+from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PICKED, RESUMED
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
+
+_RUN = "BURNCTL_RUN"  # in the environment of what a run starts, so that its processes are known by it
+_BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry
+_LATE_S = 60.0  # and in its log
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +25,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "Runs Claude Code with a session id of our making, tagged before it starts. RELAYBURN_CONTENT_STORE and "
-    "CLAUDE_CONFIG_DIR hold for that session even where burnd was started without them. With --resume, --continue or "
-    "--session-id among Claude Code's arguments that session is tagged, from now on. The exit code is Claude Code's."
+    "CLAUDE_CONFIG_DIR hold for every session that Claude Code makes then, even where burnd was started without them. "
+    "With --resume, --continue or --session-id among Claude Code's arguments that session is tagged, from now on; with "
+    "--bg the one that it begins in the background. The exit code is Claude Code's."
 )
 EXAMPLES = (
     "burnctl claude --tag workflowId=wf-1 --tag persona=senior",
@@ -48,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
     if session.kind == NEW:
         session.id = claude_arguments.new_id()
         arguments = ["--session-id", session.id, *arguments]
-    return Wrapped(session, tags, mode, quiet=options.quiet).run(program, arguments)
+    wrapped = Wrapped(session, tags, mode, quiet=options.quiet)
+    return (wrapped.run_in_background if session.kind == BACKGROUND else wrapped.run)(program, arguments)
 
 
 class Wrapped:
@@ -56,8 +64,10 @@ class Wrapped:
 
     def __init__(self, session: Session, tags: dict[str, str], mode: str | None, *, quiet: bool) -> None:
         self._session, self._tags, self._mode, self._quiet = session, tags, mode, quiet
-        self._begun = stamping.now_iso()
+        self._begun_at = stamping.now_iso()
         self._config = claude_folder.config_folder()
+        self._known: set[str] = set()  # sessions of this run that were announced, or were there before it
+        self._mark = os.environ[_RUN] = os.urandom(8).hex()
 
     def run(self, program: str, arguments: Sequence[str]) -> int:
         before: claude_folder.Look = {}
@@ -67,7 +77,7 @@ class Wrapped:
         else:
             before = self._look()
             expected = self._expect(before)
-        ended = wrapping.run(program, arguments)
+        ended = self._run(program, arguments)
         try:
             session_id = self._session.id or self._find(before, expected)
         except BurnctlError as error:
@@ -77,12 +87,67 @@ class Wrapped:
             after_run.tell_session(session_id, quiet=self._quiet)
         return ended.code
 
+    def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
+        """Runs `claude --bg`, which begins a session of its own choice and ends while that goes on."""
+        folder = os.getcwd()
+        claim = Claim(folder, "claude", self._tags, self._mode)
+        claim.open()
+        before = {live.id for live in claude_folder.live_sessions(self._config).values()} | self._look().keys()
+        self._known |= before
+        ended = self._run(program, arguments)
+        session_id = self._begun(before, folder) if ended.code == 0 else None
+        claim.close(session_id, grace_s=_LATE_S)
+        if not ended.was_told_to_stop:
+            after_run.tell_claimed(claim.name, quiet=self._quiet)
+        return ended.code
+
+    def _begun(self, before: set[str], folder: str) -> str | None:
+        """The session that began in the background; None where there is none yet, or no way to tell which it is."""
+        deadline = time.monotonic() + _BACKGROUND_S
+        while True:
+            live = claude_folder.live_sessions(self._config)
+            new = {pid: one for pid, one in live.items() if one.id not in before}
+            ours = {one.id for pid, one in new.items() if self._is_ours(pid)}
+            here = ours or {one.id for one in new.values() if os.path.realpath(one.cwd) == os.path.realpath(folder)}
+            here = here or self._look().keys() - before
+            if here:
+                return here.pop() if len(here) == 1 else None
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(0.1)
+
+    def _run(self, program: str, arguments: Sequence[str]) -> wrapping.Ended:
+        """Runs it and announces every session that it makes, where anything is to be said of them."""
+        if self._session.id is not None:
+            self._known.add(self._session.id)
+        is_watched = self._mode is not None or bool(os.environ.get("CLAUDE_CONFIG_DIR"))
+        return wrapping.run(program, arguments, self._announce_others if is_watched else None)
+
+    def _announce_others(self, child: int) -> None:
+        """After /clear or /branch a process works on another session, which its entry in the registry names."""
+        for pid, live in claude_folder.live_sessions(self._config).items():
+            if live.id not in self._known and (pid == child or self._is_ours(pid)):
+                self._known.add(live.id)
+                try:
+                    with Client(timeout=delivery.ANSWER_S) as client:
+                        delivery.announcement(client, self._wishes(live.id), self._begun_at)
+                except BurnctlError as error:
+                    after_run.say(str(error))
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process was started by this run: it has our mark in its environment. Linux tells."""
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                return f"{_RUN}={self._mark}".encode() in file.read().split(b"\0")
+        except OSError:
+            return False
+
     def _expect(self, before: claude_folder.Look) -> str | None:
         """The session that `--continue` should go on with: what is wished for it must be known before it starts."""
         expected = claude_folder.newest(before) if self._session.kind == CONTINUED else None
         if expected is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
-                delivery.announcement(client, self._wishes(expected), self._begun)
+                delivery.announcement(client, self._wishes(expected), self._begun_at)
         return expected
 
     def _find(self, before: claude_folder.Look, expected: str | None) -> str | None:
@@ -93,21 +158,21 @@ class Wrapped:
         if found is not None:
             with Client(timeout=delivery.ANSWER_S) as client:
                 if found != expected:
-                    delivery.announcement(client, self._wishes(found), self._begun)
+                    delivery.announcement(client, self._wishes(found), self._begun_at)
                 self._stamp(client, found)
         return found
 
     def _tell(self, session_id: str) -> None:
         """Announces and tags a session. What cannot be kept stops us here, before it starts."""
         with Client(timeout=delivery.ANSWER_S) as client:
-            told = delivery.announcement(client, self._wishes(session_id), self._begun)
+            told = delivery.announcement(client, self._wishes(session_id), self._begun_at)
             self._stamp(client, session_id, 0 if told.spooled else delivery.ANSWER_S)
 
     def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
         """A new session is tagged whole; an older one only from now on, so that its past stays as it was."""
         if self._tags:
-            since = self._begun if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
-            stamp = stamping.made(stamping.selector_of(session_id, from_ts=since), self._tags, self._begun)
+            since = self._begun_at if self._session.kind in (RESUMED, CONTINUED, PICKED) else None
+            stamp = stamping.made(stamping.selector_of(session_id, from_ts=since), self._tags, self._begun_at)
             delivery.stamps(client, [stamp], timeout)
 
     def _wishes(self, session_id: str) -> dict[str, Any]:
@@ -115,6 +180,8 @@ class Wrapped:
         wishes: dict[str, Any] = {"sessionId": session_id, "source": "claude-code"}
         if self._mode is not None:
             wishes["contentMode"] = self._mode
+            if self._session.has_past:
+                wishes["isNew"] = False
         if os.environ.get("CLAUDE_CONFIG_DIR"):
             wishes["roots"] = [self._config]
         return wishes

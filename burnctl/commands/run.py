@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 
-from burnctl import after_run, delivery, spool, stamping, wrapper_options, wrapping
+from burnctl import after_run, stamping, wrapper_options, wrapping
+from burnctl.claim import Claim
 from burnctl.errors import BurnctlError, Usage
-from burnd.protocol import HARNESSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from typing import Any
 
 HELP = (
     "Runs any harness and tags the first session that begins in this folder while it runs. A session that was there "
@@ -21,7 +20,6 @@ EXAMPLES = (
     "burnctl run --tag workflowId=wf-1 -- opencode",
     "burnctl run --tag step=tests -- opencode run 'mend the failing tests'",
 )
-_SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,36 +41,6 @@ def run(options: argparse.Namespace) -> int:
     if not ended.was_told_to_stop:
         after_run.tell_claimed(claim.name, quiet=options.quiet)
     return ended.code
-
-
-class Claim:
-    """The word left for the daemon: the next session in this folder is ours, until we say that we have ended."""
-
-    def __init__(self, folder: str, program: str, tags: dict[str, str], mode: str | None) -> None:
-        self.name = spool.new_name()
-        self._home = delivery.home()
-        self._record: dict[str, Any] = {
-            "v": 1,
-            "kind": "claim",
-            "project": folder,
-            "fromTs": stamping.now_iso(),
-            "enrichment": tags,
-        }
-        if program in _SOURCES:
-            self._record["source"] = _SOURCES[program]
-        if mode is not None:
-            self._record["contentMode"] = mode
-
-    def open(self) -> None:
-        """Makes it durable. Raises NotSpooled, and then nothing should be started."""
-        spool.put_as(self._home, self.name, self._record)
-
-    def close(self) -> None:
-        """Says when we ended. Without it the claim would wait some days longer, but it is not lost."""
-        try:
-            spool.put_as(self._home, self.name, self._record | {"toTs": stamping.now_iso()})
-        except BurnctlError as error:
-            after_run.say(str(error))
 
 
 def _working_folder() -> str:

@@ -19,7 +19,10 @@ ANNOUNCED = "burnctl"  # what `createdBy` says of a session that a client told o
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A session by its id, and what holds for it. `roots` are folders as its harness was told them."""
+    """A session by its id, and what holds for it. `roots` are folders as its harness was told them.
+
+    Of one that `is_new` everything is its own. Another may hold text from before `at_ms`, its own or another session's.
+    """
 
     session_id: str
     source: str
@@ -27,6 +30,7 @@ class Announcement(msgspec.Struct, frozen=True):
     content_mode: ContentMode | None = None
     roots: Sequence[str] = ()
     created_by: str = ANNOUNCED
+    is_new: bool | None = None
 
 
 async def announce(pipeline: Pipeline, said: Announcement) -> None:
@@ -34,17 +38,19 @@ async def announce(pipeline: Pipeline, said: Announcement) -> None:
 
     The roots stand in the ledger with the rest of it, so that every start reads them as well.
     """
+    is_new = said.is_new
+    if is_new is None:
+        is_new = not await pipeline.index.rows("SELECT 1 FROM sessions WHERE session_id = ?", (said.session_id,))
     session = Session(
         session_id=said.session_id,
         source=said.source,
         created_by=said.created_by,
         content_mode=said.content_mode,
+        content_since=to_iso(said.at_ms) if said.content_mode is not None and not is_new else None,
         roots=tuple(said.roots),
     )
     entries: list[Entry] = [session, *_kept_closed(pipeline, said)]
     await pipeline.commit(Batch(entries=entries))
-    if said.content_mode not in (None, "full") and await _captured_since(pipeline.index, said):
-        await pipeline.forget([said.session_id])
 
 
 async def announced_roots(index: IndexStore, source: str) -> list[str]:
@@ -57,12 +63,3 @@ def _kept_closed(pipeline: Pipeline, said: Announcement) -> list[Entry]:
     if said.content_mode != "full" or pipeline.keeping.mode_of(said.session_id) == "full":
         return []
     return [Prune(session_id=said.session_id, up_to=to_iso(said.at_ms))]
-
-
-async def _captured_since(index: IndexStore, said: Announcement) -> bool:
-    """Whether something was captured that should not have been: a client may have had to leave word for later."""
-    found = await index.rows(
-        "SELECT 1 FROM messages m JOIN sessions s ON s.id = m.session WHERE s.session_id = ? AND m.ts >= ? LIMIT 1",
-        (said.session_id, said.at_ms),
-    )
-    return bool(found)

@@ -34,6 +34,7 @@ class Claim(Params, frozen=True):
     to_ts: str | None = None
     source: str | None = None
     content_mode: ContentMode | None = None
+    session_id: str | None = None  # where the client found out which it is
 
     @property
     def from_ms(self) -> int:
@@ -71,7 +72,8 @@ async def matching(index: IndexStore, claim: Claim) -> str | None:
 
 async def settle(pipeline: Pipeline, name: str, claim: Claim, session_id: str) -> None:
     """Gives the session to the claim. Done again after a crash, it changes nothing."""
-    ((source, begun),) = await pipeline.index.rows(_SOURCE_OF, (session_id,))
+    known = await pipeline.index.rows(_SOURCE_OF, (session_id,))
+    source, begun = known[0] if known else (claim.source, None)
     mark = Announcement(session_id, source or "", begun or claim.from_ms, claim.content_mode, created_by=_mark(name))
     await announce(pipeline, mark)
     if claim.enrichment:

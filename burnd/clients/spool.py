@@ -80,6 +80,7 @@ class _Announced(Params, frozen=True):
     ts: str | None = None
     content_mode: ContentMode | None = None
     roots: tuple[str, ...] = ()
+    is_new: bool | None = None
 
 
 class _Kind(msgspec.Struct):
@@ -249,14 +250,14 @@ class Spool:
         if said.source not in self._sources or not said.session_id or not all(map(os.path.isabs, said.roots)):
             raise ValueError("an announcement of nothing we read")
         at_ms = left.mtime_ms if said.ts is None else to_ms(said.ts)
-        return Announcement(said.session_id, said.source, at_ms, said.content_mode, said.roots)
+        return Announcement(said.session_id, said.source, at_ms, said.content_mode, said.roots, is_new=said.is_new)
 
     async def _settle_claims(self, claims: list[tuple[str, Claim]], taken: Taken) -> None:
         """Gives each claim its session, the claim that was made first its choice first."""
         for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):
             stem = name.removesuffix(SUFFIX)
             index = self._pipeline.index
-            session_id = await claimed_by(index, stem) or await matching(index, claim)
+            session_id = await claimed_by(index, stem) or claim.session_id or await matching(index, claim)
             if session_id is not None:
                 await settle(self._pipeline, stem, claim, session_id)
                 await self._remove([name])

@@ -16,7 +16,7 @@ from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
-from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
+from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
 from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.content import MAIN
 from burnd.records.times import to_ms
@@ -38,7 +38,8 @@ _SESSION_SAYS = (
     "created_at = min(coalesce(created_at, ?7), coalesce(?7, created_at)), "
     "updated_at = max(coalesce(updated_at, ?8), coalesce(?8, updated_at)), "
     "said_count = max(said_count, ?9), content_mode = coalesce(?10, content_mode), "
-    "title = coalesce(?11, title), summary = coalesce(?12, summary) WHERE session_id = ?13"
+    "content_since = iif(?10 IS NULL, content_since, ?11), "
+    "title = coalesce(?12, title), summary = coalesce(?13, summary) WHERE session_id = ?14"
 )
 _TURN_TOUCHES = (
     "UPDATE sessions SET source = coalesce(source, ?1), project = iif({better}, ?2, project), "
@@ -55,6 +56,10 @@ _COPY_TOUCHES = (
     "UPDATE sessions SET source = coalesce(source, ?1), "
     "created_at = min(coalesce(created_at, ?2), coalesce(?2, created_at)), "
     "updated_at = max(coalesce(updated_at, ?2), coalesce(?2, updated_at)) WHERE id = ?3"
+)
+_INHERITS = (
+    "UPDATE sessions SET content_since = iif(?1 IS NULL, content_since, ?2), content_mode = coalesce(?1, content_mode) "
+    "WHERE id = ?3"
 )
 _OTHER_TOUCHES = "UPDATE sessions SET source = coalesce(source, ?1) WHERE id = ?2"
 
@@ -94,6 +99,10 @@ class Applier:
         self._write_facts(db, entries)
         self._write_overheads(db, entries)
         self._write_stamps_and_quotas(db, entries)
+        self._write_withheld(db, [item.entry for item, _ in entries])
+        told = [(one.session_id, one.origin) for item, _ in entries if isinstance(one := item.entry, Origin)]
+        pairs = [(self._sessions[session_id], origin) for session_id, origin in (*told, *change.origins)]
+        many(db, "INSERT OR IGNORE INTO origins VALUES(?,?)", pairs)
         messages.write(db, change.placed, self._sessions, self._names)
         messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
         cursors.write(db, [*_roots_in(entries), *change.cursors])
@@ -111,6 +120,7 @@ class Applier:
         for turn in (*(item.turn for item in change.open), *change.closed):
             names.update(rows.turn_names(turn))
             sessions.add(turn.session_id)
+        sessions.update(session_id for session_id, _ in change.origins)
         for item, _ in entries:
             names.update(_names_in(item))
             sessions.add(rows.session_of(item.entry))  # type: ignore[arg-type]
@@ -214,9 +224,21 @@ class Applier:
             return _TURN_TOUCHES, (*names, _when_held(entry), self._sessions[entry.session_id], rail)
         if isinstance(entry, Copy):
             return _COPY_TOUCHES, (self._name(entry.source), _when_held(entry), self._sessions[entry.session_id])
+        if isinstance(entry, Origin):
+            since = to_ms(entry.content_since) if entry.content_since else None
+            return _INHERITS, (entry.content_mode, since, self._sessions[entry.session_id])
         if isinstance(entry, Compaction | Event | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None
+
+    def _write_withheld(self, db: sqlite3.Connection, entries: Sequence[Entry | Skipped]) -> None:
+        """Which messages' text is not to be kept."""
+        withheld = [entry for entry in entries if isinstance(entry, Withheld)]
+        many(
+            db,
+            "INSERT INTO withheld VALUES(?,?,?) ON CONFLICT DO UPDATE SET by_mode = max(by_mode, excluded.by_mode)",
+            [(key, self._sessions[one.session_id], one.by_mode) for one in withheld for key in one.hashes()],
+        )
 
     def _write_facts(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         facts: list[rows.Row] = []

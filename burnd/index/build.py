@@ -169,13 +169,20 @@ async def _apply_content(store: IndexStore, content: ContentStore, report: Calla
     done = sum(covered.values())
     for session_id, start in uncovered:
         if start < covered.get(session_id, 0):
-            await _forget_messages(store, session_id)
+            await forget_messages(store, session_id)
         records = content.placed(session_id, start)
         while batch := await anyio.to_thread.run_sync(_take_placed, records):
             await applier.apply(Change(placed=batch))
             done += sum(placed.length for placed in batch)
             report(done)
         await _mend_mtime(store, content, session_id)
+
+
+async def apply_sidecar(store: IndexStore, content: ContentStore, session_id: str) -> None:
+    """Adds rows for all of a sidecar; those that were there before are to be forgotten first."""
+    applier, records = Applier(store), content.placed(session_id)
+    while batch := await anyio.to_thread.run_sync(_take_placed, records):
+        await applier.apply(Change(placed=batch))
 
 
 async def _mend_mtime(store: IndexStore, content: ContentStore, session_id: str) -> None:
@@ -207,13 +214,17 @@ def _take_placed(records: Iterable[Placed]) -> list[Placed]:
     return list(islice(records, BATCH))
 
 
-async def _forget_messages(store: IndexStore, session_id: str) -> None:
-    """A sidecar that became shorter was changed by somebody: its rows are made anew."""
+async def forget_messages(store: IndexStore, session_id: str) -> None:
+    """Deletes the rows of a sidecar that became shorter, with the titles in it: they are made anew."""
 
     def forget(db: sqlite3.Connection) -> None:
         own = "(SELECT id FROM sessions WHERE session_id = ?)"
         db.execute(f"DELETE FROM messages WHERE session = {own}", (session_id,))
-        db.execute("UPDATE sessions SET kept_count = 0, content_bytes = 0 WHERE session_id = ?", (session_id,))
+        db.execute(
+            "UPDATE sessions SET kept_count = 0, content_bytes = 0, erasures = erasures + 1, harness_title = NULL, "
+            "title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?",
+            (session_id,),
+        )
 
     await store.transact(forget)
 

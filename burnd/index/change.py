@@ -98,5 +98,7 @@ class Change:
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
     closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
+    origins: Sequence[tuple[str, str]] = ()  # sessions, and those that their logs say they came out of
+    erased: Sequence[str] = ()  # sessions of which some messages are gone: for listeners alone
     ledger_end: int | None = None  # None: the ledger did not grow
     ledger_anchor: str = ""

@@ -9,7 +9,7 @@ import msgspec
 
 from burnd.ledger.content import Placed
 from burnd.readers.holding import FORKED
-from burnd.records import Compaction, Copy, Event, Overhead, Prune, Quota, Session, Stamp, Turn
+from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role
 from burnd.records.ids import short_id
@@ -174,6 +174,7 @@ def session_row(session: Session, name_id: NameId) -> Row:
         to_ms(session.updated_at) if session.updated_at else None,
         session.message_count,
         session.content_mode,
+        to_ms(session.content_since) if session.content_since else None,
         session.title,
         session.summary,
         session.session_id,
@@ -182,7 +183,7 @@ def session_row(session: Session, name_id: NameId) -> Row:
 
 def session_of(entry: Entry) -> str | None:
     """The session an entry is about, where it is about one."""
-    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Prune):
+    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Prune | Origin | Withheld):
         return entry.session_id
     return None
 
@@ -190,6 +191,8 @@ def session_of(entry: Entry) -> str | None:
 def time_of(entry: Entry) -> int | None:
     if isinstance(entry, Session):
         return to_ms(entry.created_at) if entry.created_at else None
+    if isinstance(entry, Origin | Withheld):
+        return None
     return to_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
 
 

@@ -34,6 +34,7 @@ CREATE TABLE sessions(
   pruned_count INTEGER NOT NULL DEFAULT 0,    -- messages whose content is gone
   kept_count INTEGER NOT NULL DEFAULT 0,      -- messages whose content is in the sidecar
   content_mode TEXT,
+  content_since INTEGER,  -- when that mode began to apply
   title TEXT,             -- a client's own; it wins over what the harness says
   summary TEXT,
   harness_title TEXT,     -- content: goes when the content goes
@@ -41,7 +42,8 @@ CREATE TABLE sessions(
   harness_summary TEXT,
   summary_key TEXT NOT NULL DEFAULT '',       -- of several summaries the one with the greatest key
   content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
-  pruned_up_to INTEGER
+  pruned_up_to INTEGER,
+  erasures INTEGER NOT NULL DEFAULT 0         -- how often some of its messages were taken out of the sidecar
 );
 CREATE INDEX sessions_by_update ON sessions(coalesce(updated_at, 0), session_id);
 CREATE INDEX sessions_by_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
@@ -152,8 +154,16 @@ CREATE TABLE messages(
   length INTEGER NOT NULL,
   PRIMARY KEY(session, rail, msg_idx, n, b)
 ) WITHOUT ROWID;
--- Ids are long and end at random: within a session the end finds one, or very few.
-CREATE INDEX messages_by_message ON messages(session, substr(message_id, -5));
+-- Ids are long and end at random: the end finds one, or very few, in one session or in all.
+CREATE INDEX messages_by_message ON messages(substr(message_id, -5), session);
+
+-- Messages whose text is not to be kept in any session, by a hash of their ids; `by_mode`: by their session's mode.
+CREATE TABLE withheld(
+  id INTEGER NOT NULL, session INTEGER NOT NULL, by_mode INTEGER NOT NULL, PRIMARY KEY(id, session)) WITHOUT ROWID;
+-- The sessions that a session was forked, branched or cleared from.
+CREATE TABLE origins(
+  session INTEGER NOT NULL, origin TEXT NOT NULL, PRIMARY KEY(session, origin)) WITHOUT ROWID;
+CREATE INDEX origins_by_origin ON origins(origin);
 
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
@@ -369,5 +379,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 27  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 28  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import accumulate
@@ -98,13 +98,31 @@ class BlobStore:
             return [row[0] for row in self._db.execute("SELECT session_id FROM holder")]
 
     def release(self, session_ids: Iterable[str]) -> int:
-        """Forgets what these sessions referred to; blobs nobody needs any more are wiped. Returns bytes freed."""
+        """Drops the references of these sessions and wipes blobs that no session refers to. Returns bytes freed."""
+
+        def drop() -> None:
+            for session_id in session_ids:
+                self._drop_refs(session_id)
+
+        return self._wiped(drop)
+
+    def retain(self, session_id: str, shas: AbstractSet[str]) -> int:
+        """The same for all references of a session but these."""
+
+        def drop_others() -> None:
+            kept = self._numbers(shas).values()
+            self._drop_refs(session_id)
+            if kept:
+                self._refer(session_id, sorted(kept))
+
+        return self._wiped(drop_others)
+
+    def _wiped(self, drop: Callable[[], object]) -> int:
         with self._transaction():
             before = self._stored_bytes()
             self._db.execute("CREATE TEMP TABLE IF NOT EXISTS gone(blob INTEGER PRIMARY KEY)")
             self._db.execute("DELETE FROM gone")
-            for session_id in session_ids:
-                self._drop_refs(session_id)
+            drop()
             # All references are gone through, some 10 million a second: to find them by blob would take as much room
             # as they do.
             self._db.execute("DELETE FROM gone WHERE blob IN (SELECT blob FROM ref WHERE blob IN gone)")

@@ -18,6 +18,7 @@ from burnd.ledger.sidecars import Sidecars
 from burnd.ledger.write_ahead import log_bytes
 from burnd.records.codec import Skipped, decode_content
 from burnd.records.content import BlobRef, Content, File, Label, label_of
+from burnd.records.times import to_ms
 from burnd.search.hearing import Heard
 
 T = TypeVar("T")
@@ -131,6 +132,32 @@ class ContentStore:
         freed += self._release(session_ids)
         return freed + (remove_aside(self._blobs_path) if session_ids else 0)
 
+    def erase(self, session_id: str, keeps: Callable[[Content], bool]) -> int:
+        """Takes the records out of a session's sidecar that are not to be kept; returns how many.
+
+        A line that cannot be read goes as well. Done again after a crash it ends what that cut short.
+        """
+        kept: list[bytes] = []
+        refs: set[str] = set()
+        erased = newest_ms = 0
+        path = self.sidecars.path(session_id)
+        with self.sidecars.stepping_over_damage(path):
+            for _, _, line in read_lines(path) if self.sidecars.has(session_id) else ():
+                record = decode_content(line)
+                if isinstance(record, Skipped) or not keeps(record):
+                    erased += 1
+                    continue
+                kept.append(line)
+                refs |= _refs_in(record)
+                newest_ms = max(newest_ms, to_ms(record.ts))
+        if erased and not kept:
+            self.sidecars.remove(session_id)
+        elif erased:
+            self.sidecars.replace(session_id, kept, min(newest_ms, self.sidecars.mtime_ms(session_id)))
+        if self._blobs_path.exists():
+            self._with_blobs(lambda store: store.retain(session_id, refs))
+        return erased
+
     def orphaned(self) -> list[str]:
         """The sessions that have blobs and no sidecar, as a crash may leave them: they are to be dropped too."""
         if not self._blobs_path.exists():
@@ -220,6 +247,17 @@ class ContentStore:
         if self._blobs is None:
             self._blobs = BlobStore(self._blobs_path)
         return self._blobs
+
+
+def _refs_in(record: Content) -> set[str]:
+    """The blobs that a record on disk refers to."""
+    refs = [record.text, record.file.data if record.file is not None else None]
+    values = (
+        record.tool_use.input if record.tool_use else None,
+        record.tool_result.content if record.tool_result else None,
+    )
+    refs += [_ref_decoder.decode(raw) for raw in values if raw is not None and looks_like_a_ref(bytes(raw))]
+    return {ref.blob for ref in refs if isinstance(ref, BlobRef)}
 
 
 def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from burnd.records import Compaction, Copy, Event, Overhead, Prune, Session, Turn
+from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, digest, kind_of
 from burnd.records.content import MAIN
 from burnd.records.times import to_ms
@@ -23,6 +23,8 @@ def identity(entry: Entry) -> Key:
         return ("copy", entry.source, entry.message_id, entry.session_id, entry.rail_id)
     if isinstance(entry, Session | Prune):
         return (kind_of(entry), entry.session_id)
+    if isinstance(entry, Origin):
+        return ("origin", entry.session_id, entry.origin)
     if isinstance(entry, Overhead):
         return ("overhead", entry.source, entry.session_id, entry.ts)
     if isinstance(entry, Compaction | Event):

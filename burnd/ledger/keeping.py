@@ -1,16 +1,18 @@
-"""What content may be kept: the mode of the daemon and of each session, and what was pruned before."""
+"""Content policy: the mode of the daemon and of each session, where sessions come from, and what was pruned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
-from burnd.ledger.shelving import Shelved
-from burnd.records import Content, Prune, Session, Turn
+from burnd.records import Origin, Prune, Session, Turn, Withheld
 from burnd.records.codec import Entry
 from burnd.records.session import ContentMode
-from burnd.records.times import to_ms
+from burnd.records.times import to_iso, to_ms
+
+_STRICTNESS: Final[dict[ContentMode, int]] = {"full": 0, "hash-only": 1, "off": 2}
 
 
 class Keeping:
@@ -18,41 +20,100 @@ class Keeping:
 
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
+        self.has_withheld = False  # whether the text of any message is withheld from all sessions
         self._modes: dict[str, ContentMode] = {}
+        self._since: dict[str, int] = {}
+        self._announced: set[str] = set()  # those whose mode a client asked for
         self._parents: dict[str, str] = {}
+        self._origins: dict[str, set[str]] = {}
         self._pruned: dict[str, int] = {}
 
     def learn(self, entry: Entry) -> None:
-        """Takes in what a session or a prune record says."""
+        """Takes in what a session, a prune or a withheld record says."""
         if isinstance(entry, Prune):
             known = self._pruned.get(entry.session_id, to_ms(entry.up_to))
             self._pruned[entry.session_id] = max(known, to_ms(entry.up_to))
+        elif isinstance(entry, Withheld):
+            self.has_withheld = True
         elif isinstance(entry, Session):
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
+                self._since[entry.session_id] = to_ms(entry.content_since) if entry.content_since else 0
+                if entry.created_by is not None:
+                    self._announced.add(entry.session_id)
             if entry.parent_session_id is not None:
                 self._parents[entry.session_id] = entry.parent_session_id
+        elif isinstance(entry, Origin):
+            self.came_from(entry.session_id, entry.origin)
+            if entry.content_mode is not None:
+                self._modes[entry.session_id] = entry.content_mode
+                self._since[entry.session_id] = to_ms(entry.content_since) if entry.content_since else 0
+
+    def came_from(self, session_id: str, origin: str) -> bool:
+        """Notes that a session came out of another; whether that is new."""
+        known = self._origins.setdefault(session_id, set())
+        is_new = origin not in known and origin != session_id
+        known |= {origin} - {session_id}
+        return is_new
 
     def mode_of(self, session_id: str) -> ContentMode:
         """The mode a session was given, or its nearest ancestor was, or the daemon's."""
-        if not self._modes:
-            return self.mode
-        seen: set[str] = set()
-        at: str | None = session_id
-        while at is not None and at not in seen:
-            if (mode := self._modes.get(at)) is not None:
-                return mode
-            seen.add(at)
-            at = self._parents.get(at)
-        return self.mode
+        decider = self._decider(session_id)
+        return self.mode if decider is None else self._modes[decider]
 
-    def kept(self, records: Iterable[Content]) -> list[Content]:
-        return [record for record in records if self.keeps(record.session_id, record.ts)]
+    def since(self, session_id: str) -> int:
+        """Since when a session's mode applies: its own messages are not older."""
+        decider = self._decider(session_id)
+        return 0 if decider is None else self._since[decider]
 
-    def kept_shelved(self, shelved: Iterable[Shelved]) -> list[Shelved]:
-        if self.mode == "full" and not self._modes and not self._pruned:
-            return list(shelved)
-        return [item for item in shelved if self.keeps(item.label.session_id, item.label.ts_ms)]
+    def is_private(self, session_id: str) -> bool:
+        """Whether a client asked for less than full content for this session, or for one that it came out of."""
+        return self._decider(session_id) is not None and self.mode_of(session_id) != "full"
+
+    def allowed_before(self, session_id: str) -> int | None:
+        """Up to when stored text of a session may stay; None for all of it.
+
+        A client that goes on with a session in a stricter mode leaves its past as it is. A session that came out of a
+        private one keeps nothing.
+        """
+        if not self.is_private(session_id):
+            return None
+        return self._since[session_id] if session_id in self._announced else 0
+
+    def private_sessions(self) -> Iterator[str]:
+        """The sessions that were given such a mode by themselves."""
+        return (session_id for session_id, mode in self._modes.items() if mode != "full")
+
+    def children(self, session_ids: set[str]) -> set[str]:
+        """The sessions that these started, and those that came out of any of them, at any depth."""
+        found: set[str] = set()
+        while True:
+            known = session_ids | found
+            more = {child for child, parent in self._parents.items() if parent in known}
+            more |= {session_id for session_id, origins in self._origins.items() if origins & known}
+            if more <= known:
+                return found
+            found |= more - session_ids
+
+    def origins(self, session_id: str) -> frozenset[str]:
+        return frozenset(self._origins.get(session_id, ()))
+
+    def inherited(self, session_id: str, origin: str, at_ms: int) -> Origin | None:
+        """The record of a session that came out of another, by a message or line of this time, with a stricter mode.
+
+        None where the mode is no stricter, or a client asked for full content.
+        """
+        theirs = self.mode_of(origin)
+        is_stricter = _STRICTNESS[theirs] > _STRICTNESS[self.mode_of(session_id)]
+        if not is_stricter or self._modes.get(session_id) == "full" or at_ms < self.since(origin):
+            return None
+        since = to_iso(self.since(origin)) if self.since(origin) else None
+        return Origin(session_id=session_id, origin=origin, content_mode=theirs, content_since=since)
+
+    def keeps_titles(self, session_id: str) -> bool:
+        """Whether a harness's titles of a session are its own: a fork repeats those of the session it was made of."""
+        origins = self._origins.get(session_id, ())
+        return not any(origin in self._pruned or self.is_private(origin) for origin in origins)
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""
@@ -61,9 +122,22 @@ class Keeping:
         calls = tuple(msgspec.structs.replace(call, result_hash=None) for call in turn.tool_calls)
         return msgspec.structs.replace(turn, tool_calls=calls)
 
-    def keeps(self, session_id: str, at: str | int) -> bool:
-        """Whether what a session said at a time may be kept; the time as it is written, or in milliseconds."""
+    def keeps(self, session_id: str, at: int) -> bool:
+        """Whether what a session said at a time, in milliseconds, may be kept."""
         if self.mode_of(session_id) != "full":
             return False
         pruned = self._pruned.get(session_id)
-        return pruned is None or (at if isinstance(at, int) else to_ms(at)) > pruned
+        return pruned is None or at > pruned
+
+    def _decider(self, session_id: str) -> str | None:
+        """The session whose mode counts for this one: itself or its nearest ancestor that was given one."""
+        if not self._modes:
+            return None
+        seen: set[str] = set()
+        at: str | None = session_id
+        while at is not None and at not in seen:
+            if at in self._modes:
+                return at
+            seen.add(at)
+            at = self._parents.get(at)
+        return None

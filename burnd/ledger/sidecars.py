@@ -152,11 +152,20 @@ class Sidecars:
         """Deletes a session's sidecar; returns how many bytes that freed."""
         self._forget_open(session_id)
         size = self.size(session_id)
-        for path in (self.path(session_id), _aside(self.path(session_id))):
+        own = self.path(session_id)
+        for path in (own, _aside(own), files.beside(own)):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(path)
             self.unreadable.pop(path, None)
         return size
+
+    def replace(self, session_id: str, lines: Sequence[bytes], newest_ms: int) -> None:
+        """Puts a sidecar with only these lines in the place of a session's own, atomically."""
+        self._forget_open(session_id)
+        path = self.path(session_id)
+        with files.replacement(path) as new:
+            new.append(b"".join(lines))
+            _set_date(new, newest_ms)
 
     def remove_asides(self, before_ms: int) -> None:
         """Deletes what was put aside and whose newest record is older: what nobody can read is not kept for ever."""

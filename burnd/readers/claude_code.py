@@ -17,6 +17,7 @@ from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_
 from burnd.readers.holding import Holding
 from burnd.readers.log import cut_reason, iso, rejected, tally
 from burnd.readers.safe_json import Reason, Rejected, Repaired
+from burnd.records.times import to_ms
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
 _READ: Final = {
@@ -151,6 +152,11 @@ class ClaudeReader:
             facts.entrypoint = line.entrypoint
         if line.forked_from is not None and facts.forked_from is None:
             facts.forked_from = line.forked_from.session_id
+        # A client names the session its process began with, also after /clear or /branch made another.
+        for origin in (line.process_session, line.forked_from.session_id if line.forked_from is not None else None):
+            if origin and origin != facts.session_id and (ts := iso(line.timestamp)) is not None:
+                origins = self._memory.out.origins
+                origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 
 def _is_untyped_answer(line: Line) -> bool:

@@ -146,6 +146,7 @@ class Line(_Camel):
     version: str | None = None
     entrypoint: str | None = None
     forked_from: ForkedFrom | None = None
+    process_session: str | None = msgspec.field(name="session_id", default=None)
     message: Message | None = None
     request_id: str | None = None
     request_ref: str | None = None

@@ -180,6 +180,8 @@ def _begin_session(memory: Memory, spot: Spot, meta: Meta) -> None:
         about.project_key = canonical_remote(meta.git.repository_url or "")
     parent = _learn_agent(memory, meta)
     about.root = meta.forked_from_id or parent
+    if meta.forked_from_id:
+        memory.out.origins[meta.forked_from_id] = to_ms(created)
     memory.out.sessions.append(
         Session(
             session_id=memory.session_id,

@@ -66,6 +66,7 @@ class Reading(msgspec.Struct, kw_only=True):
     overheads: list[Overhead] = []
     quotas: list[Quota] = []
     agents: list[AgentLink] = []
+    origins: dict[str, int] = {}  # sessions that this one came out of, with the time of the newest line that tells so
     counts: Counts = msgspec.field(default_factory=Counts)
 
 

@@ -45,6 +45,21 @@ class Told(NamedTuple):
         return (self.turn.source, self.turn.message_id)
 
 
+class CameFrom(NamedTuple):
+    """A session and one that it was forked, branched or cleared from: the newest line that tells so is of `at_ms`."""
+
+    session_id: str
+    origin: str
+    at_ms: int
+
+
+class MadeAt(NamedTuple):
+    """When a message was made, where a copy of it has an id of its own; and whether this is such a copy."""
+
+    ms: int
+    is_copy: bool
+
+
 @dataclass
 class Batch:
     """What sources hand over: records, content, and how far each source has been read with them."""
@@ -59,3 +74,6 @@ class Batch:
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)
+    source: str = ""  # of the content: whether its ids mean something in other sessions
+    origins: list[CameFrom] = field(default_factory=list)
+    made_at: dict[tuple[str, str], MadeAt] = field(default_factory=dict)  # by session and message

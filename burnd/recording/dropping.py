@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
 from burnd.content.forgetting import farewells
 from burnd.errors import Locked
 from burnd.index import build
+from burnd.index.change import CursorChange
 from burnd.ledger.content import in_pieces
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.retention import Pruned
 from burnd.recording.stores import Stores
+from burnd.records import Content
 from burnd.records.codec import Entry
+
+ERASE: Final = "erase"  # the cursors that name sessions of which some text must go
 
 
 async def drop_content(
@@ -37,9 +42,39 @@ async def drop_content(
     for some in in_pieces(await stores.in_thread(stores.content.orphaned)):
         freed += await stores.in_thread(stores.content.drop, some)
         stores.pulse.beat()
+    await scrubbed(stores)
+    stores.is_behind = False
+    return Pruned(len(present), freed)
+
+
+async def erase_some(
+    stores: Stores,
+    session_id: str,
+    keeps: Callable[[Content], bool],
+    record_times: Callable[[str], Awaitable[None]],
+) -> int:
+    """Takes out of a session's sidecar what is not to be kept; returns how many records that were."""
+    if not stores.content.sidecars.has(session_id):
+        return 0
+    await record_times(session_id)
+    stores.is_behind = True
+    erased = await stores.in_thread(stores.content.erase, session_id, keeps)
+    if erased:
+        await build.forget_messages(stores.index, session_id)
+        stores.forget_rows()
+        await build.apply_sidecar(stores.index, stores.content, session_id)
+    stores.is_behind = False
+    return erased
+
+
+async def scrubbed(stores: Stores) -> None:
+    """Leaves nothing of deleted rows in the index, its log and the index it replaced."""
     with contextlib.suppress(Locked):  # a long query still needs the log; closing the index cuts it as well
         await stores.index.scrub()
     with contextlib.suppress(FileNotFoundError):
         os.unlink(build.aside(stores.home.index_db))
-    stores.is_behind = False
-    return Pruned(len(present), freed)
+
+
+def due_erasures(session_ids: Iterable[str]) -> list[CursorChange]:
+    """Notes in the index that text of these sessions must go, in case a crash comes first."""
+    return [CursorChange(ERASE, session_id, b"") for session_id in session_ids]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from burnd.index.change import AgentRow, OpenTurn
 from burnd.index.store import IndexStore
+from burnd.recording.batch import CameFrom
 from burnd.records import Subagent, Turn, Usage
 from burnd.records.codec import Entry, decode
 
@@ -47,6 +48,7 @@ class Outcome:
 
     entries: list[Entry] = field(default_factory=list)
     open: list[OpenTurn] = field(default_factory=list)
+    origins: list[CameFrom] = field(default_factory=list)
 
 
 async def open_turns(index: IndexStore, rows: Sequence[int]) -> dict[int, OpenTurn]:

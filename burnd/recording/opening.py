@@ -51,6 +51,7 @@ async def open_pipeline(
         except IndexDamaged:
             await pipeline.mend_index()
             await _teach(keeping, index)
+        await pipeline.finish_erasures()
     except BaseException:
         await pipeline.close()
         raise
@@ -58,12 +59,25 @@ async def open_pipeline(
 
 
 async def _teach(keeping: Keeping, index: IndexStore) -> None:
-    """What was said of keeping content, session by session."""
+    """What the ledger says of keeping content, session by session."""
     rows = await index.rows(
-        "SELECT session_id, content_mode, parent_session_id, pruned_up_to FROM sessions "
+        "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "
         "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"
     )
-    for session_id, mode, parent, pruned in rows:
-        keeping.learn(Session(session_id=session_id, source="", content_mode=mode, parent_session_id=parent))
+    for session_id, mode, since, created_by, parent, pruned in rows:
+        record = Session(
+            session_id=session_id,
+            source="",
+            content_mode=mode,
+            content_since=to_iso(since) if since is not None else None,
+            created_by=created_by,
+            parent_session_id=parent,
+        )
+        keeping.learn(record)
         if pruned is not None:
             keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
+    for session_id, origin in await index.rows(
+        "SELECT s.session_id, o.origin FROM origins o JOIN sessions s ON s.id = o.session"
+    ):
+        keeping.came_from(session_id, origin)
+    keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))

@@ -15,7 +15,7 @@ from burnd import unforeseen
 from burnd.content.forgetting import outdated
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
-from burnd.index.change import Change
+from burnd.index.change import Change, CursorChange
 from burnd.index.rollup import too_coarse
 from burnd.index.store import IndexStore
 from burnd.ledger.content import ContentStore
@@ -27,7 +27,7 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import novelty
 from burnd.recording.batch import Batch
-from burnd.recording.dropping import drop_content
+from burnd.recording.dropping import ERASE, drop_content, due_erasures, erase_some, scrubbed
 from burnd.recording.joiner import Joiner
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.pulse import Pulse
@@ -35,6 +35,7 @@ from burnd.recording.renewing import Renewer
 from burnd.recording.room import Room
 from burnd.recording.steps import Steps
 from burnd.recording.stores import Stores
+from burnd.recording.withheld_text import Ruling, TextPolicy
 from burnd.records import Turn
 from burnd.records.codec import Entry, Written, written
 
@@ -59,6 +60,7 @@ class Pipeline:
         self.room = room
         self._stores = stores
         self._renewer = Renewer(stores)
+        self._policy = TextPolicy(stores.index, keeping)
         self._projects = ProjectKeys()
         self._listeners: list[Listener] = []
         self._paces: list[Pace] = []
@@ -220,34 +222,72 @@ class Pipeline:
         await self._renewer.catch_up()
         for entry in batch.entries:
             self.keeping.learn(entry)
-        content = self.keeping.kept(batch.content)
-        shelved = self.keeping.kept_shelved(batch.shelved)
-        if content or shelved or batch.files:
+        if batch.content or batch.shelved or batch.files:
             self.room.check()
         joiner = Joiner(self.index, self.journal, self._projects)
         new_sessions = await self._projects.named(await novelty.new_sessions(self.index, batch.sessions))
         joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
-        shelved += await stores.in_thread(self.content.shelve, content)
-        new = await novelty.not_kept(stores, shelved)
+        shelved = [*batch.shelved, *await stores.in_thread(self.content.shelve, batch.content)]
+        ruling = await self._policy.rule(batch, shelved, [*batch.origins, *weighed.origins])
+        new = await novelty.not_kept(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
-        said = await self._append([*new_sessions, *batch.entries, *joined.entries, *weighed.entries, *overheads])
+        entries = [*new_sessions, *batch.entries, *ruling.entries, *joined.entries, *weighed.entries, *overheads]
+        said = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
+        change.cursors = [*change.cursors, *due_erasures(ruling.erase)]
+        change.origins = [(session_id, origin) for session_id, origin, _ in batch.origins]
         change.logged, change.closed = said.logged, said.closed
         still_open = [*joined.open, *weighed.open]
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
         await self._apply(change)
         stores.is_behind = False
+        await self._erase(ruling.erase)
         return len(said.logged)
+
+    async def finish_erasures(self) -> None:
+        """Erases what must go and was left by a crash, or may stand in sidecars that an index is made from anew."""
+        async with self._writing():
+            due = await self._stores.index.rows("SELECT key FROM cursors WHERE source = ?", (ERASE,))
+            sessions = {key for (key,) in due}
+            if "" not in sessions:
+                sessions |= await self._policy.doubtful()
+            await self._erase(sessions - {""})
+            if "" not in sessions:
+                await self._stores.apply(Change(cursors=[CursorChange(ERASE, "", b"")]))
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
         await self._renewer.catch_up()
-        return await drop_content(self._stores, self.keeping, session_ids, up_to_ms, self._record)
+        ruling = await self._policy.pruned(session_ids)
+        pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, partial(self._record, ruling))
+        await self._erase(ruling.erase)
+        return pruned
 
-    async def _record(self, entries: Sequence[Entry]) -> None:
-        await self._apply(Change(logged=(await self._append(entries)).logged))
+    async def _erase(self, session_ids: Iterable[str]) -> None:
+        """Takes text out of sidecars, the index and search that its sessions, or those it was copied from, withhold."""
+        erased: list[str] = []
+        for session_id in sorted(session_ids):
+            keeps = await self._policy.predicate(session_id)
+            if await erase_some(self._stores, session_id, keeps, self._record_times):
+                erased.append(session_id)
+                self._tell(Change(erased=[session_id]))
+            self.pulse.beat()
+        if erased:
+            await scrubbed(self._stores)
+        if session_ids:
+            await self._stores.apply(Change(cursors=[CursorChange(ERASE, one, None) for one in session_ids]))
+
+    async def _record_times(self, session_id: str) -> None:
+        if (record := await self._policy.times(session_id)) is not None:
+            await self._apply(Change(logged=(await self._append([record])).logged))
+
+    async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
+        logged = (await self._append([*ruling.entries, *entries])).logged
+        await self._apply(Change(logged=logged, cursors=due_erasures(ruling.erase)))
+        for entry in ruling.entries:
+            self.keeping.learn(entry)
 
     async def _append(self, entries: Sequence[Entry]) -> Appended:
         """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
@@ -279,6 +319,9 @@ class Pipeline:
             if change.logged:
                 await self._stores.in_thread(self.journal.take_back, change.logged[0][0].position)
             raise
+        self._tell(change)
+
+    def _tell(self, change: Change) -> None:
         for listener in self._listeners:
             try:
                 listener(change)

@@ -15,7 +15,7 @@ from burnd.index.change import AgentRow, Known, OpenTurn
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
 from burnd.readers.holding import FORKED, with_label_of
-from burnd.recording.batch import Told
+from burnd.recording.batch import CameFrom, Told
 from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns, taken_back
 from burnd.recording.numbers import numbered
 from burnd.records import Copy, Turn, Usage
@@ -42,6 +42,11 @@ class Steps:
         rivals = await self._rivals(told)
         links = await agents_of(self._index, [one.turn for one in told], agents)
         copies = _copies([*(one.turn for one in told), *rivals])
+        sessions = {_key(turn): turn.session_id for turn in (*rivals, *(one.turn for one in told))}
+        for turn in (*rivals, *(one.turn for one in told)):
+            if (owner := copies.get(_key(turn))) is not None:
+                origin = sessions[turn.source, owner]
+                outcome.origins.append(CameFrom(turn.session_id, origin, to_ms(turn.ts)))
         for one in told:
             before = known.get(one.key)
             if (owner := copies.get(one.key)) is None:

@@ -10,12 +10,12 @@ import msgspec
 
 from burnd.records.base import VERSION, Count, Record
 from burnd.records.content import MAIN, Content
-from burnd.records.session import Compaction, Event, Overhead, Prune, Quota, Session
+from burnd.records.session import Compaction, Event, Origin, Overhead, Prune, Quota, Session, Withheld
 from burnd.records.stamp import Selector, Stamp
 from burnd.records.times import to_ms
 from burnd.records.turn import Copy, Turn
 
-Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Quota | Prune
+Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Quota | Prune | Origin | Withheld
 Reason = Literal["corrupt", "unknown-kind", "unknown-version"]
 
 KINDS: dict[str, type[Record]] = {
@@ -28,6 +28,8 @@ KINDS: dict[str, type[Record]] = {
     "overhead": Overhead,
     "quota": Quota,
     "prune": Prune,
+    "origin": Origin,
+    "withheld": Withheld,
 }
 
 
@@ -167,9 +169,11 @@ def _check_times(entry: Entry) -> None:
     if isinstance(entry, Prune):
         to_ms(entry.up_to)
     elif isinstance(entry, Session):
-        for text in (entry.created_at, entry.updated_at):
+        for text in (entry.created_at, entry.updated_at, entry.content_since):
             to_ms(text or "1970-01-01")
-    else:
+    elif isinstance(entry, Origin):
+        to_ms(entry.content_since or "1970-01-01")
+    elif not isinstance(entry, Withheld):
         to_ms(entry.ts)
     if isinstance(entry, Quota) and entry.resets_at is not None:
         to_ms(entry.resets_at)

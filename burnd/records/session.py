@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -11,12 +14,14 @@ from burnd.records.turn import Usage
 
 ContentMode = Literal["full", "hash-only", "off"]
 Window = Literal["5h", "7d"]
+_HASHES_A_LINE = 4096
 
 
 class Session(Record, frozen=True, kw_only=True):
     """What is known of a session. `title` and `summary` are here only when a client set them.
 
-    `roots` are folders that a client said its harness keeps logs in: they are read ever after.
+    `roots` are folders that a client said its harness keeps logs in: they are read ever after. `content_since` is when
+    `content_mode` began to apply, where the session had messages before.
     """
 
     v: int = always(VERSION)
@@ -31,6 +36,7 @@ class Session(Record, frozen=True, kw_only=True):
     updated_at: str | None = None
     message_count: Count = 0
     content_mode: ContentMode | None = None
+    content_since: str | None = None
     roots: tuple[str, ...] = ()
     title: str | None = None
     summary: str | None = None
@@ -113,3 +119,45 @@ class Prune(Record, frozen=True, kw_only=True):
     session_id: str
     up_to: str
     messages: Count = 0
+
+
+class Origin(Record, frozen=True, kw_only=True):
+    """This session was forked, branched, cleared or copied from another whose text is not to be kept, or not all of it.
+
+    `content_mode` is what it inherits, and `content_since` when that began to apply to the other.
+    """
+
+    v: int = always(VERSION)
+    session_id: str
+    origin: str
+    content_mode: ContentMode | None = None
+    content_since: str | None = None
+
+
+class Withheld(Record, frozen=True, kw_only=True):
+    """Messages of this session whose text is not to be kept, nor in any session that repeats them.
+
+    `ids` are 8-byte hashes of the ids of messages and lines, in base64. `by_mode` tells text that the session's content
+    mode excludes from text that was pruned or forgotten.
+    """
+
+    v: int = always(VERSION)
+    session_id: str
+    ids: str
+    by_mode: bool = False
+
+    @classmethod
+    def of(cls, session_id: str, hashes: Iterable[int], *, by_mode: bool) -> list[Withheld]:
+        """The records for these hashes, none of them too long for a line."""
+        ordered = sorted(hashes)
+        groups = (ordered[begin : begin + _HASHES_A_LINE] for begin in range(0, len(ordered), _HASHES_A_LINE))
+        packed = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)
+        return [cls(session_id=session_id, ids=ids, by_mode=by_mode) for ids in packed]
+
+    def hashes(self) -> tuple[int, ...]:
+        """The hashes; none where they cannot be read."""
+        try:
+            data = b64decode(self.ids, validate=True)
+            return struct.unpack(f">{len(data) // 8}q", data)
+        except (ValueError, struct.error):
+            return ()

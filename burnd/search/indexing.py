@@ -137,11 +137,13 @@ class SearchIndexer:
         """Called by the pipeline after every batch: which sessions to look at, and their text while it is at hand."""
         told = {item.label.session_id for item in change.placed}
         told |= {e.session_id for item, _ in change.logged if isinstance(e := item.entry, Session | Prune)}
+        told |= set(change.erased)
         if not told:
             return
         self._touched.update(dict.fromkeys(told))
-        if pruned := {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}:
-            self._warm.forget(pruned)
+        pruned = {item.entry.session_id for item, _ in change.logged if isinstance(item.entry, Prune)}
+        if gone := pruned.union(change.erased):
+            self._warm.forget(gone)
         if self._serving is not None:
             self._warm.keep(change.placed)
         if change.placed and self._pipeline.now() - change.placed[-1].label.ts_ms < FRESH_MS:

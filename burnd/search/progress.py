@@ -1,7 +1,8 @@
 """How far an index has come with each session, against how far the content has: what is left to be taken in.
 
-A session's content only ever grows at its end, is pruned whole, or is replaced by hand. So three numbers say what an
-index holds of it: the bytes of the sidecar it covers, which prune it has seen, and a hash of the title it knows.
+A session's content grows at its end, is pruned whole, loses some messages, or is replaced by hand. So three numbers say
+what an index holds of it: the bytes of the sidecar it covers, which prune or erasure it has seen, and a hash of the
+title it knows.
 """
 
 from __future__ import annotations
@@ -232,7 +233,8 @@ def _standing(db: sqlite3.Connection, session_id: str) -> Standing:
 
 def _standings(db: sqlite3.Connection, where: str, parameters: tuple[Any, ...] = ()) -> list[Standing]:
     rows = db.execute(
-        "SELECT session_id, id, content_bytes, coalesce(pruned_up_to, 0), coalesce(nullif(title, ''), harness_title), "
+        "SELECT session_id, id, content_bytes, coalesce(pruned_up_to, 0) + erasures, "
+        "coalesce(nullif(title, ''), harness_title), "
         f"coalesce(nullif(summary, ''), harness_summary), coalesce(updated_at, 0) FROM sessions {where}",
         parameters,
     )

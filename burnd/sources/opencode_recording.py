@@ -40,6 +40,8 @@ class Recorder:
                 steps=piece.steps,
                 agents=piece.agents,
                 files=self._file(follower, piece),
+                source=SOURCE,
+                made_at=piece.made_at,
             )
             try:
                 await self._committer.commit(batch, follower.put_aside)

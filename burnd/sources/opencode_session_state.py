@@ -15,8 +15,8 @@ from burnd.index.change import AgentRow, ToldBy
 from burnd.readers.opencode_content import title_of
 from burnd.readers.opencode_rows import Unusable
 from burnd.readers.opencode_said import Said
-from burnd.readers.opencode_session import Place, Step, Walked, session_record, walk
-from burnd.recording.batch import Told
+from burnd.readers.opencode_session import Place, Step, Walked, is_older, session_record, walk
+from burnd.recording.batch import MadeAt, Told
 from burnd.records import Content, Session, Turn
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
@@ -46,6 +46,7 @@ class DatabasePiece(msgspec.Struct):
     sessions: list[Session] = []
     agents: list[AgentRow] = []
     seen: dict[str, Seen | None] = {}
+    made_at: dict[tuple[str, str], MadeAt] = {}  # of messages with content, by session and message
     marker: Marker | None = None
     size: int = 0
 
@@ -55,6 +56,7 @@ class DatabasePiece(msgspec.Struct):
         self.sessions += other.sessions
         self.agents += other.agents
         self.seen |= other.seen
+        self.made_at |= other.made_at
 
 
 class Message:
@@ -165,6 +167,7 @@ class SessionState:
         last_answer = self._last_answer()
         due: list[float] = []
         in_order = True
+        made_at: dict[tuple[str, str], MadeAt] = {}
         first_open = len(self.messages)
         for n in range(self._tell_from, len(self.messages)):
             message = self.messages[n]
@@ -177,10 +180,13 @@ class SessionState:
             in_order = in_order and message.settled
             if in_order and message.content is not None:
                 content += message.content if self._is_ours(message.said.id) else []
+                name = (self.place.session.id, message.said.id)
+                made_at[name] = MadeAt(message.said.created, is_older(self.place, message.said))
                 message.content = None
         self._tell_from = first_open
         about, title = self._about()
         piece = DatabasePiece(steps=steps, content=title + content, sessions=about, agents=self._agents())
+        piece.made_at = made_at
         return piece, min(due, default=None)
 
     def orphans(self, shown: Mapping[str, Turn]) -> list[Told]:

@@ -18,7 +18,7 @@ from burnd.index.reading import FileRows, RowSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
-from burnd.recording.batch import Batch, Held, SeenSession
+from burnd.recording.batch import Batch, CameFrom, Held, SeenSession
 from burnd.recording.hazard import Hazard
 from burnd.records import Content
 from burnd.sources.cursor import Cursor, loaded
@@ -324,6 +324,9 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.quotas]
         batch.sessions |= _session_of(piece)
         batch.overheads += reading.overheads
+        batch.source = source
+        if reading.session_id:
+            batch.origins += [CameFrom(reading.session_id, *told) for told in reading.origins.items()]
         batch.agents += [
             AgentRow(
                 link.session_id,

@@ -308,6 +308,8 @@ def sample(record_type: type[Any]) -> dict[str, Any]:
         "upTo": at(0),
         "selector": {"sessionId": "s"},
         "enrichment": {"a": "b"},
+        "ids": "AAAAAAAAAAA=",
+        "origin": "o",
     }
     return {name: full[name] for name in record_type.__struct_encode_fields__ if name in full}
 

@@ -374,18 +374,18 @@ async def _crash_before(pipeline: Pipeline, patched: pytest.MonkeyPatch, step: s
     async def crash(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    target: Any = {"remove": Spool, "forget": pipeline, "commit": pipeline}[step]
-    patched.setattr(target, {"remove": "_remove"}.get(step, step), crash)
+    target: Any = {"remove": Spool, "erase": pipeline, "commit": pipeline}[step]
+    patched.setattr(target, {"remove": "_remove", "erase": "_erase"}.get(step, step), crash)
     with pytest.raises(KeyboardInterrupt):
         await spool_of(pipeline).take_in()
 
 
-@pytest.mark.parametrize("step", ["commit", "forget", "remove"])
+@pytest.mark.parametrize("step", ["commit", "erase", "remove"])
 @pytest.mark.parametrize("kind", ["stamp", "announce", "claim"])
 async def test_a_crash_anywhere_ends_the_same(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, kind: str, step: str
 ) -> None:
-    """Before a commit, between the ledger and forgetting, before the file is gone: nothing is lost or doubled."""
+    """Before a commit, between the ledger and erasing, before the file is gone: nothing is lost or doubled."""
     pipeline = await opened()
     await commit_session(pipeline, "s", 5)
     record = {
@@ -394,7 +394,7 @@ async def test_a_crash_anywhere_ends_the_same(
         "claim": claimed(0, contentMode="off"),
     }[kind]
     leave(pipeline.home.spool, record)
-    if (kind, step) != ("stamp", "forget"):
+    if (kind, step) != ("stamp", "erase"):
         with monkeypatch.context() as patched:
             await _crash_before(pipeline, patched, step)
     pipeline = await opened()

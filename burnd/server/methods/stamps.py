@@ -115,7 +115,8 @@ def _canonical(made: Stamp) -> Stamp:
 class AnnounceParams(Params, frozen=True):
     """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs.
 
-    `ts` is since when that holds; now, unless it is said.
+    `ts` is since when that holds; now, unless it is said. `is_new` is false for a session that is gone on with, or
+    begins as a copy of another.
     """
 
     session_id: str
@@ -123,6 +124,7 @@ class AnnounceParams(Params, frozen=True):
     content_mode: ContentMode | None = None
     roots: tuple[str, ...] = ()
     ts: str | None = None
+    is_new: bool | None = None
 
 
 async def announce_session(service: Service, params: AnnounceParams) -> Result:
@@ -139,6 +141,7 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
         service.now() if params.ts is None else time_of(params.ts, "ts"),
         params.content_mode,
         tuple(dict.fromkeys(params.roots)),
+        is_new=params.is_new,
     )
     await announce(service.pipeline, said)
     service.add_roots(said.source, list(said.roots))

@@ -1,0 +1,361 @@
+"""Decides which text of a batch may be stored, by the session that owns each message, and what stored text must go.
+
+A fork, a branch or a copy repeats messages of another session under the same ids. Text that its own session must not
+keep is withheld in every session, whichever log is read first: ids of such messages are in the ledger, as hashes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from burnd.index.schema import MESSAGES_BY_ID
+from burnd.index.store import IndexStore
+from burnd.ledger.keeping import Keeping
+from burnd.ledger.shelving import Shelved
+from burnd.recording.batch import Batch, CameFrom
+from burnd.records import Content, Origin, Session, Withheld
+from burnd.records.codec import Entry, hash_of
+from burnd.records.content import MAIN, NO_RAIL, TITLE
+from burnd.records.times import to_iso, to_ms
+
+OPENCODE: Final = "opencode"
+CODEX: Final = "codex"
+_SHARED: Final = frozenset({"claude-code", CODEX, OPENCODE})  # whose ids, or times, mean the same in every session
+_SOURCES: Final = ",".join(f"'{source}'" for source in sorted(_SHARED))
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_EVERYWHERE: Final = (
+    "WITH wanted(id) AS ({keys}) SELECT DISTINCT m.message_id, s.session_id FROM wanted w "
+    f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
+    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES})"
+)
+_STORED: Final = (
+    "WITH wanted(session_id) AS ({keys}) SELECT s.session_id, n.name, m.rail, m.message_id, min(m.ts) FROM wanted w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id JOIN messages m ON m.session = s.id "
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES}) "
+    f"WHERE m.rail <> '{NO_RAIL}' GROUP BY s.id, m.rail, m.message_id"
+)
+_WITHHELD: Final = (
+    "WITH wanted(id) AS ({keys}) SELECT w.id, s.session_id, h.by_mode FROM wanted w "
+    "CROSS JOIN withheld h ON h.id = w.id JOIN sessions s ON s.id = h.session"
+)
+_WITH_TEXT: Final = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
+_TIMES: Final = "SELECT session_id, created_at, updated_at FROM sessions WHERE session_id IN ({keys})"
+# Of each copy that a session holds, when it was made and which session owns the message.
+_COPIES: Final = (
+    "WITH wanted(session_id) AS ({keys}) SELECT w.session_id, f.ts, o.session_id FROM wanted w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id "
+    f"CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' AND f.rail = '{MAIN}' "
+    "LEFT JOIN names n ON n.name = json_extract(f.key, '$[0]') "
+    "LEFT JOIN turns t ON t.source = n.id AND t.message_id = json_extract(f.key, '$[1]') "
+    "LEFT JOIN sessions o ON o.id = t.session"
+)
+
+
+class Spoken(NamedTuple):
+    """A message of a session: when, and a hash of what identifies it in every session that repeats it."""
+
+    session_id: str
+    rail: str
+    message_id: str
+    ts: int
+    key: int
+    may_be_copy: bool = True
+
+
+class Ruling(NamedTuple):
+    """Text that may be stored, what the ledger is to know first, and the sessions whose stored text must go."""
+
+    shelved: list[Shelved]
+    entries: list[Entry]
+    erase: set[str]
+
+
+class TextPolicy:
+    """Rules on one batch at a time. Used only by the one writer."""
+
+    def __init__(self, index: IndexStore, keeping: Keeping) -> None:
+        self._index = index
+        self._keeping = keeping
+
+    async def rule(self, batch: Batch, shelved: Sequence[Shelved], origins: Iterable[CameFrom]) -> Ruling:
+        """What may be stored of a batch; `origins` are the sessions that its sessions came out of."""
+        changed = {
+            entry.session_id
+            for entry in batch.entries
+            if isinstance(entry, Session) and entry.content_mode not in (None, "full")
+        }
+        work = _Work(self._index, self._keeping)
+        for session_id, origin, at_ms in origins:
+            self._keeping.came_from(session_id, origin)
+            work.inherit(session_id, origin, at_ms)
+        if not changed and not work.entries and not self._has_limits():
+            return Ruling([item for item in shelved if self._allows(item)], [], set())
+        spoken = _spoken_in(batch, shelved)
+        await work.run(spoken, changed | work.changed)
+        barred = work.barred(spoken.values())
+        kept = [
+            item
+            for item in shelved
+            if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
+        ]
+        return Ruling(kept, work.entries, await self._with_text(work.erase))
+
+    async def pruned(self, session_ids: Sequence[str]) -> Ruling:
+        """What the ledger is to know before all text of these sessions goes, and which sessions repeat some of it.
+
+        What a session only repeats of another is not its own: that stays where it came from.
+        """
+        limits: dict[str, int] = {}
+        upstream: defaultdict[str, set[str]] = defaultdict(set)
+        for session_id, ts, owner in await self._index.keyed(_COPIES, [(session_id,) for session_id in session_ids]):
+            limits[session_id] = max(limits.get(session_id, -1), ts)
+            upstream[session_id].add(owner)
+        work = _Work(self._index, self._keeping)
+        held = await stored(self._index, session_ids)
+        holders = await work.holders(held)
+        own = [
+            one
+            for one in held
+            if one.rail != MAIN
+            or (
+                one.ts > limits.get(one.session_id, -1) and holders[one.message_id].isdisjoint(upstream[one.session_id])
+            )
+        ]
+        by_session: defaultdict[str, set[int]] = defaultdict(set)
+        going, erase = set(session_ids), set[str]()
+        for one in own:
+            by_session[one.session_id].add(one.key)
+            for holder in holders[one.message_id] - going:
+                work.note_origin(holder, one.session_id)
+                erase.add(holder)
+        for copier, origin in await opencode_copies(self._index, session_ids):
+            if copier not in going:
+                work.note_origin(copier, origin)
+                erase.add(copier)
+        for session_id, keys in by_session.items():
+            work.entries += Withheld.of(session_id, keys, by_mode=False)
+        return Ruling([], work.entries, erase)
+
+    async def predicate(self, session_id: str) -> Callable[[Content], bool]:
+        """Tells of each stored record of a session whether it may stay."""
+        keeping = self._keeping
+        spoken = await stored(self._index, [session_id])
+        work = _Work(self._index, keeping)
+        await work.look_up([one.key for one in spoken])
+        barred = {message_id for _, message_id in work.barred(spoken)}
+        before = keeping.allowed_before(session_id)
+        titles = keeping.keeps_titles(session_id)
+
+        def keeps(record: Content) -> bool:
+            if before is not None and to_ms(record.ts) >= before:
+                return False
+            return titles if record.message_id.startswith(TITLE) else record.message_id not in barred
+
+        return keeps
+
+    async def doubtful(self) -> set[str]:
+        """Every session whose stored text may hold something that must go: for an index that was made anew."""
+        keeping = self._keeping
+        if not self._has_limits():
+            return set()
+        private = set(keeping.private_sessions())
+        found = private | keeping.children(private)
+        if keeping.has_withheld:
+            rows = await self._index.rows("SELECT s.session_id FROM origins o JOIN sessions s ON s.id = o.session")
+            found |= {session_id for (session_id,) in rows}
+        return await self._with_text(found)
+
+    async def times(self, session_id: str) -> Session | None:
+        """The record that keeps a session's times when text that told them goes."""
+        for _, created, updated in await self._index.keyed(_TIMES, [(session_id,)]):
+            if created is not None and updated is not None:
+                return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
+        return None
+
+    def _has_limits(self) -> bool:
+        return self._keeping.has_withheld or next(self._keeping.private_sessions(), None) is not None
+
+    def _allows(self, item: Shelved) -> bool:
+        label = item.label
+        if label.rail == NO_RAIL and not self._keeping.keeps_titles(label.session_id):
+            return False
+        return self._keeping.keeps(label.session_id, label.ts_ms)
+
+    async def _with_text(self, session_ids: Iterable[str]) -> set[str]:
+        found = await self._index.keyed(_WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
+        return {session_id for (session_id,) in found}
+
+
+class _Work:
+    """One pass over messages: who withholds which, and which sessions become private by that."""
+
+    def __init__(self, index: IndexStore, keeping: Keeping) -> None:
+        self.entries: list[Entry] = []
+        self.changed: set[str] = set()
+        self.erase: set[str] = set()
+        self._index = index
+        self._keeping = keeping
+        self._withheld: dict[int, dict[str, bool]] = {}
+        self._noted: set[tuple[str, str]] = set()
+
+    def inherit(self, session_id: str, origin: str, at_ms: int) -> None:
+        """A session came out of another: it has that one's mode where that is stricter."""
+        record = self._keeping.inherited(session_id, origin, at_ms)
+        if record is not None:
+            self._keeping.learn(record)
+            self.entries.append(record)
+            if record.content_mode is not None:
+                self.changed.add(session_id)
+
+    def note_origin(self, session_id: str, origin: str) -> None:
+        """A session repeats messages of another that are withheld, and need not have its mode."""
+        if (session_id, origin) not in self._noted:
+            self._noted.add((session_id, origin))
+            if not self._keeping.is_private(session_id):
+                record = Origin(session_id=session_id, origin=origin)
+                self._keeping.learn(record)
+                self.entries.append(record)
+
+    async def run(self, spoken: Mapping[tuple[str, str], Spoken], changed: set[str]) -> None:
+        """Withholds what private sessions say, and spreads their mode to all sessions that repeat any of it."""
+        await self.look_up([one.key for one in spoken.values() if one.may_be_copy])
+        every, fresh = list(spoken.values()), set(changed)
+        while True:
+            for one in every:
+                self._meet(one)
+            fresh |= self.changed
+            self.changed = set()
+            if fresh:
+                for copier, origin in await opencode_copies(self._index, sorted(fresh)):
+                    self._keeping.came_from(copier, origin)
+                await self._spread(fresh)
+                fresh |= self.changed | self._keeping.children(fresh)
+                self.changed = set()
+                before = await stored(self._index, sorted(fresh))
+                await self.look_up([one.key for one in before])
+                every += before
+                self.erase |= fresh
+                fresh = set()
+            if not await self._withhold(every) and not self.changed:
+                return
+
+    async def look_up(self, keys: Iterable[int]) -> None:
+        """Learns which of these messages are withheld, and by which sessions."""
+        wanted = sorted({key for key in keys if key not in self._withheld})
+        if self._keeping.has_withheld and wanted:
+            for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in wanted]):
+                self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
+
+    def barred(self, spoken: Iterable[Spoken]) -> set[tuple[str, str]]:
+        """The messages that another session withholds."""
+        return {
+            (one.session_id, one.message_id)
+            for one in spoken
+            if one.may_be_copy and any(owner != one.session_id for owner in self._withheld.get(one.key, ()))
+        }
+
+    async def holders(self, spoken: Iterable[Spoken]) -> defaultdict[str, set[str]]:
+        """The sessions that have stored text under the same ids."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        wanted = sorted({(one.message_id,) for one in spoken})
+        for message_id, session_id in await self._index.keyed(_EVERYWHERE, wanted):
+            found[message_id].add(session_id)
+        return found
+
+    def _meet(self, one: Spoken) -> None:
+        """A message that another session withholds was copied from there."""
+        for owner, by_mode in self._withheld.get(one.key, {}).items() if one.may_be_copy else ():
+            if owner != one.session_id:
+                if by_mode:
+                    self.inherit(one.session_id, owner, one.ts)
+                self.note_origin(one.session_id, owner)
+
+    async def _spread(self, changed: set[str]) -> None:
+        """Gives their mode to sessions that were known before to come out of these."""
+        children = sorted(self._keeping.children(changed))
+        newest = {row[0]: row[2] or 0 for row in await self._index.keyed(_TIMES, [(child,) for child in children])}
+        for _ in children:
+            before = len(self.entries)
+            for child in children:
+                for origin in sorted(self._keeping.origins(child)):
+                    self.inherit(child, origin, newest.get(child, 0))
+            if len(self.entries) == before:
+                return
+
+    async def _withhold(self, every: Sequence[Spoken]) -> bool:
+        """Notes what private sessions say as withheld; whether there was anything new."""
+        new: defaultdict[str, dict[int, Spoken]] = defaultdict(dict)
+        for one in every:
+            owners = self._withheld.get(one.key, {})
+            if any(owners.values()) or not self._keeping.is_private(one.session_id):
+                continue
+            if one.ts >= self._keeping.since(one.session_id):
+                new[one.session_id][one.key] = one
+        if not new:
+            return False
+        for session_id, found in new.items():
+            self.entries += Withheld.of(session_id, found, by_mode=True)
+            for key in found:
+                self._withheld.setdefault(key, {})[session_id] = True
+        self._keeping.has_withheld = True
+        own = [one for found in new.values() for one in found.values()]
+        holders = await self.holders(own)
+        for one in own:
+            for holder in holders[one.message_id] - {one.session_id}:
+                self.inherit(holder, one.session_id, one.ts)
+                self.note_origin(holder, one.session_id)
+                self.erase.add(holder)
+        return True
+
+
+async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[Spoken]:
+    """The messages of these sessions that have text, titles aside."""
+    rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
+    return [
+        Spoken(session_id, rail, message_id, ts, key_of(message_id, ts if source == OPENCODE else None))
+        for session_id, source, rail, message_id, ts in rows
+        if _is_shared(source, message_id)
+    ]
+
+
+def key_of(message_id: str, created_ms: int | None = None) -> int:
+    """A hash of what a copy of a message has in common with it: its id, or the time it was made (opencode)."""
+    return hash_of((message_id if created_ms is None else f"{OPENCODE} {created_ms}").encode())
+
+
+def _is_shared(source: str, message_id: str) -> bool:
+    """Whether an id means the same message in every session: one that was made from a place in a file does not."""
+    return "@" not in message_id if source != CODEX else _UUID.search(message_id) is not None
+
+
+def _spoken_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], Spoken]:
+    found: dict[tuple[str, str], Spoken] = {}
+    for item in shelved if batch.source in _SHARED else ():
+        label = item.label
+        name = (label.session_id, label.message_id)
+        if label.rail == NO_RAIL or not _is_shared(batch.source, label.message_id):
+            continue
+        made = batch.made_at.get(name)
+        before = found.get(name)
+        if before is None:
+            may_be_copy = made is None or made.is_copy
+            key = key_of(label.message_id, None if made is None else made.ms)
+            found[name] = Spoken(label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy)
+        elif label.ts_ms > before.ts:
+            found[name] = before._replace(ts=label.ts_ms)
+    return found
+
+
+async def opencode_copies(index: IndexStore, session_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """(session, origin) for sessions of opencode that hold copies of messages of these: made at the same times."""
+    sql = (
+        "WITH wanted(origin) AS ({keys}) SELECT DISTINCT s.session_id, w.origin FROM wanted w "
+        "CROSS JOIN sessions o ON o.session_id = w.origin JOIN names n ON n.id = o.source AND n.name = 'opencode' "
+        "JOIN turns t ON t.session = o.id JOIN facts f ON f.kind = 'copy' AND f.ts = t.ts "
+        "JOIN sessions s ON s.id = f.session AND s.source = o.source"
+    )
+    found = await index.keyed(sql, [(session_id,) for session_id in session_ids])
+    return [(session_id, origin) for session_id, origin in found]

@@ -1,0 +1,171 @@
+"""Text of a private or forgotten session is nowhere kept, in whatever order the logs that repeat it are read."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from burnd.clients.announcing import Announcement, announce
+from burnd.records.times import to_ms
+from tests.capture.rig import Rig
+from tests.faults.canaries import CANARY, files_with_canary
+from tests.readers.transcript import Transcript, text
+from tests.recording.forks import FORK, OFF, PLAIN, SILENT, after, goes_on, logs, private, repeated
+
+FIRST_MS = to_ms(Transcript.time(0)) - 10_000
+
+
+class Reader:
+    """A home and logs that are written into it one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "projects" / "-home-dev-app"
+        self.folder.mkdir(parents=True)
+        self.rig = Rig(folder / "home", folder / "projects")
+
+    def write(self, session: str, lines: list[bytes]) -> Path:
+        path = self.folder / f"{session}.jsonl"
+        path.write_bytes(b"".join(line + b"\n" for line in lines))
+        return path
+
+    async def announce(self, session: str, mode: str = "off", at_ms: int = FIRST_MS, **facts: bool) -> None:
+        said = Announcement(session, "claude-code", at_ms, mode, **facts)  # type: ignore[arg-type]
+        await announce(self.rig.pipeline, said)
+
+    async def read_again(self) -> None:
+        """Deletes the index and reads every log once more."""
+        await self.rig.close()
+        shutil.rmtree(self.rig.home.index)
+        await self.rig.open()
+        await self.rig.read(*self.rig.files())
+        await self.rig.flush()
+
+    def words_of(self, session: str) -> str:
+        return "\n".join(str(record.text) for record in self.rig.pipeline.content.read_content(session))
+
+
+@pytest.fixture
+async def reader(tmp_path: Path):  # type: ignore[no-untyped-def]
+    one = Reader(tmp_path)
+    await one.rig.open()
+    yield one
+    await one.rig.close()
+
+
+@pytest.mark.parametrize("mode", ["off", "hash-only"])
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed: int, mode: str) -> None:
+    """Forks, branches, cleared and background sessions are as private as the one they came out of."""
+    chance = random.Random(f"{seed} {mode}")
+    made = logs()
+    paths = {session: reader.write(session, lines) for session, lines in made.items()}
+    late = seed % 3 == 2  # the announcement comes when some of it was read
+    if not late:
+        await reader.announce(OFF, mode)
+        await reader.announce(SILENT, mode)
+    order = sorted(paths)
+    chance.shuffle(order)
+    for session in order:
+        await reader.rig.read(
+            paths[session], max_bytes=chance.choice([600, 4 << 20]), pieces_at_once=chance.choice([1, 3])
+        )
+        if chance.random() < 0.3:
+            await reader.rig.restart()
+    if late:
+        await reader.announce(OFF, mode)
+        await reader.announce(SILENT, mode)
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "ordinary answer" in reader.words_of(PLAIN)
+    for session in set(made) - {PLAIN}:
+        assert reader.rig.pipeline.keeping.mode_of(session) == mode, session
+    await reader.read_again()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "An ordinary title" in reader.words_of(PLAIN)
+
+
+@pytest.mark.parametrize("order", ["original first", "private fork first"])
+async def test_a_private_fork_leaves_the_original_alone(reader: Reader, order: str) -> None:
+    """Who forks a session in private has its past kept as it was."""
+    original = private("open", word="shareable")
+    past = list(original.lines)
+    after(original, "shareable")
+    fork = Transcript(session=FORK, prefix="f-u")
+    fork.lines += repeated(past, FORK)
+    goes_on(fork, CANARY)
+    paths = [reader.write("open", original.lines), reader.write(FORK, fork.lines)]
+    at_ms = to_ms(Transcript.time(850))
+    await reader.announce(FORK, at_ms=at_ms, is_new=False)
+    await reader.rig.read(*(paths if order == "original first" else reversed(paths)))
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    assert reader.rig.pipeline.keeping.mode_of("open") == "full"
+    assert "please shareable" in reader.words_of("open")
+    assert "shareable" not in reader.words_of(FORK)
+
+
+async def test_a_fork_that_asks_for_full_content_keeps_only_its_own(reader: Reader) -> None:
+    """A copied message has the mode of the session that owns it."""
+    made = logs()
+    fork = [line for line in made[FORK] if b"-own" not in line and b"and now" not in line]
+    own = Transcript(session=FORK, prefix="own-u")
+    goes_on(own, "something else")
+    await reader.announce(OFF)
+    await reader.announce(FORK, "full", at_ms=FIRST_MS)
+    await reader.rig.read(reader.write(FORK, fork + own.lines), reader.write(OFF, made[OFF]))
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is something else" in reader.words_of(FORK)
+
+
+@pytest.mark.parametrize("how", ["forget", "prune"])
+@pytest.mark.parametrize("when", ["fork before", "fork after"])
+async def test_a_forgotten_message_stays_forgotten_in_forks(reader: Reader, how: str, when: str) -> None:
+    """Of a fork only what it says itself is kept, whether it was made before or after."""
+    made = logs()
+    fork = [line for line in made[FORK] if b"-own" not in line and b"and now" not in line]
+    own = Transcript(session=FORK, prefix="own-u")
+    goes_on(own, "something else", at=1000)
+    path = reader.write(OFF, made[OFF])
+    copy = reader.write(FORK, fork + own.lines)
+    await reader.rig.read(path, *([copy] if when == "fork before" else []))
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) != set()
+    if how == "forget":
+        await reader.rig.pipeline.forget([OFF])
+    else:
+        await reader.rig.pipeline._drop_content([OFF], up_to_ms=0)
+    if when == "fork after":
+        await reader.rig.restart()
+        await reader.rig.read(copy)
+        await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is something else" in reader.words_of(FORK)
+    before = await reader.rig.pipeline.index.rows("SELECT session_id, created_at, kept_count FROM sessions ORDER BY 1")
+    await reader.read_again()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is something else" in reader.words_of(FORK)
+    after_it = await reader.rig.pipeline.index.rows(
+        "SELECT session_id, created_at, kept_count FROM sessions ORDER BY 1"
+    )
+    assert after_it == before
+
+
+async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> None:
+    """What a fork only repeats is not its own."""
+    original = private("open", word="shareable")
+    fork = Transcript(session=FORK, prefix="f-u")
+    fork.bare(type="queue-operation", operation="enqueue", timestamp=fork.time(800), sessionId=FORK)
+    fork.lines += repeated(original.lines, FORK)
+    goes_on(fork, CANARY)
+    await reader.rig.read(reader.write("open", original.lines), reader.write(FORK, fork.lines))
+    await reader.rig.flush()
+    await reader.rig.pipeline.forget([FORK])
+    assert files_with_canary(reader.rig.home) == set()
+    words = reader.words_of("open")
+    assert "please shareable" in words
+    assert "again shareable" in words
+    assert text("I will shareable")["text"] in words
