@@ -28,6 +28,8 @@ class Page:
         self._session_id, self._rail_id = memory.session_id, spot.rail.id
         self._message_id, self._n, self._ts = message_id, n, spot.ts
         self._next = 0
+        if memory.is_copied(spot):
+            memory.out.copied.append(message_id)
 
     def add(
         self,

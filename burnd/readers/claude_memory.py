@@ -28,7 +28,9 @@ from burnd.readers.holding import Holding, with_iterations
 from burnd.readers.log import NEVER, AgentLink, iso
 from burnd.records import Block
 from burnd.records.content import MAIN
+from burnd.records.times import to_ms
 
+_INSTANT_MS = 1000
 V = TypeVar("V")
 
 
@@ -208,6 +210,13 @@ class Memory:
         """Whether a line was copied here from the log of another session: it says so, or is older than the file."""
         birth, line = self.state.facts.birth, spot.line
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
+
+    def is_copied(self, spot: Spot) -> bool:
+        """The same, but for lines that are older than the first of their file by an instant, as some always are."""
+        birth = self.state.facts.birth
+        if spot.line.forked_from is not None or self.is_strange(spot.line):
+            return True
+        return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
 
     def is_strange(self, line: Line) -> bool:
         """Whether a line names another session than its file is called by, as those do that an app's fork repeats."""

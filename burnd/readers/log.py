@@ -66,6 +66,7 @@ class Reading(msgspec.Struct, kw_only=True):
     overheads: list[Overhead] = []
     quotas: list[Quota] = []
     agents: list[AgentLink] = []
+    copied: list[str] = []  # messages of the content that its log shows to be copied from another session
     origins: dict[str, int] = {}  # sessions that this one came out of, with the time of the newest line that tells so
     counts: Counts = msgspec.field(default_factory=Counts)
 

@@ -53,13 +53,6 @@ class CameFrom(NamedTuple):
     at_ms: int
 
 
-class MadeAt(NamedTuple):
-    """When a message was made, where a copy of it has an id of its own; and whether this is such a copy."""
-
-    ms: int
-    is_copy: bool
-
-
 @dataclass
 class Batch:
     """What sources hand over: records, content, and how far each source has been read with them."""
@@ -76,4 +69,6 @@ class Batch:
     files: list[FileChange] = field(default_factory=list)
     source: str = ""  # of the content: whether its ids mean something in other sessions
     origins: list[CameFrom] = field(default_factory=list)
-    made_at: dict[tuple[str, str], MadeAt] = field(default_factory=dict)  # by session and message
+    copied: set[tuple[str, str]] = field(default_factory=set)  # messages, by session, that are copies for certain
+    # When messages were made, in milliseconds, where a copy has an id of its own.
+    made_at: dict[tuple[str, str], int] = field(default_factory=dict)

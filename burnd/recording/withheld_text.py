@@ -55,7 +55,11 @@ _COPIES: Final = (
 
 
 class Spoken(NamedTuple):
-    """A message of a session: when, and a hash of what identifies it in every session that repeats it."""
+    """A message of a session: when, and a hash of what identifies it in every session that repeats it.
+
+    One that `is_copy` for certain is not the session's own. One that is not said to be may be a copy all the same,
+    where copies have the same id (`may_be_copy`).
+    """
 
     session_id: str
     rail: str
@@ -63,6 +67,7 @@ class Spoken(NamedTuple):
     ts: int
     key: int
     may_be_copy: bool = True
+    is_copy: bool = False
 
 
 class Ruling(NamedTuple):
@@ -290,7 +295,7 @@ class _Work:
         new: defaultdict[str, dict[int, Spoken]] = defaultdict(dict)
         for one in every:
             owners = self._withheld.get(one.key, {})
-            if any(owners.values()) or not self._keeping.is_private(one.session_id):
+            if one.is_copy or any(owners.values()) or not self._keeping.is_private(one.session_id):
                 continue
             if one.ts >= self._keeping.since(one.session_id):
                 new[one.session_id][one.key] = one
@@ -341,9 +346,9 @@ def _spoken_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str]
         made = batch.made_at.get(name)
         before = found.get(name)
         if before is None:
-            may_be_copy = made is None or made.is_copy
-            key = key_of(label.message_id, None if made is None else made.ms)
-            found[name] = Spoken(label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy)
+            is_copy = name in batch.copied
+            key, may_be_copy = key_of(label.message_id, made), made is None or is_copy
+            found[name] = Spoken(label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy)
         elif label.ts_ms > before.ts:
             found[name] = before._replace(ts=label.ts_ms)
     return found

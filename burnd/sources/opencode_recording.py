@@ -42,6 +42,7 @@ class Recorder:
                 files=self._file(follower, piece),
                 source=SOURCE,
                 made_at=piece.made_at,
+                copied=piece.copied,
             )
             try:
                 await self._committer.commit(batch, follower.put_aside)

@@ -16,7 +16,7 @@ from burnd.readers.opencode_content import title_of
 from burnd.readers.opencode_rows import Unusable
 from burnd.readers.opencode_said import Said
 from burnd.readers.opencode_session import Place, Step, Walked, is_older, session_record, walk
-from burnd.recording.batch import MadeAt, Told
+from burnd.recording.batch import Told
 from burnd.records import Content, Session, Turn
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
@@ -46,7 +46,8 @@ class DatabasePiece(msgspec.Struct):
     sessions: list[Session] = []
     agents: list[AgentRow] = []
     seen: dict[str, Seen | None] = {}
-    made_at: dict[tuple[str, str], MadeAt] = {}  # of messages with content, by session and message
+    made_at: dict[tuple[str, str], int] = {}  # of messages with content, by session and message
+    copied: set[tuple[str, str]] = set()  # those of them that a fork repeats
     marker: Marker | None = None
     size: int = 0
 
@@ -57,6 +58,7 @@ class DatabasePiece(msgspec.Struct):
         self.agents += other.agents
         self.seen |= other.seen
         self.made_at |= other.made_at
+        self.copied |= other.copied
 
 
 class Message:
@@ -167,7 +169,8 @@ class SessionState:
         last_answer = self._last_answer()
         due: list[float] = []
         in_order = True
-        made_at: dict[tuple[str, str], MadeAt] = {}
+        made_at: dict[tuple[str, str], int] = {}
+        copied: set[tuple[str, str]] = set()
         first_open = len(self.messages)
         for n in range(self._tell_from, len(self.messages)):
             message = self.messages[n]
@@ -181,12 +184,13 @@ class SessionState:
             if in_order and message.content is not None:
                 content += message.content if self._is_ours(message.said.id) else []
                 name = (self.place.session.id, message.said.id)
-                made_at[name] = MadeAt(message.said.created, is_older(self.place, message.said))
+                made_at[name] = message.said.created
+                copied |= {name} if is_older(self.place, message.said) else set()
                 message.content = None
         self._tell_from = first_open
         about, title = self._about()
         piece = DatabasePiece(steps=steps, content=title + content, sessions=about, agents=self._agents())
-        piece.made_at = made_at
+        piece.made_at, piece.copied = made_at, copied
         return piece, min(due, default=None)
 
     def orphans(self, shown: Mapping[str, Turn]) -> list[Told]:
@@ -259,6 +263,8 @@ class SessionState:
             return [], []
         agent = next((message.said.agent for message in self.messages if message.said.agent), None)
         record, title = session_record(self.place, agent), title_of(self.place.session)
+        if is_older(self.place, self.messages[0].said) and not any(message.step for message in self.messages):
+            title = None  # a fork's, which repeats another's: not before its first step tells which
         sessions = [record] if record != self._session else []
         titles = [title] if title is not None and title != self._title else []
         self._session, self._title = record, title

@@ -327,6 +327,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         batch.source = source
         if reading.session_id:
             batch.origins += [CameFrom(reading.session_id, *told) for told in reading.origins.items()]
+            batch.copied |= {(reading.session_id, message_id) for message_id in reading.copied}
         batch.agents += [
             AgentRow(
                 link.session_id,

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from burnd.clients.announcing import Announcement, announce
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
+from tests.faults.canaries import CANARY, files_with_canary
 from tests.readers.opencode_data import Writer, text, tokens, tool
 
 Rigs = Callable[..., Any]
@@ -318,3 +320,78 @@ async def test_an_import_goes_on_in_its_own_database(rig: OpenCodeRig, writers: 
     await rig.settle()
     assert total(rig) == 201 + 900
     assert rig.turns()["ses_o-own-a"].turn_index == 3
+
+
+def secret(writer: Writer, session: str = "ses_o") -> None:
+    """A session whose every row says the canary."""
+    writer.session(session, title=f"The {CANARY}")
+    writer.user(f"{session}-u", session, f"find {CANARY}")
+    step = (tool("c", "bash", {"command": f"cat {CANARY}"}, f"{CANARY} " * 300), text(f"said {CANARY}"))
+    writer.step(f"{session}-a0", session, f"{session}-u", *step, tokens=tokens(input=100, output=10))
+    writer.user(f"{session}-u2", session, f"unanswered {CANARY}")
+
+
+def forked(writer: Writer, session: str, word: str) -> None:
+    writer.fork("ses_o", session, title=f"The {CANARY} (fork #1)")
+    writer.user(f"{session}-own-u", session, f"in the fork {word}")
+    writer.step(f"{session}-own-a", session, f"{session}-own-u", text(f"forked {word}"), tokens=tokens(input=900))
+
+
+@pytest.mark.parametrize("when", ["before", "between", "after"])
+async def test_a_fork_of_a_private_session_is_private(rig: OpenCodeRig, writer: Writer, when: str) -> None:
+    """Its rows, copied and its own, and its title are not kept, whenever the daemon hears that it is private."""
+
+    async def announced() -> None:
+        begun = writer.db.execute("SELECT time_created FROM session WHERE id = 'ses_o'").fetchone()
+        await announce(rig.pipeline, Announcement("ses_o", "opencode", begun[0] if begun else 0, "off"))
+
+    if when == "before":
+        await announced()
+    secret(writer)
+    await rig.settle()
+    if when == "between":
+        await announced()
+    forked(writer, "ses_f", CANARY)
+    writer.fork("ses_f", "ses_g", title=f"The {CANARY} (fork #2)")
+    writer.session("ses_child", parent_id="ses_f", title=CANARY)
+    writer.user("child-u", "ses_child", CANARY)
+    writer.step("child-a", "ses_child", "child-u", text(CANARY))
+    writer.session("ses_plain", title="A plain title")
+    writer.user("plain-u", "ses_plain", "a plain prompt")
+    writer.step("plain-a", "ses_plain", "plain-u", text("a plain answer"))
+    await rig.settle()
+    if when == "after":
+        await announced()
+    assert files_with_canary(rig.home) == set()
+    for _ in range(2):
+        assert {record.text for record in rig.pipeline.content.read_content("ses_plain")} == {
+            "A plain title",
+            "a plain prompt",
+            "a plain answer",
+        }
+        await rig.close()
+        shutil.rmtree(rig.home.index)
+        await rig.open()
+        await rig.settle()
+        assert files_with_canary(rig.home) == set()
+
+
+@pytest.mark.parametrize("when", ["fork before", "fork after"])
+async def test_what_was_forgotten_stays_so_in_a_fork(rig: OpenCodeRig, writer: Writer, when: str) -> None:
+    """Of a fork only its own rows are kept."""
+    secret(writer)
+    if when == "fork before":
+        forked(writer, "ses_f", "fine")
+    await rig.settle()
+    await rig.pipeline.forget(["ses_o"])
+    if when == "fork after":
+        forked(writer, "ses_f", "fine")
+    await rig.settle()
+    for _ in range(2):
+        assert files_with_canary(rig.home) == set()
+        kept = {record.text for record in rig.pipeline.content.read_content("ses_f")}
+        assert kept == {"in the fork fine", "forked fine"}
+        await rig.close()
+        shutil.rmtree(rig.home.index)
+        await rig.open()
+        await rig.settle()
