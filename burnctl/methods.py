@@ -97,9 +97,14 @@ class Methods:
         content_mode: str | None = None,
         roots: Sequence[str] | None = None,
         ts: str | None = None,
+        is_new: bool | None = None,
     ) -> dict[str, Any]:
-        """Tells of a session: what may be kept of it since `ts`, or from now on, and where its harness logs."""
-        wishes = {"content_mode": content_mode, "roots": None if roots is None else list(roots), "ts": ts}
+        """Announces a session: what may be kept of it since `ts`, or from now on, and where its harness logs.
+
+        `is_new` is False for a session that is resumed or begins as a copy of another.
+        """
+        wishes: dict[str, Any] = {"content_mode": content_mode, "ts": ts, "is_new": is_new}
+        wishes["roots"] = None if roots is None else list(roots)
         return self._ask("announce", session_id=session_id, source=source, **wishes)
 
     def spool(self, *, claim: str | None = None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ class Keeping:
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
         self.has_withheld = False  # whether the text of any message is withheld from all sessions
+        self.withholders: set[str] = set()  # private sessions of which messages are known
         self._modes: dict[str, ContentMode] = {}
         self._since: dict[str, int] = {}
         self._announced: set[str] = set()  # those whose mode a client asked for
@@ -35,6 +36,8 @@ class Keeping:
             self._pruned[entry.session_id] = max(known, to_ms(entry.up_to))
         elif isinstance(entry, Withheld):
             self.has_withheld = True
+            if entry.by_mode:
+                self.withholders.add(entry.session_id)
         elif isinstance(entry, Session):
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
@@ -83,6 +86,10 @@ class Keeping:
     def private_sessions(self) -> Iterator[str]:
         """The sessions that were given such a mode by themselves."""
         return (session_id for session_id, mode in self._modes.items() if mode != "full")
+
+    def has_unread(self) -> bool:
+        """Whether there is a private session of which no message was read yet."""
+        return any(session_id not in self.withholders for session_id in self.private_sessions())
 
     def children(self, session_ids: set[str]) -> set[str]:
         """The sessions that these started, and those that came out of any of them, at any depth."""

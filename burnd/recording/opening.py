@@ -52,6 +52,7 @@ async def open_pipeline(
             await pipeline.mend_index()
             await _teach(keeping, index)
         await pipeline.finish_erasures()
+        await pipeline.load_held()
     except BaseException:
         await pipeline.close()
         raise
@@ -81,3 +82,5 @@ async def _teach(keeping: Keeping, index: IndexStore) -> None:
     ):
         keeping.came_from(session_id, origin)
     keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
+    by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"
+    keeping.withholders = {session_id for (session_id,) in await index.rows(by_mode)}

@@ -35,8 +35,8 @@ from burnd.recording.renewing import Renewer
 from burnd.recording.room import Room
 from burnd.recording.steps import Steps
 from burnd.recording.stores import Stores
-from burnd.recording.withheld_text import Ruling, TextPolicy
-from burnd.records import Turn
+from burnd.recording.withheld_text import HELD, Ruling, TextPolicy
+from burnd.records import Copy, Turn
 from burnd.records.codec import Entry, Written, written
 
 T = TypeVar("T")
@@ -230,14 +230,16 @@ class Pipeline:
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
         shelved = [*batch.shelved, *await stores.in_thread(self.content.shelve, batch.content)]
-        ruling = await self._policy.rule(batch, shelved, [*batch.origins, *weighed.origins])
+        copiers = {entry.session_id for entry in joined.entries if isinstance(entry, Copy)}
+        origins = [*batch.origins, *weighed.origins]
+        ruling = await self._policy.rule(batch, shelved, origins, copiers, self.now())
         new = await novelty.not_kept(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
         entries = [*new_sessions, *batch.entries, *ruling.entries, *joined.entries, *weighed.entries, *overheads]
         said = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
-        change.cursors = [*change.cursors, *due_erasures(ruling.erase)]
+        change.cursors = [*change.cursors, *due_erasures(ruling.erase), *self._holds(ruling.held)]
         change.origins = [(session_id, origin) for session_id, origin, _ in batch.origins]
         change.logged, change.closed = said.logged, said.closed
         still_open = [*joined.open, *weighed.open]
@@ -246,6 +248,25 @@ class Pipeline:
         stores.is_behind = False
         await self._erase(ruling.erase)
         return len(said.logged)
+
+    async def released(self) -> list[str]:
+        """Sessions whose logs are to be read again: copied text in them was held back until its origin was known."""
+        if not any(self._policy.held.values()):
+            return []
+        async with self._writing():
+            done = await self._policy.released(self.now())
+            if done:
+                await self._stores.apply(Change(cursors=self._holds(done)))
+        return [session_id for session_id in done if not self.keeping.is_private(session_id)]
+
+    def _holds(self, session_ids: Iterable[str]) -> list[CursorChange]:
+        held = self._policy.held
+        return [CursorChange(HELD, session_id, str(held[session_id]).encode()) for session_id in session_ids]
+
+    async def load_held(self) -> None:
+        """Which text was held back before a restart."""
+        rows = await self.index.rows("SELECT key, value FROM cursors WHERE source = ?", (HELD,))
+        self._policy.held = {key: int(value) if value.isdigit() else 0 for key, value in rows}
 
     async def finish_erasures(self) -> None:
         """Erases what must go and was left by a crash, or may stand in sidecars that an index is made from anew."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from burnd.index.schema import MESSAGES_BY_ID
@@ -21,6 +22,8 @@ from burnd.records.codec import Entry, hash_of
 from burnd.records.content import MAIN, NO_RAIL, TITLE
 from burnd.records.times import to_iso, to_ms
 
+HELD: Final = "held"  # the cursors that name sessions of which text is held back
+HELD_MS: Final = 600_000  # for how long: then it counts as the session's own
 OPENCODE: Final = "opencode"
 CODEX: Final = "codex"
 _SHARED: Final = frozenset({"claude-code", CODEX, OPENCODE})  # whose ids, or times, mean the same in every session
@@ -40,6 +43,10 @@ _STORED: Final = (
 _WITHHELD: Final = (
     "WITH wanted(id) AS ({keys}) SELECT w.id, s.session_id, h.by_mode FROM wanted w "
     "CROSS JOIN withheld h ON h.id = w.id JOIN sessions s ON s.id = h.session"
+)
+_COPYING: Final = (
+    "SELECT DISTINCT s.session_id FROM sessions s CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' "
+    f"WHERE s.session_id IN ({{keys}}) AND f.rail = '{MAIN}'"
 )
 _WITH_TEXT: Final = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
 _TIMES: Final = "SELECT session_id, created_at, updated_at FROM sessions WHERE session_id IN ({keys})"
@@ -76,17 +83,30 @@ class Ruling(NamedTuple):
     shelved: list[Shelved]
     entries: list[Entry]
     erase: set[str]
+    held: frozenset[str] = frozenset()  # sessions whose text is held back for now
 
 
 class TextPolicy:
     """Rules on one batch at a time. Used only by the one writer."""
 
     def __init__(self, index: IndexStore, keeping: Keeping) -> None:
+        self.held: dict[str, int] = {}  # sessions of which text is held back, since when; 0 where it is not any more
         self._index = index
         self._keeping = keeping
 
-    async def rule(self, batch: Batch, shelved: Sequence[Shelved], origins: Iterable[CameFrom]) -> Ruling:
-        """What may be stored of a batch; `origins` are the sessions that its sessions came out of."""
+    async def rule(
+        self,
+        batch: Batch,
+        shelved: Sequence[Shelved],
+        origins: Iterable[CameFrom],
+        copiers: AbstractSet[str],
+        now_ms: int,
+    ) -> Ruling:
+        """What may be stored of a batch.
+
+        `origins` are the sessions that its sessions came out of; `copiers` those whose copies are known to be owned by
+        another session.
+        """
         changed = {
             entry.session_id
             for entry in batch.entries
@@ -106,7 +126,37 @@ class TextPolicy:
             for item in shelved
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
-        return Ruling(kept, work.entries, await self._with_text(work.erase))
+        held = await self._without_origin(batch, kept, copiers)
+        for session_id in held:
+            self.held.setdefault(session_id, now_ms)
+        kept = [item for item in kept if not self.held.get(item.label.session_id)]
+        return Ruling(kept, work.entries, await self._with_text(work.erase), held)
+
+    async def released(self, now_ms: int) -> list[str]:
+        """Sessions whose text is not held back any more: its origin is known by now, or was not found in time."""
+        waiting = [session_id for session_id, since in self.held.items() if since]
+        unknown = await self._unknown(set(waiting), frozenset()) if waiting else set()
+        done = [one for one in waiting if one not in unknown or now_ms - self.held[one] > HELD_MS]
+        self.held |= dict.fromkeys(done, 0)
+        return done
+
+    async def _without_origin(self, batch: Batch, kept: Iterable[Shelved], copiers: AbstractSet[str]) -> frozenset[str]:
+        """The sessions whose copied text may be a private session's: nothing tells yet which session it is of."""
+        if not batch.copied or batch.source == OPENCODE:
+            return frozenset()
+        names = ((item.label.session_id, item.label.message_id) for item in kept)
+        sessions = {name[0] for name in names if name in batch.copied}
+        return frozenset(one for one in await self._unknown(sessions, copiers) if self.held.get(one, 1))
+
+    async def _unknown(self, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
+        keeping = self._keeping
+        asked = [(one,) for one in sorted(sessions - copiers) if not keeping.is_private(one)]
+        found = {one for (one,) in asked} - {row[0] for row in await self._index.keyed(_COPYING, asked)}
+        named = {one: keeping.origins(one) for one in found}
+        origins = sorted({(origin,) for some in named.values() for origin in some})
+        known = {row[0] for row in await self._index.keyed(_TIMES, origins)}
+        has_unread = keeping.has_unread()
+        return {one for one, some in named.items() if (not some <= known if some else has_unread)}
 
     async def pruned(self, session_ids: Sequence[str]) -> Ruling:
         """What the ledger is to know before all text of these sessions goes, and which sessions repeat some of it.

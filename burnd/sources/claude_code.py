@@ -8,6 +8,7 @@ from typing import ClassVar
 from burnd.recording.batch import Batch
 from burnd.settings.config import Settings
 from burnd.sources.base import Source
+from burnd.sources.claude_registry import Registry
 from burnd.sources.claude_transcripts import ClaudeTranscripts
 from burnd.sources.discover import SUFFIX
 from burnd.sources.leaf_titles import LeafTitles
@@ -25,16 +26,22 @@ class ClaudeCode(TranscriptTree):
     transcripts: ClassVar[type[Transcripts]] = ClaudeTranscripts
     beside: ClassVar[tuple[str, ...]] = (META,)
     _leaf_titles: LeafTitles
+    _registry: Registry
 
     def transcript_of(self, path: str) -> str:
         return path.removesuffix(META) + SUFFIX if path.endswith(META) else path
 
     async def batch_of(self, pieces: list[Piece]) -> Batch:
-        return await self._leaf_titles.batch_of(self.pipeline, pieces)
+        batch = await self._leaf_titles.batch_of(self.pipeline, pieces)
+        if next(self.pipeline.keeping.private_sessions(), None) is not None:
+            await self._registry.add_to(batch, (piece.root for piece in pieces), self.pipeline.now())
+        return batch
 
     async def begin(self) -> None:
         self._leaf_titles = LeafTitles()
         await self._leaf_titles.load(self.pipeline.index)
+        self._registry = Registry()
+        await self._registry.load(self.pipeline.index)
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
         return transcripts_below(folders)

@@ -74,12 +74,12 @@ class Saved:
         before = now - FORGET_AFTER_MS
         old = await self._pipeline.index.rows(_VANISHED, (self._source, before))
         present = await anyio.to_thread.run_sync(_present, old)
-        await self._drop([path for (path,) in old if path not in present])
+        await self.drop([path for (path,) in old if path not in present])
 
     async def forget(self) -> None:
         """Everything is to be read again from its start; files that are gone stay as known."""
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))
-        await self._drop(sorted(await anyio.to_thread.run_sync(_present, rows)))
+        await self.drop(sorted(await anyio.to_thread.run_sync(_present, rows)))
         self._begin()
 
     async def with_open_turns(self) -> list[tuple[str, str]]:
@@ -132,7 +132,8 @@ class Saved:
         read = self._read.get(path_key(found.path))
         return max(0, found.size - (read.position if read is not None else 0))
 
-    async def _drop(self, paths: list[str]) -> None:
+    async def drop(self, paths: list[str]) -> None:
+        """Forgets how far these files, by their keys, were read."""
         for path in paths:
             self._read.pop(path, None)
             self.marred.pop(path, None)

@@ -193,7 +193,20 @@ class TranscriptTree:
         else:
             await self._take_news()
             await self._settler.settle_quiet()
-            await self._rest()
+            if not await self._read_released():
+                await self._rest()
+
+    async def _read_released(self) -> bool:
+        """Queues logs of sessions whose text was held back until its origin was known; whether there are any."""
+        sessions = await self.pipeline.released()
+        for session_id in sessions:
+            sql = "SELECT path FROM files WHERE source = ? AND (instr(path, ?) OR instr(path, ?))"
+            found = await self.pipeline.index.rows(sql, (self.name, f"/{session_id}.", f"/{session_id}/"))
+            await self._saved.drop([path for (path,) in found])
+            for (path,) in found:
+                self._pieces.known.forget(path)
+                self._queue.add(path)
+        return bool(sessions)
 
     async def _take_news(self) -> None:
         if (news := await self.news_beside()) is not None:
@@ -248,6 +261,9 @@ class TranscriptTree:
         self._queue.retry_failed()
         while pieces := await self._gatherer.gather(self._committed):
             await self._commit(pieces)
+        if await self._read_released():
+            while pieces := await self._gatherer.gather(self._committed):
+                await self._commit(pieces)
         await self._settler.take_tails(ALL_TAILS)
         await self._settler.settle_sessions({session_id for session_id, _ in flushes})
         await self._take_news()

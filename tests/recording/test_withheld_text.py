@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from burnd.clients.announcing import Announcement, announce
+from burnd.index.change import FileChange
+from burnd.recording.batch import Batch
+from burnd.recording.withheld_text import HELD_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import Rig
 from tests.faults.canaries import CANARY, files_with_canary
@@ -55,6 +58,13 @@ async def reader(tmp_path: Path):  # type: ignore[no-untyped-def]
     await one.rig.close()
 
 
+async def read_anew(reader: Reader, path: Path) -> None:
+    """What the source does with a log whose text is not held back any more."""
+    await reader.rig.pipeline.commit(Batch(files=[FileChange("claude-code", str(path), None)]))
+    reader.rig._transcripts.forget(str(path))
+    await reader.rig.read(path)
+
+
 @pytest.mark.parametrize("mode", ["off", "hash-only"])
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed: int, mode: str) -> None:
@@ -78,6 +88,8 @@ async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed
         await reader.announce(OFF, mode)
         await reader.announce(SILENT, mode)
     await reader.rig.flush()
+    for session in await reader.rig.pipeline.released():
+        await read_anew(reader, paths[session])
     assert files_with_canary(reader.rig.home) == set()
     assert "ordinary answer" in reader.words_of(PLAIN)
     for session in set(made) - {PLAIN}:
@@ -115,8 +127,10 @@ async def test_a_fork_that_asks_for_full_content_keeps_only_its_own(reader: Read
     goes_on(own, "something else")
     await reader.announce(OFF)
     await reader.announce(FORK, "full", at_ms=FIRST_MS)
-    await reader.rig.read(reader.write(FORK, fork + own.lines), reader.write(OFF, made[OFF]))
+    copy = reader.write(FORK, fork + own.lines)
+    await reader.rig.read(copy, reader.write(OFF, made[OFF]))
     await reader.rig.flush()
+    assert await _read_released(reader, copy) == [FORK]
     assert files_with_canary(reader.rig.home) == set()
     assert "that is something else" in reader.words_of(FORK)
 
@@ -169,3 +183,47 @@ async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> No
     assert "please shareable" in words
     assert "again shareable" in words
     assert text("I will shareable")["text"] in words
+
+
+async def _read_released(reader: Reader, path: Path) -> list[str]:
+    sessions = await reader.rig.pipeline.released()
+    if sessions:
+        await read_anew(reader, path)
+    return sessions
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_text_of_unknown_origin_is_held_back(reader: Reader, restarts: bool) -> None:
+    """What a fork repeats waits until its original is known, but not for ever; what is erased later is gone."""
+    made = logs()
+    fork = reader.write(FORK, [line for line in made[FORK] if b"-own" not in line and b"and now" not in line])
+    await reader.announce(OFF)
+    await reader.rig.read(fork)
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    if restarts:
+        await reader.rig.restart()
+    assert await _read_released(reader, fork) == []
+    now = reader.rig.pipeline.now()
+    reader.rig.pipeline._stores.now = lambda: now + HELD_MS + 1
+    assert await _read_released(reader, fork) == [FORK]
+    assert "please" in reader.words_of(FORK)
+    await reader.rig.read(reader.write(OFF, made[OFF]))
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+
+
+async def test_held_text_is_kept_when_its_origin_is_open(reader: Reader) -> None:
+    """The original turns up, and nothing forbids to keep what the fork repeats of it."""
+    original = private("open", word="shareable")
+    made = logs("shareable")[FORK]
+    fork = reader.write(FORK, [line.replace(b"private", b"open") for line in made])
+    await reader.announce(OFF)  # whose log is not there yet
+    await reader.rig.read(fork)
+    assert "shareable" not in reader.words_of(FORK)
+    await reader.rig.read(reader.write("open", original.lines))
+    await reader.rig.flush()
+    assert await _read_released(reader, fork) == [FORK]
+    assert "please shareable" in reader.words_of(FORK)
+    assert "and now shareable" in reader.words_of(FORK)
+    assert "On the shareable" in reader.words_of(FORK)
