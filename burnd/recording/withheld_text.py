@@ -29,10 +29,12 @@ CODEX: Final = "codex"
 _SHARED: Final = frozenset({"claude-code", CODEX, OPENCODE})  # whose ids, or times, mean the same in every session
 _SOURCES: Final = ",".join(f"'{source}'" for source in sorted(_SHARED))
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UNIQUE_LENGTH: Final = 8
 _EVERYWHERE: Final = (
-    "WITH wanted(id) AS ({keys}) SELECT DISTINCT m.message_id, s.session_id FROM wanted w "
+    "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM wanted w "
     f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
-    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES})"
+    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES}) "
+    "GROUP BY s.id, m.message_id"
 )
 _STORED: Final = (
     "WITH wanted(session_id) AS ({keys}) SELECT s.session_id, n.name, m.rail, m.message_id, min(m.ts) FROM wanted w "
@@ -175,15 +177,13 @@ class TextPolicy:
             one
             for one in held
             if one.rail != MAIN
-            or (
-                one.ts > limits.get(one.session_id, -1) and holders[one.message_id].isdisjoint(upstream[one.session_id])
-            )
+            or (one.ts > limits.get(one.session_id, -1) and holders[one.key].isdisjoint(upstream[one.session_id]))
         ]
         by_session: defaultdict[str, set[int]] = defaultdict(set)
         going, erase = set(session_ids), set[str]()
         for one in own:
             by_session[one.session_id].add(one.key)
-            for holder in holders[one.message_id] - going:
+            for holder in holders[one.key] - going:
                 work.note_origin(holder, one.session_id)
                 erase.add(holder)
         for copier, origin in await opencode_copies(self._index, session_ids):
@@ -312,12 +312,12 @@ class _Work:
             if one.may_be_copy and any(owner != one.session_id for owner in self._withheld.get(one.key, ()))
         }
 
-    async def holders(self, spoken: Iterable[Spoken]) -> defaultdict[str, set[str]]:
-        """The sessions that have stored text under the same ids."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+    async def holders(self, spoken: Iterable[Spoken]) -> defaultdict[int, set[str]]:
+        """The sessions that have stored text of the same messages."""
+        found: defaultdict[int, set[str]] = defaultdict(set)
         wanted = sorted({(one.message_id,) for one in spoken})
-        for message_id, session_id in await self._index.keyed(_EVERYWHERE, wanted):
-            found[message_id].add(session_id)
+        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, wanted):
+            found[key_of(source, message_id, ts)].add(session_id)
         return found
 
     def _meet(self, one: Spoken) -> None:
@@ -359,7 +359,7 @@ class _Work:
         own = [one for found in new.values() for one in found.values()]
         holders = await self.holders(own)
         for one in own:
-            for holder in holders[one.message_id] - {one.session_id}:
+            for holder in holders[one.key] - {one.session_id}:
                 self.inherit(holder, one.session_id, one.ts)
                 self.note_origin(holder, one.session_id)
                 self.erase.add(holder)
@@ -370,15 +370,20 @@ async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[Spoken]:
     """The messages of these sessions that have text, titles aside."""
     rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
     return [
-        Spoken(session_id, rail, message_id, ts, key_of(message_id, ts if source == OPENCODE else None))
+        Spoken(session_id, rail, message_id, ts, key_of(source, message_id, ts))
         for session_id, source, rail, message_id, ts in rows
         if _is_shared(source, message_id)
     ]
 
 
-def key_of(message_id: str, created_ms: int | None = None) -> int:
-    """A hash of what a copy of a message has in common with it: its id, or the time it was made (opencode)."""
-    return hash_of((message_id if created_ms is None else f"{OPENCODE} {created_ms}").encode())
+def key_of(source: str, message_id: str, made_ms: int) -> int:
+    """A hash of what a copy of a message has in common with it: its id, or the time it was made (opencode).
+
+    An id that is too short to be unique counts together with the time.
+    """
+    if source == OPENCODE:
+        return hash_of(f"{OPENCODE} {made_ms}".encode())
+    return hash_of((message_id if len(message_id) >= _UNIQUE_LENGTH else f"{message_id} {made_ms}").encode())
 
 
 def _is_shared(source: str, message_id: str) -> bool:
@@ -397,7 +402,8 @@ def _spoken_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str]
         before = found.get(name)
         if before is None:
             is_copy = name in batch.copied
-            key, may_be_copy = key_of(label.message_id, made), made is None or is_copy
+            key = key_of(batch.source, label.message_id, label.ts_ms if made is None else made)
+            may_be_copy = batch.source != OPENCODE or is_copy
             found[name] = Spoken(label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy)
         elif label.ts_ms > before.ts:
             found[name] = before._replace(ts=label.ts_ms)
