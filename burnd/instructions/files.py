@@ -22,7 +22,7 @@ from burnd.instructions.entries import Kind, MemoryFile
 from burnd.recording.looking import Look
 
 LARGEST_FILE: Final = 1 << 20
-MOST_BYTES: Final = 16 << 20  # of all files together
+MOST_BYTES: Final = 8 << 20  # of all files together
 MOST_FILES: Final = 4000
 MOST_PROJECTS: Final = 1000
 DEEPEST: Final = 64  # parts of a project's path
@@ -33,7 +33,7 @@ _MOST_PATTERNS: Final = 100
 _LARGEST_SETTINGS: Final = 256 << 10
 _IMPORTS_DEEP: Final = 5
 _SLUG_LIMIT: Final = 200
-_NO_PROGRESS_S, _IN_ALL_S = 2.0, 7.0
+_NO_PROGRESS_S, _IN_ALL_S = 1.5, 5.0
 _MOST_STUCK: Final = 8
 _OWN: Final = "~"  # in the place of a project: the user's own files
 _MANAGED: Final = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")
