@@ -27,7 +27,7 @@ from burnd.readers.holding import relabelled
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, ToolCall, Turn
 from burnd.records.codec import Entry
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 _SESSIONS_AT_HAND = 64  # a ledger keeps the turns of a session close together
 _ITERATION = ":iter:"
@@ -92,7 +92,7 @@ class Labels:
         kept = self._kept(turn.session_id)
         prompt_id = turn.prompt_id
         if prompt_id is None and turn.prompt_retries is None:  # whoever counted retries had looked for the prompt
-            prompt_id = kept.last_prompt(turn.rail_id, to_ms(turn.ts))
+            prompt_id = kept.last_prompt(turn.rail_id, index_ms(turn.ts))
         words = turn.prompt_words
         if (self._force or not words) and (found := kept.words_of(prompt_id)) is not None:
             words = found
@@ -172,7 +172,7 @@ class Kept:
         for record, position, length, *_ in content.stored(session_id):
             self._note(record, _Place(position, length))
             if _is_prompt(record):
-                begun[record.rail_id].setdefault(record.message_id, to_ms(record.ts))
+                begun[record.rail_id].setdefault(record.message_id, index_ms(record.ts))
         self._on_rail = {rail: sorted((at, name) for name, at in found.items()) for rail, found in begun.items()}
 
     def _note(self, record: Content, place: _Place) -> None:

@@ -6,7 +6,7 @@ from typing import Final, Literal, NamedTuple
 
 from burnd.attribution.context import Bounds
 from burnd.attribution.rates import CLASSES, Spent
-from burnd.records.times import HOUR_MS, to_ms
+from burnd.records.times import HOUR_MS, index_ms
 
 Reason = Literal["compaction", "model-switch", "pause", "slow-call", "rewind", "edited", "prefix", "unknown"]
 
@@ -53,7 +53,7 @@ def _reason(read: int, found: Circumstances) -> Reason:
     if found.switched:
         return "model-switch"
     lives = HOUR_MS if found.for_an_hour else _FIVE_MINUTES_MS
-    if found.earlier and to_ms(found.later) - to_ms(found.earlier) > lives:
+    if found.earlier and index_ms(found.later) - index_ms(found.earlier) > lives:
         return "slow-call" if found.waited else "pause"
     if found.rewound:
         return "rewind"

@@ -19,7 +19,7 @@ from burnd.ledger.journal import Logged
 from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
 from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.content import MAIN
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 _NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an agent's begins with 1
 _TELL_OF_AGENT = """
@@ -270,7 +270,7 @@ class Applier:
         changed.mark_copies(db, [entry for entry in entries if isinstance(entry, Copy)], self._sessions)
         told = [entry for entry in entries if isinstance(entry, Compaction)]
         if told:
-            places = [(self._sessions[c.session_id], c.rail_id, to_ms(c.ts)) for c in told]
+            places = [(self._sessions[c.session_id], c.rail_id, index_ms(c.ts)) for c in told]
             changed.mark_compactions(db, places, [(fact_key(identity(c)),) for c in told])
 
     def _write_overheads(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
@@ -311,7 +311,7 @@ def _in_few(touches: Iterable[rows.Row]) -> list[rows.Row]:
 
 def _when_held(said: Turn | Copy) -> int | None:
     """The time that its holder's own log gives a message: whoever holds it, and owned it meanwhile, says the same."""
-    return to_ms((said.basis.ts if said.basis is not None else None) or said.ts) or None
+    return index_ms((said.basis.ts if said.basis is not None else None) or said.ts) or None
 
 
 def fact_key(key: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from burnd.pricing import Tokens
 from burnd.records import Overhead, Usage
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 _LONG_CONTEXT = "[1m]"  # the same model; a log names it with and without
 
@@ -65,7 +65,7 @@ def plain(model: str) -> str:
 def write(db: sqlite3.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
     """Adds running totals, given with the numbers of their session and source."""
     for session, source, overhead in said:
-        ts, since = to_ms(overhead.ts), to_ms(overhead.since) if overhead.since is not None else 0
+        ts, since = index_ms(overhead.ts), index_ms(overhead.since) if overhead.since is not None else 0
         db.execute("DELETE FROM cost_states WHERE session = ? AND source = ? AND ts = ?", (session, source, ts))
         rows = [
             (

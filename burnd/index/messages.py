@@ -12,7 +12,7 @@ from burnd.index.store import keyed, many
 from burnd.ledger.content import Placed
 from burnd.records import Prune
 from burnd.records.content import NO_RAIL
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 # Of a block that stands in its sidecar twice the later line counts.
 _MESSAGE = (
@@ -107,5 +107,5 @@ def _prune(db: sqlite3.Connection, prune: Prune) -> None:
         "UPDATE sessions SET pruned_up_to = max(coalesce(pruned_up_to, ?1), ?1), pruned_count = max(pruned_count, ?2), "
         "kept_count = 0, content_bytes = 0, "
         "harness_title = NULL, title_rank = -1, harness_summary = NULL, summary_key = '' WHERE session_id = ?3",
-        (to_ms(prune.up_to), prune.messages, prune.session_id),
+        (index_ms(prune.up_to), prune.messages, prune.session_id),
     )

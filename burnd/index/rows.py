@@ -13,7 +13,7 @@ from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quot
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role
 from burnd.records.ids import short_id
-from burnd.records.times import to_iso, to_ms
+from burnd.records.times import index_ms, to_iso
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
@@ -84,7 +84,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         turn.rail_id,
         turn.turn_index,
         turn.parent,
-        to_ms(turn.ts),
+        index_ms(turn.ts),
         name_id(turn.model),
         name_id(turn.provider),
         name_id(turn.project),
@@ -131,11 +131,11 @@ def stamp_row(stamp: Stamp, position: int) -> Row:
     span = selector.range
     return (
         position,
-        to_ms(stamp.ts),
+        index_ms(stamp.ts),
         selector.session_id,
         selector.message_id,
-        to_ms(span.from_ts) if span else None,
-        to_ms(span.to_ts) if span else None,
+        index_ms(span.from_ts) if span else None,
+        index_ms(span.to_ts) if span else None,
         msgspec.json.encode(stamp.enrichment).decode(),
     )
 
@@ -145,7 +145,7 @@ def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
     selector = stamp.selector
     if selector.session_id is None or selector.range is not None:
         return []
-    return [(key, selector.session_id, to_ms(stamp.ts), position, value) for key, value in stamp.enrichment.items()]
+    return [(key, selector.session_id, index_ms(stamp.ts), position, value) for key, value in stamp.enrichment.items()]
 
 
 def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
@@ -157,8 +157,8 @@ def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
 
 
 def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:
-    resets = to_ms(quota.resets_at) if quota.resets_at else None
-    return (position, to_ms(quota.ts), name_id(quota.source), quota.window, quota.used_percent, resets)
+    resets = index_ms(quota.resets_at) if quota.resets_at else None
+    return (position, index_ms(quota.ts), name_id(quota.source), quota.window, quota.used_percent, resets)
 
 
 def session_row(session: Session, name_id: NameId) -> Row:
@@ -170,11 +170,11 @@ def session_row(session: Session, name_id: NameId) -> Row:
         name_id(session.project_key),
         session.agent,
         session.created_by,
-        to_ms(session.created_at) if session.created_at else None,
-        to_ms(session.updated_at) if session.updated_at else None,
+        index_ms(session.created_at) if session.created_at else None,
+        index_ms(session.updated_at) if session.updated_at else None,
         session.message_count,
         session.content_mode,
-        to_ms(session.content_since) if session.content_since else None,
+        index_ms(session.content_since) if session.content_since else None,
         session.title,
         session.summary,
         session.session_id,
@@ -190,10 +190,10 @@ def session_of(entry: Entry) -> str | None:
 
 def time_of(entry: Entry) -> int | None:
     if isinstance(entry, Session):
-        return to_ms(entry.created_at) if entry.created_at else None
+        return index_ms(entry.created_at) if entry.created_at else None
     if isinstance(entry, Origin | Withheld):
         return None
-    return to_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
+    return index_ms(entry.up_to if isinstance(entry, Prune) else entry.ts)
 
 
 def copy_columns(copy: Copy) -> Row:

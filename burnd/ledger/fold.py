@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Session, Turn
 from burnd.records.codec import Entry, digest, kind_of
 from burnd.records.content import MAIN
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 Key = tuple[str, ...]
 
@@ -46,7 +46,7 @@ def outranks(old: Entry, new: Entry) -> bool:
 
 
 def _claim(said: Compaction | Event) -> tuple[bool, int, str, bool, str]:
-    return (said.copied, to_ms(said.ts), said.session_id, said.rail_id != MAIN, said.rail_id)
+    return (said.copied, index_ms(said.ts), said.session_id, said.rail_id != MAIN, said.rail_id)
 
 
 def lineage(session_id: str, parents: Mapping[str, str]) -> list[str]:

@@ -10,7 +10,7 @@ import msgspec
 from burnd.records import Origin, Prune, Session, Turn, Withheld
 from burnd.records.codec import Entry
 from burnd.records.session import ContentMode
-from burnd.records.times import to_iso, to_ms
+from burnd.records.times import index_ms, to_iso
 
 _STRICTNESS: Final[dict[ContentMode, int]] = {"full": 0, "hash-only": 1, "off": 2}
 
@@ -32,8 +32,8 @@ class Keeping:
     def learn(self, entry: Entry) -> None:
         """Takes in what a session, a prune or a withheld record says."""
         if isinstance(entry, Prune):
-            known = self._pruned.get(entry.session_id, to_ms(entry.up_to))
-            self._pruned[entry.session_id] = max(known, to_ms(entry.up_to))
+            known = self._pruned.get(entry.session_id, index_ms(entry.up_to))
+            self._pruned[entry.session_id] = max(known, index_ms(entry.up_to))
         elif isinstance(entry, Withheld):
             self.has_withheld = True
             if entry.by_mode:
@@ -41,7 +41,7 @@ class Keeping:
         elif isinstance(entry, Session):
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
-                self._since[entry.session_id] = to_ms(entry.content_since) if entry.content_since else 0
+                self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
                 if entry.created_by is not None:
                     self._announced.add(entry.session_id)
             if entry.parent_session_id is not None:
@@ -50,7 +50,7 @@ class Keeping:
             self.came_from(entry.session_id, entry.origin)
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
-                self._since[entry.session_id] = to_ms(entry.content_since) if entry.content_since else 0
+                self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
 
     def came_from(self, session_id: str, origin: str) -> bool:
         """Notes that a session came out of another; whether that is new."""

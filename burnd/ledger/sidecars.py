@@ -17,7 +17,7 @@ from burnd.ledger import files
 from burnd.ledger.lines import last_newline, read_lines
 from burnd.records.codec import Skipped, decode_content
 from burnd.records.ids import file_stem
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 SUFFIX = ".jsonl"
 _ASIDE = ".aside"
@@ -304,4 +304,4 @@ def _cut_torn_tail(file: files.AppendFile) -> bool:
 
 def _newest_in(path: Path) -> int:
     records = (decode_content(line) for _, _, line in read_lines(path))
-    return max((to_ms(record.ts) for record in records if not isinstance(record, Skipped)), default=0)
+    return max((index_ms(record.ts) for record in records if not isinstance(record, Skipped)), default=0)

@@ -17,7 +17,7 @@ from burnd.queries.costing import Costing, total
 from burnd.queries.view import Params, Refusal, View
 from burnd.queries.wording import about
 from burnd.records import ToolCall, Turn
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 USUAL_STEPS, MOST_STEPS = 400, 4000
 MOST_LANES: Final = 60
@@ -158,7 +158,7 @@ class _Drawing:
             "lastTurnIndex": max(turn.turn_index for turn in turns),
             "turns": billed(turns),
             "ts": turns[0].ts,
-            "at": to_ms(turns[0].ts),
+            "at": index_ms(turns[0].ts),
             "model": turns[0].model,
             "context": max(turn.usage.context for turn in turns),
             **paid.answer(),

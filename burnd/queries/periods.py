@@ -101,6 +101,10 @@ def _instant(when: datetime, zone: tzinfo) -> int:
 
 def _midnight(ordinal: int, zone: tzinfo) -> int:
     """The first millisecond of a day; where the clock jumps over midnight, the moment it jumps."""
+    if ordinal <= 2:  # in some zones it begins before there are dates
+        return EARLIEST_MS
+    if ordinal > date.max.toordinal():
+        return LATEST_MS
     begin = _ms(datetime.fromordinal(ordinal).replace(tzinfo=zone))
     same_day = local(begin, zone).toordinal() == ordinal
     # In a zone that jumps at midnight, 00:00 does not exist and is reckoned as an hour of the day before.

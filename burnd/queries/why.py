@@ -25,7 +25,7 @@ from burnd.queries.view import Params, Refusal, View
 from burnd.queries.why_turn import TurnOf, why_turn
 from burnd.queries.wording import label
 from burnd.records import Turn
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 USUAL_CAUSES: Final = 1000
 MOST_CAUSES: Final = 2000
@@ -110,7 +110,7 @@ def _selected(chosen: Chosen) -> Selected | None:
         return None
 
     def within(turn: Turn | TurnStep) -> bool:
-        at = to_ms(turn.ts)
+        at = index_ms(turn.ts)
         return (begin is None or begin <= at) and (end is None or at < end)
 
     return within

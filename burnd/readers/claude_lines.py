@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from burnd.readers.safe_json import SafeDecoder
+from burnd.records.names import Name
 
 NOTHING: Final = msgspec.Raw(b"")
 SYNTHETIC: Final = "<synthetic>"
@@ -55,16 +56,16 @@ class Iteration(TokenCounts, gc=False):
     """One model call within a response; most kinds are already in the response's own sums."""
 
     type: str | None = None
-    model: str | None = None
+    model: Name | None = None
 
 
 class UsageLine(TokenCounts, gc=False):
     """A response's whole `usage` object."""
 
     server_tool_use: ServerToolUse | None = None
-    speed: str | None = None
-    service_tier: str | None = None
-    inference_geo: str | None = None
+    speed: Name | None = None
+    service_tier: Name | None = None
+    inference_geo: Name | None = None
     iterations: list[Iteration] | None = None
 
 
@@ -85,11 +86,11 @@ class Piece(msgspec.Struct, gc=False):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
-    id: str | None = None
-    name: str | None = None
-    server_name: str | None = None
+    id: Name | None = None
+    name: Name | None = None
+    server_name: Name | None = None
     input: msgspec.Raw = NOTHING
-    tool_use_id: str | None = None
+    tool_use_id: Name | None = None
     content: msgspec.Raw = NOTHING
     is_error: bool | None = None
     source: Source | str | None = None  # a search result has its address there
@@ -99,10 +100,10 @@ class Piece(msgspec.Struct, gc=False):
 class Message(msgspec.Struct, gc=False):
     """The API's message, or the user's; `stop_details` is Raw because its mere presence says something."""
 
-    id: str | None = None
-    model: str | None = None
+    id: Name | None = None
+    model: Name | None = None
     content: str | list[Piece] | None = None
-    stop_reason: str | None = None
+    stop_reason: Name | None = None
     stop_details: msgspec.Raw = NOTHING
     usage: UsageLine | None = None
 
@@ -110,13 +111,13 @@ class Message(msgspec.Struct, gc=False):
 class ForkedFrom(_Camel):
     """The session a copied line came from."""
 
-    session_id: str | None = None
+    session_id: Name | None = None
 
 
 class CompactMetadata(_Camel):
     """What a compaction did."""
 
-    trigger: str | None = None
+    trigger: Name | None = None
     pre_tokens: int | None = None
     post_tokens: int | None = None
 
@@ -132,34 +133,34 @@ class Line(_Camel):
 
     type: str = ""
     subtype: str | None = None
-    uuid: str | None = None
-    parent_uuid: str | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
-    logical_parent_uuid: str | None = None
+    uuid: Name | None = None
+    parent_uuid: Name | msgspec.UnsetType | None = msgspec.UNSET  # None at a root
+    logical_parent_uuid: Name | None = None
     timestamp: str | None = None
-    session_id: str | None = None
+    session_id: Name | None = None
     session_kind: str | None = None
     is_sidechain: bool = False
     is_meta: bool | None = None
     is_compact_summary: bool | None = None
     cwd: str | None = None
-    git_branch: str | None = None
-    version: str | None = None
+    git_branch: Name | None = None
+    version: Name | None = None
     entrypoint: str | None = None
     forked_from: ForkedFrom | None = None
     process_session: str | None = msgspec.field(name="session_id", default=None)
     message: Message | None = None
-    request_id: str | None = None
-    request_ref: str | None = None
+    request_id: Name | None = None
+    request_ref: Name | None = None
     api_block_index: int | None = None
-    attribution_agent: str | None = None
+    attribution_agent: Name | None = None
     is_api_error_message: bool | None = None
     api_error_status: int | None = None
     turn_origin: str | None = None
     origin: Origin | None = None
-    interrupted_message_id: str | None = None
-    refused_message_id: str | None = None
-    source_tool_assistant_uuid: str | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
-    source_tool_use_id: str | None = msgspec.field(name="sourceToolUseID", default=None)
+    interrupted_message_id: Name | None = None
+    refused_message_id: Name | None = None
+    source_tool_assistant_uuid: Name | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
+    source_tool_use_id: Name | None = msgspec.field(name="sourceToolUseID", default=None)
     tool_use_result: Outcome | str | list[msgspec.Raw] | float | bool | None = None
     error: msgspec.Raw = NOTHING
     compact_metadata: CompactMetadata | None = None
@@ -174,13 +175,13 @@ class BareLine(_Camel):
     type: str = ""
     id: str | None = None
     timestamp: str | None = None
-    session_id: str | None = None
+    session_id: Name | None = None
     custom_title: str | None = None
     ai_title: str | None = None
     summary: str | None = None
-    leaf_uuid: str | None = None
+    leaf_uuid: Name | None = None
     last_prompt: str | None = None
-    model_usage: dict[str, ModelUsage | None] | None = None
+    model_usage: dict[Name, ModelUsage | None] | None = None
     start_time: float | None = None
 
 
@@ -236,9 +237,9 @@ class Outcome(_Camel):
     `run_id` names the folder of a workflow's agents, `teammate_id` an agent of a team as `<name>@<team>`.
     """
 
-    agent_id: str | None = None
-    run_id: str | None = None
-    teammate_id: str | None = msgspec.field(name="teammate_id", default=None)
+    agent_id: Name | None = None
+    run_id: Name | None = None
+    teammate_id: Name | None = msgspec.field(name="teammate_id", default=None)
     persisted_output_path: str | None = None
     search_count: int | None = None
 

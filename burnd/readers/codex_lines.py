@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder, unpack
+from burnd.records.names import Name
 
 T = TypeVar("T")
 
@@ -39,22 +40,22 @@ class Line(msgspec.Struct, gc=False):
 class Git(msgspec.Struct):
     """The repository a session was started in."""
 
-    branch: str | None = None
+    branch: Name | None = None
     repository_url: str | None = None
 
 
 class Meta(msgspec.Struct):
     """What is known of a session when it begins; a fork's log repeats its parent's after its own."""
 
-    id: str | None = None
-    session_id: str | None = None
-    model: str | None = None
+    id: Name | None = None
+    session_id: Name | None = None
+    model: Name | None = None
     timestamp: str | None = None
     cwd: str | None = None
     source: msgspec.Raw = NOTHING
-    parent_thread_id: str | None = None
-    forked_from_id: str | None = None
-    agent_role: str | None = None
+    parent_thread_id: Name | None = None
+    forked_from_id: Name | None = None
+    agent_role: Name | None = None
     git: Git | None = None
     instructions: str | None = None
     base_instructions: msgspec.Raw = NOTHING
@@ -63,8 +64,8 @@ class Meta(msgspec.Struct):
 class Context(msgspec.Struct):
     """What a task is done with."""
 
-    turn_id: str | None = None
-    model: str | None = None
+    turn_id: Name | None = None
+    model: Name | None = None
 
 
 class Tokens(msgspec.Struct):
@@ -84,7 +85,7 @@ class Info(msgspec.Struct):
 
     total_token_usage: Tokens | None = None
     last_token_usage: Tokens | None = None
-    model: str | None = None
+    model: Name | None = None
 
 
 class Window(msgspec.Struct):
@@ -107,15 +108,15 @@ class RateLimits(msgspec.Struct):
 class ThreadSettings(msgspec.Struct):
     """What the next tasks will be done with."""
 
-    model: str | None = None
-    service_tier: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: Name | None = None
+    service_tier: Name | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Happening(msgspec.Struct):
     """An `event_msg`."""
 
     type: str | None = None
-    turn_id: str | None = None
+    turn_id: Name | None = None
     info: Info | None = None
     rate_limits: RateLimits | None = None
     reason: str | None = None
@@ -127,7 +128,7 @@ class Happening(msgspec.Struct):
 class Metered(msgspec.Struct):
     """A `token_usage_record`: what one response used."""
 
-    turn_id: str | None = None
+    turn_id: Name | None = None
     usage: Tokens | None = None
     thread_token_usage: Tokens | None = None
 
@@ -150,17 +151,17 @@ class Item(msgspec.Struct):
     """A `response_item`: what was given to the model or made by it."""
 
     type: str | None = None
-    id: str | None = None
+    id: Name | None = None
     role: str | None = None
     content: str | list[Piece] | None = None
     summary: list[Piece] | None = None
     encrypted_content: str | None = None
-    name: str | None = None
-    namespace: str | None = None
+    name: Name | None = None
+    namespace: Name | None = None
     arguments: msgspec.Raw = NOTHING
     input: msgspec.Raw = NOTHING
     action: msgspec.Raw = NOTHING
-    call_id: str | None = None
+    call_id: Name | None = None
     output: msgspec.Raw = NOTHING
     status: str | None = None
     passed: Passed | None = msgspec.field(name="internal_chat_message_metadata_passthrough", default=None)

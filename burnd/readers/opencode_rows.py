@@ -9,6 +9,7 @@ import msgspec
 
 from burnd.readers.log import CUT, cut_reason
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records.names import Name
 from burnd.records.times import to_iso
 
 Number = int | float | None
@@ -84,7 +85,7 @@ class FailureData(msgspec.Struct, rename="camel"):
 class Failure(msgspec.Struct):
     """Why a step ended without an answer."""
 
-    name: str | None = None
+    name: Name | None = None
     data: FailureData | None = None
 
 
@@ -99,13 +100,13 @@ class MessageData(msgspec.Struct):
 
     role: str | None = None
     time: Times | None = None
-    agent: str | None = None
+    agent: Name | None = None
     parent: str | None = msgspec.field(default=None, name="parentID")
-    model: str | None = msgspec.field(default=None, name="modelID")
-    provider: str | None = msgspec.field(default=None, name="providerID")
+    model: Name | None = msgspec.field(default=None, name="modelID")
+    provider: Name | None = msgspec.field(default=None, name="providerID")
     path: Path | None = None
     tokens: Tokens | None = None
-    finish: str | None = None
+    finish: Name | None = None
     error: Failure | None = None
     summary: msgspec.Raw = msgspec.Raw(b"")
 
@@ -146,8 +147,8 @@ class PartData(msgspec.Struct):
     synthetic: bool | None = None
     ignored: bool | None = None
     metadata: msgspec.Raw = msgspec.Raw(b"")
-    tool: str | None = None
-    call_id: str | None = msgspec.field(default=None, name="callID")
+    tool: Name | None = None
+    call_id: Name | None = msgspec.field(default=None, name="callID")
     state: ToolState | None = None
     tokens: Tokens | None = None
     hash: str | None = None

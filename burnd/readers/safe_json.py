@@ -9,11 +9,12 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from burnd.readers import json_bounds
+from burnd.records.names import bound_names
 
 T = TypeVar("T")
 
 Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "too-large", "not-finite", "wrong-shape"]
-Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", "many-values", "large"]
+Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", "long-name", "many-values", "large"]
 
 MAX_DEPTH: Final = 200
 _MAX_SALVAGES: Final = 32
@@ -58,6 +59,7 @@ class SafeDecoder(Generic[T]):
     """
 
     def __init__(self, struct: type[T]) -> None:
+        self._struct = struct
         self._typed = msgspec.json.Decoder(struct)
         self._projection = json_bounds.Projection(struct)
 
@@ -99,12 +101,17 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, what) if what else value
 
     def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
-        """Decode without what has a wrong type: one odd field is no reason to lose a bill."""
+        """Decode with long names cut and without what has a wrong type: one odd field is no reason to lose a bill."""
         loose = plain(line)
         if isinstance(loose, Rejected):
             return loose
         if not isinstance(loose, dict):
             return Rejected("not-an-object")
+        short = bound_names(loose, self._struct)
+        if short != loose:
+            loose, what = short, (*what, "long-name")
+            with contextlib.suppress(*_FAILURES):
+                return Repaired(self._typed.decode(msgspec.json.encode(loose)), what)
         for _ in range(_MAX_SALVAGES):
             try:
                 value = self._typed.decode(msgspec.json.encode(loose))

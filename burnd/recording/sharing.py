@@ -14,7 +14,7 @@ from burnd.index.store import IndexStore
 from burnd.recording.parting import Shared
 from burnd.records import Turn
 from burnd.records.content import MAIN
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 Key = tuple[str, str]
 
@@ -37,7 +37,7 @@ async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[Sha
     in_others = (one.sessions for one in told if len(one.sessions) > 1)
     parted = {session for sessions in in_others for session in sessions if session in own}
     for session, (source, message, ts) in before.items():
-        if (source, message) in copied or ts > to_ms(own[session].ts):
+        if (source, message) in copied or ts > index_ms(own[session].ts):
             parted.add(session)
     # The one before is not its own: it may be a copy.
     others = [(session,) for session, _ in places if session not in before]
@@ -69,7 +69,7 @@ async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[st
 
 def shared_as(turn: Turn, holders: Iterable[tuple[str, str]]) -> Shared:
     """A turn as it is held just now."""
-    return Shared(to_ms(turn.ts), frozenset(session for session, rail in holders if rail == MAIN))
+    return Shared(index_ms(turn.ts), frozenset(session for session, rail in holders if rail == MAIN))
 
 
 _OWN = (

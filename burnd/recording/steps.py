@@ -20,7 +20,7 @@ from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_t
 from burnd.recording.numbers import numbered
 from burnd.records import Copy, Turn, Usage
 from burnd.records.codec import digest
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 
 Key = tuple[str, str]
 
@@ -78,7 +78,7 @@ class Steps:
             "CROSS JOIN names s ON s.id = t.source AND s.name = w.source "
             "CROSS JOIN names m ON m.id = t.model AND m.name = w.model"
         )
-        keys = {(to_ms(one.turn.ts), one.turn.source, one.turn.model) for one in told}
+        keys = {(index_ms(one.turn.ts), one.turn.source, one.turn.model) for one in told}
         own = {one.turn.message_id for one in told}
         found = await self._index.keyed(sql, sorted(keys))
         rows = [row for row in found if row[1] not in own]

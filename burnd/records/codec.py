@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record
 from burnd.records.content import MAIN, Content
+from burnd.records.names import LONGEST_NAME, Name, bound_names
 from burnd.records.session import Compaction, Event, Origin, Overhead, Prune, Quota, Session, Withheld
 from burnd.records.stamp import Selector, Stamp
 from burnd.records.times import to_ms
@@ -17,6 +18,7 @@ from burnd.records.turn import Copy, Turn
 
 Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Quota | Prune | Origin | Withheld
 Reason = Literal["corrupt", "unknown-kind", "unknown-version"]
+T = TypeVar("T")
 
 KINDS: dict[str, type[Record]] = {
     "turn": Turn,
@@ -55,7 +57,7 @@ class _TurnLine(msgspec.Struct, gc=False):
 class _FlatStamp(msgspec.Struct):
     ts: str
     selector: Selector
-    enrichment: dict[str, str]
+    enrichment: dict[Name, Name]
     v: int = VERSION
     kind: str = "stamp"
 
@@ -147,7 +149,7 @@ def _decode(line: bytes, *, check: bool = True) -> Entry | Skipped:
     decoder = _DECODERS.get(envelope.kind)
     if decoder is None:
         return Skipped("unknown-kind", envelope.kind[:40])
-    entry = cast("Entry", decoder.decode(envelope.record))
+    entry = cast("Entry", _bounded(decoder, envelope.record))
     if check:
         _check_times(entry)
     return entry
@@ -162,6 +164,18 @@ def _decode_turn(line: bytes) -> Turn | None:
         return _turn.decode(memoryview(line)[len(_TURN) : end])
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
+    """What a decoder makes of a record whose names may be longer than is written today. Raises as the decoder does."""
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError:
+        return decoder.decode(_shortened(data, decoder.type))
+
+
+def _shortened(data: bytes | msgspec.Raw, struct: type[Any]) -> bytes:
+    return _encoder.encode(bound_names(msgspec.json.decode(data), struct))
 
 
 def _check_times(entry: Entry) -> None:
@@ -180,7 +194,7 @@ def _check_times(entry: Entry) -> None:
 
 
 def _decode_stamp(line: bytes) -> Stamp | Skipped:
-    flat = _flat_stamp.decode(line)
+    flat = _bounded(_flat_stamp, line)
     stamp = Stamp(ts=flat.ts, selector=flat.selector, enrichment=flat.enrichment)
     return Skipped("corrupt", "stamp") if stamp.problem() else stamp
 
@@ -223,17 +237,29 @@ class Written(NamedTuple):
 def written(entry: Entry) -> Written | None:
     """What encoding, reading back and digesting an entry give, in one go; None for what could not be read back."""
     if isinstance(entry, Stamp):
-        line = encode(entry)
-        back = decode(line)
-        return None if isinstance(back, Skipped) else Written(line, back, digest(back))
+        stamp = decode(encode(entry))
+        return None if isinstance(stamp, Skipped) else Written(encode(stamp), stamp, digest(stamp))
     body = _to_json(entry)
     try:
-        back = cast("Entry", _DECODERS[_KIND_OF[type(entry)]].decode(body))
+        decoder = _DECODERS[_KIND_OF[type(entry)]]
+        if isinstance(entry, Turn) and _has_long_name(entry):
+            body = _shortened(body, Turn)
+        try:
+            back = cast("Entry", decoder.decode(body))
+        except msgspec.ValidationError:
+            body = _shortened(body, type(entry))
+            back = cast("Entry", decoder.decode(body))
         _check_times(back)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     is_first = not isinstance(entry, Turn) or entry.rev == 1
     return Written(_PREFIX[type(entry)] + body + b"}\n", back, hash_of(body) if is_first else digest(back))
+
+
+def _has_long_name(turn: Turn) -> bool:
+    """Whether a name has more bytes than it may: decoding counts characters."""
+    names = (turn.model, turn.provider, turn.git_branch, turn.stop_reason, *(call.name for call in turn.tool_calls))
+    return any(len(name) * 4 > LONGEST_NAME and len(name.encode()) > LONGEST_NAME for name in names if name)
 
 
 def digest(entry: Entry) -> int:

@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
-from burnd.records.times import to_ms
+from burnd.records.names import bounded
+from burnd.records.times import index_ms
 
 Role = Literal["user", "assistant", "tool_result", "system"]
 Kind = Literal["text", "thinking", "tool_use", "tool_result", "file", "title", "summary", "system_prompt"]
@@ -99,7 +100,16 @@ def label_of(record: Content) -> Label:
     rail, title = record.rail_id, None
     if message_id.startswith(TITLE):
         rail, title = NO_RAIL, text[:LONGEST_TITLE] if isinstance(text, str) else None
-    tool = record.tool_use.name if record.tool_use is not None else None
+    tool = bounded(record.tool_use.name) if record.tool_use is not None else None
     return Label(
-        record.session_id, rail, message_id, record.n, record.b, to_ms(record.ts), record.role, record.kind, tool, title
+        record.session_id,
+        rail,
+        message_id,
+        record.n,
+        record.b,
+        index_ms(record.ts),
+        record.role,
+        record.kind,
+        tool,
+        title,
     )

@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
+from burnd.records.names import Name, PathName
 from burnd.records.turn import Usage
 
 ContentMode = Literal["full", "hash-only", "off"]
@@ -28,10 +29,10 @@ class Session(Record, frozen=True, kw_only=True):
     session_id: str
     source: str
     parent_session_id: str | None = None
-    project: str | None = None
-    project_key: str | None = None
-    agent: str | None = None
-    created_by: str | None = None
+    project: PathName | None = None
+    project_key: PathName | None = None
+    agent: Name | None = None
+    created_by: Name | None = None
     created_at: str | None = None
     updated_at: str | None = None
     message_count: Count = 0
@@ -54,7 +55,7 @@ class Compaction(Record, frozen=True, kw_only=True):
     rail_id: str
     id: str
     ts: str
-    trigger: str | None = None
+    trigger: Name | None = None
     before_tokens: Count | None = None
     after_tokens: Count | None = None
     copied: bool = False
@@ -76,7 +77,7 @@ class Event(Record, frozen=True, kw_only=True):
     rail_id: str
     id: str
     ts: str
-    name: str
+    name: Name
     message_id: str | None = None
     status: Count | None = None
     copied: bool = False
@@ -92,10 +93,10 @@ class Overhead(Record, frozen=True, kw_only=True):
     source: str
     session_id: str
     ts: str
-    models: dict[str, Usage]
+    models: dict[Name, Usage]
     since: str | None = None
-    costs: dict[str, float] = msgspec.field(default_factory=dict)
-    searches: dict[str, Count] = msgspec.field(default_factory=dict)
+    costs: dict[Name, float] = msgspec.field(default_factory=dict)
+    searches: dict[Name, Count] = msgspec.field(default_factory=dict)
 
 
 class Quota(Record, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from burnd.records.base import Record
+from burnd.records.names import Name
 from burnd.records.times import to_ms
 
 
@@ -40,7 +41,7 @@ class Stamp(Record, frozen=True, kw_only=True):
 
     ts: str
     selector: Selector
-    enrichment: dict[str, str]
+    enrichment: dict[Name, Name]
 
     def of_session(self, session_id: str | None) -> Stamp:
         """The same stamp for the session of this id; itself where that is None."""

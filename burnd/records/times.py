@@ -13,6 +13,7 @@ HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 EARLIEST_MS = -62_135_596_800_000
 LATEST_MS = 253_402_300_799_999
+_FIRST_MS, _LAST_MS = 0, 4_102_444_799_999
 
 
 def wall_ms() -> int:
@@ -31,6 +32,14 @@ def to_ms(text: str) -> int:
     return delta.days * DAY_MS + delta.seconds * 1000 + delta.microseconds // 1000
 
 
+def index_ms(text: str) -> int:
+    """The time as the index has it: one before 1970 or after 2099, as of a broken clock, is the first or last between.
+
+    Reports cut time into days, and the first and last days there are have no date in some zones.
+    """
+    return min(max(to_ms(text), _FIRST_MS), _LAST_MS)
+
+
 def to_iso(ms: int) -> str:
     """The canonical form, `2026-11-16T00:14:05.445Z`, in which text order is time order."""
     days, rest = divmod(min(max(ms, EARLIEST_MS), LATEST_MS), DAY_MS)
@@ -47,6 +56,7 @@ def _day(days: int) -> str:
 
 
 def canonical(text: str) -> str:
+    """The time as the ledger has it."""
     return to_iso(to_ms(text))
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from burnd.records.base import VERSION, Count, Record, always
 from burnd.records.content import MAIN
+from burnd.records.names import Name, PathName
 
 Source = Literal["claude-code", "codex", "opencode", "anthropic-api", "openai-api", "gemini-api"]
 Quality = Literal["final", "partial", "empty"]
@@ -55,8 +56,8 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """
 
     id: str
-    name: str
-    target: str | None = None
+    name: Name
+    target: PathName | None = None
     args_hash: str | None = None
     edit_hash: str | None = None
     result_hash: str | None = None
@@ -82,7 +83,7 @@ class Subagent(Record, frozen=True, kw_only=True):
 
     is_sidechain: bool = always(True)
     agent_id: str | None = None
-    type: str | None = None
+    type: Name | None = None
     parent_tool_use_id: str | None = None
 
 
@@ -119,22 +120,22 @@ class Turn(Record, frozen=True, kw_only=True):
     turn_index: Count
     parent: str | None = None
     ts: str
-    model: str
-    provider: str | None = None
-    project: str | None = None
-    project_key: str | None = None
-    git_branch: str | None = None
+    model: Name
+    provider: Name | None = None
+    project: PathName | None = None
+    project_key: PathName | None = None
+    git_branch: Name | None = None
     usage: Usage
-    speed: str | None = None
-    service_tier: str | None = None
-    inference_geo: str | None = None
+    speed: Name | None = None
+    service_tier: Name | None = None
+    inference_geo: Name | None = None
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
     made: tuple[Block, ...] = msgspec.field(name="out", default_factory=lambda: ())
-    files_touched: tuple[str, ...] = ()
+    files_touched: tuple[PathName, ...] = ()
     subagent: Subagent | None = None
-    stop_reason: str | None = None
+    stop_reason: Name | None = None
     activity: str | None = None
     prompt_words: tuple[str, ...] = ()
     retries: Count | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from burnd.records import Content
-from burnd.records.times import to_ms
+from burnd.records.times import index_ms
 from burnd.search.documents import LONGEST, SIGNS, field_of, strings
 from burnd.search.words import spelled_out
 
@@ -29,7 +29,7 @@ def heard(record: Content) -> Heard:
     field = field_of(record)
     words = _words(_text(record), SIGNS[field]) if field is not None else ()
     name = use.name if use is not None else None
-    return Heard(to_ms(record.ts), record.role, words, call, name, record.kind == "summary")
+    return Heard(index_ms(record.ts), record.role, words, call, name, record.kind == "summary")
 
 
 def _text(record: Content) -> str:

@@ -41,10 +41,12 @@ from burnd.records.codec import (
     digest,
     encode,
     kind_of,
+    written,
 )
 from burnd.records.content import Content
 from burnd.records.ids import file_stem
-from burnd.records.times import canonical, to_iso, to_ms
+from burnd.records.names import bounded
+from burnd.records.times import canonical, index_ms, to_iso, to_ms
 from tests.make import at, stamp, turn
 
 words = st.text(max_size=20)
@@ -360,3 +362,40 @@ def test_times_keep_their_milliseconds(ms: int) -> None:
 
 def test_a_time_without_a_zone_is_utc() -> None:
     assert to_ms("2026-01-01T00:00:00") == to_ms("2026-01-01T00:00:00Z") == to_ms("2026-01-01T01:00:00+01:00")
+
+
+@given(st.text(), st.text(max_size=80))
+def test_names_are_bounded_and_stay_distinct(long: str, other: str) -> None:
+    """At most so many bytes, cut between characters; what is short enough stays as it is."""
+    name, twin = long * 40, long * 40 + other
+    assert len(bounded(name).encode("utf-8", "surrogatepass")) <= 256
+    assert bounded(bounded(name)) == bounded(name)
+    assert (bounded(name) == bounded(twin)) == (name == twin)
+    assert bounded(other) == other or len(other.encode()) > 256
+
+
+def test_what_is_written_has_bounded_names() -> None:
+    """In the ledger and as it goes to the index, whatever made the record; what is read back is the same."""
+    calls = (ToolCall(id="c1", name="t" * 5000, target="/" + "p" * 9000),)
+    long = turn("m1", model="m" * 5000, provider="日" * 100, git_branch="b" * 5000, tool_calls=calls)
+    found = written(long)
+    assert found is not None
+    back = decode(found.line)
+    assert back == found.entry
+    assert digest(found.entry) == found.digest
+    assert isinstance(back, Turn)
+    names = (back.model, back.provider, back.git_branch, back.tool_calls[0].name)
+    assert [len((name or "").encode()) for name in names] == [256, 254, 256, 256]
+    assert len(back.tool_calls[0].target or "") == 4096
+    stamped = written(stamp(t="v" * 5000))
+    assert stamped is not None
+    assert len(stamped.line) < 600
+    assert decode(stamped.line) == stamped.entry
+
+
+def test_the_index_has_no_time_without_a_date() -> None:
+    """Times of broken clocks count as the first or last moment from 1970 to 2099; the ledger has them as they are."""
+    assert to_iso(index_ms("0001-01-01T00:00:00+14:00")) == "1970-01-01T00:00:00.000Z"
+    assert to_iso(index_ms("9999-12-31T23:59:59Z")) == "2099-12-31T23:59:59.999Z"
+    assert canonical("9999-12-31T23:59:59Z") == "9999-12-31T23:59:59.000Z"
+    assert index_ms("2026-11-16T00:00:00Z") == to_ms("2026-11-16T00:00:00Z")

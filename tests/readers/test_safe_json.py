@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.readers.safe_json import MAX_DEPTH, Rejected, Repaired, SafeDecoder, depth, plain
+from burnd.records.names import Name, bounded
 
 
 class Inner(msgspec.Struct):
@@ -160,3 +161,30 @@ def test_any_value_in_any_field_never_raises(value: object) -> None:
     line = json.dumps({"text": value, "count": value, "inner": value, "raw": value}).encode()
     found = _things.decode(line)
     assert isinstance(found, Thing | Repaired | Rejected)
+
+
+class Named(msgspec.Struct):
+    name: Name | None = None
+    pieces: str | list[Named] | None = None
+    by_name: dict[Name, Inner] | None = None
+    raw: msgspec.Raw = msgspec.Raw(b"")
+
+
+def test_long_names_are_bounded_wherever_they_stand() -> None:
+    """In lists and as keys, any number of them, while nothing else is lost."""
+    long = "n" * 300
+    pieces = [{"name": long}] * 100 + [{"name": "short"}]
+    line = json.dumps({"name": long, "pieces": pieces, "by_name": {long: {"n": 7}}, "raw": {"name": long}})
+    found = SafeDecoder(Named).decode(line.encode())
+    assert isinstance(found, Repaired)
+    assert found.what == ("long-name",)
+    short = bounded(long)
+    assert found.value.name == short
+    assert found.value.pieces == [Named(short)] * 100 + [Named("short")]
+    assert found.value.by_name == {short: Inner(7)}
+    assert json.loads(bytes(found.value.raw)) == {"name": long}
+
+
+def test_a_long_name_beside_a_wrong_type() -> None:
+    found = SafeDecoder(Named).decode(json.dumps({"name": "n" * 300, "pieces": 7}).encode())
+    assert found == Repaired(Named(bounded("n" * 300)), ("long-name", "wrong-type"))
