@@ -225,7 +225,7 @@ class Applier:
         if isinstance(entry, Copy):
             return _COPY_TOUCHES, (self._name(entry.source), _when_held(entry), self._sessions[entry.session_id])
         if isinstance(entry, Origin):
-            since = to_ms(entry.content_since) if entry.content_since else None
+            since = index_ms(entry.content_since) if entry.content_since else None
             return _INHERITS, (entry.content_mode, since, self._sessions[entry.session_id])
         if isinstance(entry, Compaction | Event | Overhead):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])

@@ -46,7 +46,7 @@ class Steps:
         for turn in (*rivals, *(one.turn for one in told)):
             if (owner := copies.get(_key(turn))) is not None:
                 origin = sessions[turn.source, owner]
-                outcome.origins.append(CameFrom(turn.session_id, origin, to_ms(turn.ts)))
+                outcome.origins.append(CameFrom(turn.session_id, origin, index_ms(turn.ts)))
         for one in told:
             before = known.get(one.key)
             if (owner := copies.get(one.key)) is None:

@@ -20,7 +20,7 @@ from burnd.recording.batch import Batch, CameFrom
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of
 from burnd.records.content import MAIN, NO_RAIL, TITLE
-from burnd.records.times import to_iso, to_ms
+from burnd.records.times import index_ms, to_iso
 
 HELD: Final = "held"  # the cursors that name sessions of which text is held back
 HELD_MS: Final = 600_000  # for how long: then it counts as the session's own
@@ -205,7 +205,7 @@ class TextPolicy:
         titles = keeping.keeps_titles(session_id)
 
         def keeps(record: Content) -> bool:
-            if before is not None and to_ms(record.ts) >= before:
+            if before is not None and index_ms(record.ts) >= before:
                 return False
             return titles if record.message_id.startswith(TITLE) else record.message_id not in barred
 
