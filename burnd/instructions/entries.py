@@ -84,15 +84,15 @@ class Query:
     """Words to look for with their weights, and phrases of which each must be in an entry."""
 
     def __init__(self, query: str) -> None:
-        asked = typed(query)
+        parts = typed(query)
         self.weights: dict[str, float] = {}
-        for piece in (*asked.pieces, *asked.phrases):
-            whole, *parts = spelled_out(piece) or ("",)
-            for weight, words in ((1.0, [whole]), (_PART_WEIGHT, parts)):
+        for piece in (*parts.pieces, *parts.phrases):
+            whole, *camel = spelled_out(piece) or ("",)
+            for weight, words in ((1.0, [whole]), (_PART_WEIGHT, camel)):
                 for word in " ".join(words).split():
                     if word in self.weights or len(self.weights) < _MOST_WORDS:
                         self.weights[word] = max(weight, self.weights.get(word, 0.0))
-        phrases = (spelled_out(phrase) for phrase in asked.phrases)
+        phrases = (spelled_out(phrase) for phrase in parts.phrases)
         self.phrases = [f" {' '.join(words[0].split())} " for words in phrases if words]
 
     def rank(self, found: Sequence[Entry]) -> list[Match]:

@@ -381,7 +381,7 @@ def _imports(text: str) -> Iterator[str]:
 
 def _plain_json(text: str) -> str:
     """JSON without comments and without commas behind the last of a list."""
-    kept: list[str] = []
+    output: list[str] = []
     at = 0
     while at < len(text):
         char = text[at]
@@ -389,7 +389,7 @@ def _plain_json(text: str) -> str:
             end = at + 1
             while end < len(text) and text[end] != '"':
                 end += 2 if text[end] == "\\" else 1
-            kept.append(text[at : end + 1])
+            output.append(text[at : end + 1])
             at = end + 1
         elif text.startswith(("//", "/*"), at):
             is_line = text[at + 1] == "/"
@@ -397,9 +397,9 @@ def _plain_json(text: str) -> str:
             at = len(text) if end < 0 else end + (1 if is_line else 2)
         else:
             if char in "]}":
-                last = next((n for n in range(len(kept) - 1, -1, -1) if not kept[n].isspace()), -1)
-                if last >= 0 and kept[last] == ",":
-                    del kept[last]
-            kept.append(char)
+                last = next((n for n in range(len(output) - 1, -1, -1) if not output[n].isspace()), -1)
+                if last >= 0 and output[last] == ",":
+                    del output[last]
+            output.append(char)
             at += 1
-    return "".join(kept)
+    return "".join(output)

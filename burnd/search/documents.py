@@ -41,7 +41,7 @@ _SYSTEM_PROMPT, _ITS_HEAD = 4000, 600  # characters: of a long text its head is 
 
 
 class Place(NamedTuple):
-    """Where a message stands; an empty message id means the session's title and summary.
+    """The place of a message; an empty message id means the session's title and summary.
 
     An id without a rail means a compaction's summary, as the summary of its session.
     """
@@ -135,7 +135,7 @@ def title_place(session_id: str) -> Place:
 
 
 def compaction_place(place: Place) -> Place:
-    """Where a message that is a compaction's summary stands as its session's."""
+    """The place of a compaction's message as the summary of its session."""
     return place._replace(rail=NO_RAIL)
 
 

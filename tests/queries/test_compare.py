@@ -85,7 +85,7 @@ async def test_one_shot_is_a_rate_by_turn_and_another_by_prompt(opened: Opened) 
 
 
 async def test_a_category_with_one_model_has_a_note(opened: Opened) -> None:
-    """Whoever stands beside dashes has won nothing: each such category is named, with who has data."""
+    """Each category in which only one model has data is named, with that model."""
     entries = [
         *some(2),
         *some(1, "d", activity="docs"),

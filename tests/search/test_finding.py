@@ -278,7 +278,7 @@ def compaction(session: str, words: str, message_id: str = "c1", seconds: float 
 
 
 async def test_a_compacted_session_ranks_above_its_twin(opened: Opened) -> None:
-    """Its summary counts beside its messages, with or without a title, however long it is, and whoever is asked for."""
+    """Its summary counts beside its messages, with or without a title, however long it is, and with `role` as well."""
     long = "the cron refactor went well, and then " + "much else was done " * 400
     async with library(opened) as lib:
         for session, title in (("a", None), ("b", None), ("c", "Cron refactor"), ("d", "Cron refactor")):
