@@ -169,9 +169,13 @@ class _Walk:
                 self._read(path, "claude-memory", project, None)
 
     def _read_project(self, project: str) -> None:
-        """The folder and those above it. A link may lead anywhere in the repository, else nowhere out of its folder."""
+        """The folder and those above it. A link may lead anywhere in the repository, else nowhere out of its folder.
+
+        A home that is a repository as a whole is no project's: a link in one would lead to everything a user has.
+        """
         chain = _upwards(project)
-        repository = next((folder for folder in chain if os.path.lexists(os.path.join(folder, ".git"))), None)
+        repositories = (folder for folder in chain if os.path.lexists(os.path.join(folder, ".git")))
+        repository = next((folder for folder in repositories if not self._has_home(folder)), None)
         within = chain[: chain.index(repository) + 1] if repository is not None else chain[:1]
         patterns = [*self._patterns]
         for folder in chain:
@@ -187,6 +191,9 @@ class _Walk:
                 below = os.path.relpath(path, folder) if os.path.isabs(path) else path
                 for match in _matching(folder, below):
                     self._read(match, "opencode", folder, os.path.realpath(within[-1]))
+
+    def _has_home(self, folder: str) -> bool:
+        return _is_in(os.path.realpath(self.homes.user), os.path.realpath(folder))
 
     def _read_folder(self, folder: str, root: str) -> None:
         for name in _CLAUDE:

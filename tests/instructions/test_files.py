@@ -114,6 +114,16 @@ async def test_a_project_cannot_lead_out_of_itself(disk: Disk, name: str) -> Non
     assert "fine" in [file.text for file in found.files]
 
 
+async def test_a_home_in_git_is_not_one_project(disk: Disk) -> None:
+    """A folder in it that is no repository of its own cannot lead to the rest of the home."""
+    secret = disk.write("user/.ssh/id_rsa", "SECRET")
+    (disk.user / ".git").mkdir()
+    (disk.user / "download").mkdir()
+    os.symlink(secret, disk.user / "download" / "CLAUDE.md")
+    found = await disk.read("user/download")
+    assert (found.files, found.skipped) == ([], {"links": 1})
+
+
 async def test_a_user_may_link_own_files(disk: Disk) -> None:
     target = disk.write("user/dotfiles/claude.md", "mine")
     (disk.user / ".claude").mkdir()
