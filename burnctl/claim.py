@@ -8,6 +8,7 @@ from burnd.protocol import HARNESSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 _SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
@@ -16,7 +17,9 @@ _SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
 class Claim:
     """A file in the spool: the next session in this folder is ours, until we write that we have ended."""
 
-    def __init__(self, folder: str, program: str, tags: dict[str, str], mode: str | None) -> None:
+    def __init__(
+        self, folder: str, program: str, tags: dict[str, str], mode: str | None, roots: Sequence[str] = ()
+    ) -> None:
         self.name = spool.new_name()
         self._home = delivery.home()
         self._record: dict[str, Any] = {
@@ -30,6 +33,8 @@ class Claim:
             self._record["source"] = _SOURCES[program]
         if mode is not None:
             self._record["contentMode"] = mode
+        if roots:
+            self._record["roots"] = list(roots)
 
     def open(self) -> None:
         """Makes it durable. Raises NotSpooled, and then nothing should be started."""

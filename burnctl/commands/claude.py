@@ -90,7 +90,8 @@ class Wrapped:
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
         """Runs `claude --bg`, which begins a session of its own choice and ends while that goes on."""
         folder = os.getcwd()
-        claim = Claim(folder, "claude", self._tags, self._mode)
+        roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
+        claim = Claim(folder, "claude", self._tags, self._mode, roots)
         claim.open()
         before = {live.id for live in claude_folder.live_sessions(self._config).values()} | self._look().keys()
         self._known |= before

@@ -35,6 +35,7 @@ class Claim(Params, frozen=True):
     source: str | None = None
     content_mode: ContentMode | None = None
     session_id: str | None = None  # where the client found out which it is
+    roots: tuple[str, ...] = ()
 
     @property
     def from_ms(self) -> int:
@@ -46,7 +47,7 @@ class Claim(Params, frozen=True):
 
     def checked(self) -> Claim:
         """Itself, if it can be used. Raises ValueError."""
-        if not os.path.isabs(self.project) or not all(self.enrichment):
+        if not all(map(os.path.isabs, (self.project, *self.roots))) or not all(self.enrichment):
             raise ValueError("a claim names a folder, and its keys are not empty")
         if self.expires_ms < self.from_ms:
             raise ValueError("a claim begins before it ends")
@@ -74,7 +75,8 @@ async def settle(pipeline: Pipeline, name: str, claim: Claim, session_id: str) -
     """Gives the session to the claim. Done again after a crash, it changes nothing."""
     known = await pipeline.index.rows(_SOURCE_OF, (session_id,))
     source, begun = known[0] if known else (claim.source, None)
-    mark = Announcement(session_id, source or "", begun or claim.from_ms, claim.content_mode, created_by=_mark(name))
+    at_ms = begun or claim.from_ms
+    mark = Announcement(session_id, source or "", at_ms, claim.content_mode, claim.roots, created_by=_mark(name))
     await announce(pipeline, mark)
     if claim.enrichment:
         selector = Selector(session_id=session_id)

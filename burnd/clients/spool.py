@@ -186,6 +186,8 @@ class Spool:
                 quotas[item.name] = said
             elif isinstance(said, Claim):
                 claims.append((item.name, said))
+                if said.source is not None and said.roots:
+                    self.on_roots(said.source, list(said.roots))
             else:
                 await announce(self._pipeline, said)
                 self.on_roots(said.source, list(said.roots))

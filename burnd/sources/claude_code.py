@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import anyio
 
 from burnd.recording.batch import Batch
 from burnd.settings.config import Settings
@@ -18,6 +20,7 @@ from burnd.sources.transcript_tree import TranscriptTree
 from burnd.sources.transcripts import Piece, Transcripts
 
 META = ".meta.json"
+_REGISTRY_S = 2.0
 
 
 class ClaudeCode(TranscriptTree):
@@ -28,19 +31,38 @@ class ClaudeCode(TranscriptTree):
     _leaf_titles: LeafTitles
     _registry: Registry
 
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self._registry = Registry()
+
     def transcript_of(self, path: str) -> str:
         return path.removesuffix(META) + SUFFIX if path.endswith(META) else path
 
     async def batch_of(self, pieces: list[Piece]) -> Batch:
         batch = await self._leaf_titles.batch_of(self.pipeline, pieces)
         if next(self.pipeline.keeping.private_sessions(), None) is not None:
-            await self._registry.add_to(batch, (piece.root for piece in pieces), self.pipeline.now())
+            await self._registry.add_to(batch, self.roots, self.pipeline.now())
         return batch
+
+    async def run(self) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow_registry)
+            await super().run()
+            tasks.cancel_scope.cancel()
+
+    async def _follow_registry(self) -> None:
+        """Looks which sessions the client's processes work on, while there is a private one they may go on from."""
+        while True:
+            await anyio.sleep(_REGISTRY_S)
+            if next(self.pipeline.keeping.private_sessions(), None) is not None:
+                batch = Batch()
+                await self._registry.add_to(batch, self.roots, self.pipeline.now())
+                if batch.cursors:
+                    await self.commit_beside(batch)
 
     async def begin(self) -> None:
         self._leaf_titles = LeafTitles()
         await self._leaf_titles.load(self.pipeline.index)
-        self._registry = Registry()
         await self._registry.load(self.pipeline.index)
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -34,6 +35,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}  # by process: its config folder, number and start
+        self._one_at_a_time = anyio.Lock()
 
     async def load(self, index: IndexStore) -> None:
         rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_KEPT_AS,))
@@ -41,7 +43,10 @@ class Registry:
 
     async def add_to(self, batch: Batch, roots: Iterable[str], now_ms: int) -> None:
         """Adds to a batch which sessions came out of others, by the processes of these roots."""
-        live = await anyio.to_thread.run_sync(_live, sorted(set(roots)))
+        async with self._one_at_a_time:
+            self._compare(batch, await anyio.to_thread.run_sync(_live, sorted(set(roots))), now_ms)
+
+    def _compare(self, batch: Batch, live: dict[str, str], now_ms: int) -> None:
         for process, session_id in live.items():
             before = self._seen.get(process)
             if before == session_id:

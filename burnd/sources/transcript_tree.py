@@ -196,6 +196,10 @@ class TranscriptTree:
             if not await self._read_released():
                 await self._rest()
 
+    async def commit_beside(self, batch: Batch) -> None:
+        """Makes durable what a harness found out beside its transcripts."""
+        await self._committer.commit(batch)
+
     async def _read_released(self) -> bool:
         """Queues logs of sessions whose text was held back until its origin was known; whether there are any."""
         sessions = await self.pipeline.released()

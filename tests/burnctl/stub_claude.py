@@ -4,6 +4,9 @@ Started as `claude` from a folder on PATH, by the interpreter that runs the test
 STUB_NOTE what it was given: arguments, signals, process group, and what stood in the spool at that moment.
 STUB_DO is a list of words, done one after the other:
   talk        writes a turn of the session, and one of a subagent, into the transcript
+  live        writes its process and session into the registry, `sessions/<pid>.json`
+  clear       goes on with another session, STUB_CLEARED, as after /clear: the registry names that one
+  background  leaves a process behind that does the same with STUB_BACKGROUND, as `--bg` does, and talks in it
   silent N    sleeps so many seconds
   wait        says READY, then waits for a signal; its name goes to STUB_NOTE.signal
   wait-all    the same, for ever: only SIGKILL or SIGTERM ends it
@@ -124,6 +127,32 @@ def _session_and_folder() -> tuple[str, Path]:
     return (newest.stem if newest else "11111111-0000-4000-8000-000000000000"), folder
 
 
+def _live() -> None:
+    session, folder = _session_and_folder()
+    entry = folder.parent.parent / "sessions" / f"{os.getpid()}.json"
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"pid": os.getpid(), "sessionId": session, "cwd": os.path.realpath("."), "status": "busy", "name": ""}
+    entry.write_text(json.dumps(facts))
+
+
+def _clear() -> None:
+    sys.argv[1:] = ["--session-id", os.environ["STUB_CLEARED"]]
+    _live()
+
+
+def _background() -> None:
+    if os.fork() == 0:
+        os.setsid()
+        for number in (0, 1, 2):
+            os.close(number)
+        time.sleep(0.5)
+        sys.argv[1:] = ["--session-id", os.environ["STUB_BACKGROUND"]]
+        _live()
+        _talk()
+        time.sleep(float(os.environ.get("STUB_LIVES", "3")))
+        os._exit(0)
+
+
 def _talk() -> None:
     session, folder = _session_and_folder()
     _converse(folder / f"{session}.jsonl", session, SECRET)
@@ -201,6 +230,9 @@ def _answer(message_id: str, block: dict[str, Any]) -> dict[str, Any]:
 
 _DEEDS = {
     "talk": _talk,
+    "live": _live,
+    "clear": _clear,
+    "background": _background,
     "wait": _wait,
     "wait-all": lambda: _wait(for_ever=True),
     "stop": _stop,

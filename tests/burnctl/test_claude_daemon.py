@@ -166,6 +166,56 @@ def test_what_was_captured_against_the_wish_goes(stage: Stage, daemon: Daemon) -
     assert holders(stage, SECRET, SUBAGENT_SECRET) == []
 
 
+CLEARED = "0f9c1d2e-0000-4000-8000-00000000000c"
+
+
+@pytest.mark.parametrize("roots", ["known to the daemon", "told by the wrapper"])
+def test_no_content_of_a_cleared_session_is_kept(stage: Stage, roots: str) -> None:
+    """After /clear the process works on a session of its own making: the registry names it, and no log does."""
+    env: dict[str, Any] = {"CLAUDE_CONFIG_DIR": str(stage.config)} if roots == "known to the daemon" else {}
+    with running(Home(stage.home), **env) as daemon:
+        do = "live talk clear talk silent 1.5"
+        stage.run("claude", do=do, STUB_CLEARED=CLEARED, RELAYBURN_CONTENT_STORE="off")
+        private = stage.note["argv"][1]
+        all_recorded(daemon)
+        assert {session for session, _ in turns(stage)} == {private, CLEARED}
+        assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+
+
+def test_no_content_of_a_session_cleared_without_the_wrapper_is_kept(stage: Stage) -> None:
+    """The daemon sees by the registry that a process which resumed a private session went on with another."""
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon:
+        stage.run("claude", do="talk", RELAYBURN_CONTENT_STORE="off")
+        private = stage.note["argv"][1]
+        plain = ["claude", "--resume", private]
+        with subprocess.Popen(
+            plain,
+            cwd=stage.work,
+            env={**stage.env, "STUB_DO": "live talk silent 4 clear talk silent 4", "STUB_CLEARED": CLEARED},
+        ) as started:
+            until(lambda: (CLEARED, "main") in turns(stage))
+            started.wait()
+        all_recorded(daemon)
+        assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+
+
+@pytest.mark.parametrize("mode", ["off", ""])
+def test_a_background_session_is_the_one_that_is_tagged(stage: Stage, daemon: Daemon, mode: str) -> None:
+    """`claude --bg` chooses the id: that one has the tags and the content mode, and no other id appears."""
+    chosen = "0f9c1d2e-0000-4000-8000-0000000000b9"
+    wishes = {"RELAYBURN_CONTENT_STORE": mode} if mode else {}
+    done = stage.run(
+        "claude", "--tag", "workflowId=wf-1", "--", "--bg", "hello", do="background", STUB_BACKGROUND=chosen, **wishes
+    )
+    assert done.returncode == 0, done.stderr
+    assert stage.note["argv"] == ["--bg", "hello"]
+    with daemon.wire() as wire:
+        until(lambda: wire.call("summary", workflow="wf-1")["totals"]["turns"] == 4)
+    assert {session for session, _ in turns(stage)} == {chosen}
+    assert {stamp["selector"]["sessionId"] for stamp in ledger(stage, "stamp")} == {chosen}
+    assert (holders(stage, SECRET, SUBAGENT_SECRET) == []) == bool(mode)
+
+
 def test_a_resumed_sessions_past_keeps_its_tags(stage: Stage, daemon: Daemon) -> None:
     """Each step's tags are on the turns of that step."""
     stage.run("claude", "--tag", "step=1", do="talk")
