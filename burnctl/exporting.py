@@ -38,6 +38,7 @@ COLUMNS = (
     ("cache_create_5m", "usage.cacheCreate5m", "count"),
     ("cache_create_1h", "usage.cacheCreate1h", "count"),
     ("cost_usd", "costUsd", "money"),
+    ("is_harness_cost", "isHarnessCost", "flag"),
     ("speed", "speed", "text"),
     ("searches", "searches", "count"),
     ("fetches", "fetches", "count"),

@@ -19,13 +19,20 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
     notes = []
     if models := answer["unpricedModels"]:
         turns = answer["totals"].get("unpricedTurns", 1)  # of one turn alone it is not counted
-        names = ", ".join(model or NO_NAME for model in models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
-        notes.append(f"{turns_are(turns)} without a price: {names}. See: burnctl pricing show MODEL")
+        notes.append(f"{turns_are(turns)} without a price: {_named(models)}. See: burnctl pricing show MODEL")
+    if models := answer.get("harnessModels"):
+        cost = answer["totals"].get("harnessCostUsd")
+        part = "This" if cost is None else money(cost)
+        notes.append(f"{part} is the harness's own figure: no price list has {_named(models)}.")
     if extra := answer.get("unlogged"):
         cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
         told = f"{roughly(sum(extra['usage'].values()), 'token')}{cost}"
         notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes + price_caveats(answer)
+
+
+def _named(models: list[str]) -> str:
+    return ", ".join(model or NO_NAME for model in models[:_NAMED]) + (" ..." if len(models) > _NAMED else "")
 
 
 def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:

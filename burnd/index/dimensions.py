@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.index.store import keyed
-from burnd.pricing import PriceTable, terms_text
+from burnd.pricing import UNITS_PER_USD, PriceTable, terms_text
+from burnd.pricing.terms import figure_of
 from burnd.records import Turn
 
 Key = tuple[Any, ...]
@@ -26,6 +27,13 @@ class Dimensions(NamedTuple):
     subagent: int
 
 
+class Tiers(NamedTuple):
+    """At which context sizes the turns of a model are told apart, and whether a list had its price."""
+
+    sizes: tuple[int, ...]
+    listed: bool
+
+
 @cache
 def shipped_prices() -> PriceTable:
     return PriceTable.load()
@@ -36,7 +44,7 @@ class Numbering:
 
     def __init__(self, prices: PriceTable | None) -> None:
         self._prices = prices or shipped_prices()
-        self._sizes: dict[Key, tuple[int, ...]] = {}
+        self._tiers: dict[Key, Tiers] = {}
         self._classes: dict[Key, int] = {}
         self._places: dict[Key, int] = {}
         self._subagents: dict[Key, int] = {}
@@ -44,15 +52,15 @@ class Numbering:
 
     def forget(self) -> None:
         """What was numbered in a transaction that did not happen."""
-        for memory in (self._sizes, self._classes, self._places, self._subagents, self._terms):
+        for memory in (self._tiers, self._classes, self._places, self._subagents, self._terms):
             memory.clear()
 
     def number(
         self, db: sqlite3.Connection, turns: Sequence[tuple[Turn, bool]], names: dict[str, int]
     ) -> list[Dimensions]:
         """The numbers of turns, each with whether it is open; `names` knows all their texts."""
-        self._learn_sizes(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
-        terms = [terms_text(turn.speed, turn.service_tier, turn.inference_geo) for turn, _ in turns]
+        self._learn_tiers(db, {(turn.model, turn.provider) for turn, _ in turns}, names)
+        terms = [terms_text(turn.speed, turn.service_tier, turn.inference_geo, self._figure(turn)) for turn, _ in turns]
         numbers = self.terms(db, terms)
         kinds = [
             self._class_key(turn, is_open, numbers[text], names)
@@ -84,7 +92,7 @@ class Numbering:
         return self._places[key]
 
     def _class_key(self, turn: Turn, is_open: bool, terms: int, names: dict[str, int]) -> Key:
-        sizes = self._sizes[turn.model, turn.provider]
+        sizes = self._tiers[turn.model, turn.provider].sizes
         below = bisect_left(sizes, turn.usage.context)
         return (
             names[turn.source],
@@ -96,22 +104,30 @@ class Numbering:
             0,
         )
 
-    def _learn_sizes(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
-        """At which sizes each model's turns are told apart: as they were before, else as the prices say."""
-        for model, provider in sorted(models - self._sizes.keys(), key=repr):
+    def _figure(self, turn: Turn) -> int:
+        """Units for a token, where the turn's own row states its cost and no list has a price."""
+        if turn.stated_usd is None or self._tiers[turn.model, turn.provider].listed:
+            return 0
+        usage = turn.usage
+        return figure_of(round(turn.stated_usd * UNITS_PER_USD), usage.context + usage.output + usage.reasoning)
+
+    def is_listed(self, db: sqlite3.Connection, model: int, name: str) -> bool:
+        """Whether a list has a price for a model that names no provider."""
+        self._learn_tiers(db, {(name, None)}, {name: model})
+        return self._tiers[name, None].listed
+
+    def _learn_tiers(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
+        """The tiers of models: as they were before, else as the prices have them."""
+        for model, provider in sorted(models - self._tiers.keys(), key=repr):
             key = (names[model], _id(names, provider))
-            found = db.execute("SELECT sizes FROM tiers WHERE model = ? AND provider = ?", key).fetchall()
-            sizes = [msgspec.json.decode(row[0], type=tuple[int, ...]) for row in found]
-            if not sizes:
-                sizes = [tier_sizes(self._prices, model, provider)]
-                db.execute("INSERT INTO tiers VALUES(?,?,?)", (*key, msgspec.json.encode(sizes[0]).decode()))
-            self._sizes[model, provider] = sizes[0]
-
-
-def tier_sizes(prices: PriceTable, model: str, provider: str | None) -> tuple[int, ...]:
-    """The context sizes at which the price of a model changes."""
-    price = prices.find(model, provider)
-    return price.thresholds if price else ()
+            found = db.execute("SELECT sizes, listed FROM tiers WHERE model = ? AND provider = ?", key).fetchall()
+            tiers = [Tiers(msgspec.json.decode(sizes, type=tuple[int, ...]), bool(listed)) for sizes, listed in found]
+            if not tiers:
+                price = self._prices.find(model, provider)
+                tiers = [Tiers(price.thresholds if price is not None else (), price is not None)]
+                sizes = msgspec.json.encode(tiers[0].sizes).decode()
+                db.execute("INSERT INTO tiers VALUES(?,?,?,?)", (*key, sizes, tiers[0].listed))
+            self._tiers[model, provider] = tiers[0]
 
 
 def _id(names: dict[str, int], text: str | None) -> int:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from burnd.index import cells, changed, endings, unlogged
-from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, shipped_prices, tier_sizes
+from burnd.index import cells, changed, endings, figures, unlogged
+from burnd.index.dimensions import CLASS_COLUMNS, Dimensions, Numbering, Tiers, shipped_prices
 from burnd.index.grains import (
     BUCKET_MS,
     BY_ACTIVITY,
@@ -55,6 +55,7 @@ class Rollup:
         self._turns: set[int] = set()
         self._sessions: set[int] = set()
         self._revised = False
+        self._every = False  # also turns of listed models may have a figure that does not count any more
 
     def forget(self) -> None:
         """For a transaction that did not happen."""
@@ -93,6 +94,7 @@ class Rollup:
 
     def settle(self, db: sqlite3.Connection) -> None:
         """Brings everything in step at the end of the transaction."""
+        self._price_by_harness(db)
         if self._turns:
             self._add_turns(db, _listed(self._turns))
         if self._sessions:
@@ -101,6 +103,17 @@ class Rollup:
                 self._add_up(db)
             endings.renew(db, sessions)
         self._clear()
+
+    def _price_by_harness(self, db: sqlite3.Connection) -> None:
+        """Gives turns without a list price the figure that their harness's running totals state."""
+        if not db.execute("SELECT 1 FROM cost_states LIMIT 1").fetchall():
+            return
+        own = db.execute(_SESSIONS_OF, (_listed(self._turns),)).fetchall()
+        sessions = unlogged.with_heirs(db, _listed(self._sessions.union(row[0] for row in own)))
+        numbers = msgspec.json.decode(sessions, type=list[int])
+        moved = figures.reclassified(db, numbers, self._numbering, every=self._every)
+        self.leave(db, [turn for _, turn in moved])
+        db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
 
     def _add_turns(self, db: sqlite3.Connection, turns: str) -> None:
         db.execute(_MOVE, (1, turns))
@@ -139,24 +152,24 @@ class Rollup:
             report(begin, last)
         found = db.execute("SELECT session FROM turns UNION SELECT session FROM cost_states").fetchall()
         self.touch(row[0] for row in found)
+        self._every = True
         self.settle(db)
+        self._every = False
 
 
-async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], tuple[int, ...]]:
-    """The models whose contexts are not told apart wherever these prices change, with the sizes at which to do so.
+async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
+    """The models whose turns are not classed as these prices need it, with the tiers they need.
 
-    Until that is done, reports read the turns of such models one by one.
+    Either their contexts are not told apart wherever prices change, and until that is done reports read their turns one
+    by one; or a list has, or has no more, the price of a model for which a harness states one.
     """
-    known = await store.rows(
-        "SELECT t.model, t.provider, m.name, p.name, t.sizes FROM tiers t JOIN names m ON m.id = t.model "
-        "LEFT JOIN names p ON p.id = t.provider"
-    )
     wanted = {}
-    for model, provider, model_name, provider_name, text in known:
+    for model, provider, model_name, provider_name, text, listed, is_stated in await store.rows(_TIERS):
+        price = prices.find(model_name, provider_name)
         sizes = set(msgspec.json.decode(text, type=tuple[int, ...]))
-        needed = sizes | set(tier_sizes(prices, model_name, provider_name))
-        if needed != sizes:
-            wanted[model, provider] = tuple(sorted(needed))
+        needed = sizes | set(price.thresholds if price is not None else ())
+        if needed != sizes or (is_stated and bool(listed) != (price is not None)):
+            wanted[model, provider] = Tiers(tuple(sorted(needed)), price is not None)
     return wanted
 
 
@@ -166,16 +179,17 @@ async def refine(store: IndexStore, report: Report) -> None:
     coarse = await too_coarse(store, prices)
 
     def renumber(db: sqlite3.Connection) -> None:
-        for (model, provider), sizes in coarse.items():
-            _tell_apart(db, model, provider, sizes)
+        for (model, provider), tiers in coarse.items():
+            _tell_apart(db, model, provider, tiers)
         Rollup(prices).anew(db, report)
         changed.mark_all(db)
 
     await store.transact(renumber)
 
 
-def _tell_apart(db: sqlite3.Connection, model: int, provider: int, sizes: tuple[int, ...]) -> None:
-    """Numbers the turns of a model again, by these sizes."""
+def _tell_apart(db: sqlite3.Connection, model: int, provider: int, tiers: Tiers) -> None:
+    """Numbers the turns of a model again, by these tiers."""
+    sizes = tiers.sizes
     names = ",".join(CLASS_COLUMNS)
     olds = list(
         db.execute(
@@ -190,9 +204,13 @@ def _tell_apart(db: sqlite3.Connection, model: int, provider: int, sizes: tuple[
         numbers = numbering.classes(db, keys.values())
         # From the largest down, so that each turn ends in the class of the largest size below its own.
         cases = " ".join(f"WHEN {_GROSS} > {size} THEN {numbers[keys[size]]}" for size in reversed(sizes))
-        db.execute(f"UPDATE turns SET class = CASE {cases} ELSE {numbers[keys[0]]} END WHERE class = ?", (old,))
-    listed = msgspec.json.encode(sizes).decode()
-    db.execute("UPDATE tiers SET sizes = ? WHERE model = ? AND provider = ?", (listed, model, provider))
+        number = f"CASE {cases} ELSE {numbers[keys[0]]} END" if cases else str(numbers[keys[0]])
+        db.execute(f"UPDATE turns SET class = {number} WHERE class = ?", (old,))
+    moved = figures.restated(db, model, provider, numbering, listed=tiers.listed)
+    db.executemany("UPDATE turns SET class = ? WHERE id = ?", moved)
+    text = msgspec.json.encode(sizes).decode()
+    sql = "UPDATE tiers SET sizes = ?, listed = ? WHERE model = ? AND provider = ?"
+    db.execute(sql, (text, tiers.listed, model, provider))
 
 
 def _listed(numbers: Iterable[int]) -> str:
@@ -204,6 +222,14 @@ def _prepare(db: sqlite3.Connection) -> None:
     db.execute(_TOUCHED)
 
 
+_SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FROM json_each(?))"
+_TIERS = """
+SELECT t.model, t.provider, m.name, p.name, t.sizes, t.listed,
+       EXISTS (SELECT 1 FROM cost_states s WHERE s.model = t.model AND s.cost > 0 AND t.provider = 0)
+       OR EXISTS (SELECT 1 FROM turns x
+                  WHERE x.model = t.model AND coalesce(x.provider, 0) = t.provider AND x.stated_usd IS NOT NULL)
+FROM tiers t JOIN names m ON m.id = t.model LEFT JOIN names p ON p.id = t.provider
+"""
 _DERIVED = ("sums", "session_sums", "session_cells", "session_prompts", "prompts", "endings", "unlogged", "inherited")
 _GROSS = "input + cache_read + cache_create_5m + cache_create_1h"
 _DIMENSIONS = ("session", "bucket", "class", "place", "branch", "activity", "subagent")

@@ -52,6 +52,7 @@ TURN_COLUMNS = [
     "agent_id",
     "agent_type",
     "parent_call",
+    "stated_usd",
     "open",
     "rev",
     "digest",
@@ -74,7 +75,7 @@ def turn_names(turn: Turn) -> list[str | None]:
 
 
 def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
-    """The columns a turn itself fills, up to `parent_call`; the rest says where its line stands."""
+    """The columns a turn itself fills, up to `stated_usd`; the rest says where its line stands."""
     usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
     return (
         row_id,
@@ -109,6 +110,7 @@ def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
         subagent.agent_id if subagent else None,
         name_id(subagent.type) if subagent else None,
         subagent.parent_tool_use_id if subagent else None,
+        turn.stated_usd,
     )
 
 

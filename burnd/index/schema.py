@@ -82,6 +82,7 @@ CREATE TABLE turns(
   agent_id TEXT,
   agent_type INTEGER,
   parent_call TEXT,
+  stated_usd REAL,            -- what its harness itself says it cost
   open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
   rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
   digest INTEGER NOT NULL,
@@ -91,6 +92,7 @@ CREATE TABLE turns(
 );
 CREATE INDEX turns_by_time ON turns(ts);
 CREATE INDEX turns_by_session ON turns(session, rail, turn_index);
+CREATE INDEX turns_with_stated_cost ON turns(model) WHERE stated_usd IS NOT NULL;
 
 CREATE TABLE tool_calls(
   turn INTEGER NOT NULL,
@@ -206,7 +208,9 @@ CREATE TABLE classes(
 );
 -- The context sizes at which the turns of a model were told apart.
 CREATE TABLE tiers(
-  model INTEGER NOT NULL, provider INTEGER NOT NULL, sizes TEXT NOT NULL, PRIMARY KEY(model, provider)) WITHOUT ROWID;
+  model INTEGER NOT NULL, provider INTEGER NOT NULL, sizes TEXT NOT NULL,
+  listed INTEGER NOT NULL,    -- whether a list had a price: if not, the harness's own figure is in the terms
+  PRIMARY KEY(model, provider)) WITHOUT ROWID;
 CREATE TABLE places(
   id INTEGER PRIMARY KEY, project INTEGER NOT NULL, project_key INTEGER NOT NULL, UNIQUE(project, project_key));
 CREATE TABLE subagents(
@@ -379,5 +383,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 29  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 30  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

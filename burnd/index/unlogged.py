@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from burnd.index import copies, cost_states
+from burnd.index import copies, cost_states, figures
 from burnd.index.cost_states import Model, Stated, plain
 from burnd.index.dimensions import Numbering
+from burnd.index.figures import KINDS, copied
 from burnd.index.grains import WHOLE_SESSION
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
+from burnd.pricing.terms import figure_of, with_figure
 
 Row = tuple[Any, ...]
 Named = tuple[int, Model]  # a source and a model
@@ -45,10 +47,12 @@ def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tupl
         account = heard.of(session, by_model)
         before_it = heard.inherited(account)
         place = _place(db, session, numbering)
+        left = figures.left_over(db, session, numbering)
         for (source, model), (ts, _) in by_model.items():
             beyond = _beyond(account.beyond[source, model], before_it[model.plain])
             if any(beyond.tokens) or beyond.searches:
-                key = (source, model.id, 0, 0, 0, 0, 1)
+                terms = with_figure(None, figure_of(left.pop(model.plain, 0), sum(beyond.tokens)))
+                key = (source, model.id, 0, numbering.terms(db, [terms])[terms], 0, 0, 1)
                 number = (numbering.classes(db, [key]))[key]
                 after.append((session, number, ts, place, *beyond.tokens, beyond.searches))
     after.sort()
@@ -154,17 +158,10 @@ class _Logged(NamedTuple):
 def _logged(db: sqlite3.Connection, session: int) -> _Logged:
     """What a session's own turns used, and the messages it holds copies of."""
     used: defaultdict[str, Stated] = defaultdict(Stated)
-    found = db.execute(_OWN, (session,)).fetchall() + _copied(db, session)
+    found = db.execute(_OWN, (session,)).fetchall() + copied(db, session)
     for _, name, searches, *tokens in found:
         used[plain(name)] = used[plain(name)].plus(Stated(Tokens(*tokens), searches))
     return _Logged(used, frozenset(row[0] for row in found) - {session})
-
-
-def _copied(db: sqlite3.Connection, session: int) -> list[Row]:
-    sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
-    facts = db.execute(sql, (session,)).fetchall()
-    messages = {copies.holding(row[0])[0] for row in facts}
-    return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])
 
 
 def _place(db: sqlite3.Connection, session: int, numbering: Numbering) -> int:
@@ -174,16 +171,8 @@ def _place(db: sqlite3.Connection, session: int, numbering: Numbering) -> int:
     return numbering.place(db, (project, key))
 
 
-_KINDS = ("input", "output", "reasoning", "cache_read", "cache_create_5m", "cache_create_1h")
 _OWN = f"""
-SELECT s.session, n.name, sum(s.searches), {",".join(f"sum(s.{kind})" for kind in _KINDS)}
+SELECT s.session, n.name, sum(s.searches), {",".join(f"sum(s.{kind})" for kind in KINDS)}
 FROM session_sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model
 WHERE s.grain = {WHOLE_SESSION} AND s.session = ? AND c.unlogged = 0 GROUP BY c.model
-"""
-_COPIED = f"""
-WITH w(source, message_id, holder) AS ({{keys}})
-SELECT t.session, m.name, t.searches, {",".join(f"t.{kind}" for kind in _KINDS)} FROM w
-CROSS JOIN names n ON n.name = w.source
-CROSS JOIN turns t ON t.source = n.id AND t.message_id = w.message_id AND t.session <> w.holder
-JOIN names m ON m.id = t.model
 """

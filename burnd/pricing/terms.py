@@ -36,6 +36,12 @@ def terms_text(speed: str | None, service_tier: str | None, geo: str | None, fig
     return " ".join([*words, f"={figure}"] if figure else words) or None
 
 
+def with_figure(text: str | None, figure: int) -> str | None:
+    """The same terms with another figure, or with none."""
+    words = [word for word in (text or "").split() if not word.startswith("=")]
+    return " ".join([*words, f"={figure}"] if figure else words) or None
+
+
 @lru_cache(_REMEMBERED)
 def terms_of(text: str | None) -> Terms:
     times, over, figure = 1, 1, 0

@@ -105,6 +105,14 @@ class Costing:
         prices = (self._prices.find(model, provider) for model, provider in models)
         return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
 
+    def by_harness(self, rates: Iterable[Rate]) -> list[str]:
+        """The models among these that cost what their harness states, as reports name them."""
+        stated = {rate for rate in rates if self._is_stated(rate)}
+        return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in stated})
+
+    def _is_stated(self, rate: Rate) -> bool:
+        return self._prices.find(rate.model, rate.provider) is None and self.units(rate) is not None
+
     def unpriced(self, rates: Iterable[Rate]) -> list[str]:
         """The models among these that have no price, as reports name them."""
         lacking = {rate for rate in rates if self.units(rate) is None}

@@ -10,6 +10,7 @@ import msgspec
 from burnd import protocol
 from burnd.index.tags import tags_of
 from burnd.pricing import PriceTable, Tokens
+from burnd.pricing.terms import terms_of
 from burnd.queries.filters import Filters, choose
 from burnd.queries.periods import Stretch
 from burnd.queries.scanning import TURNS, Scan, during
@@ -143,6 +144,7 @@ class _Wanted:
 
 def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any]:
     tokens = Tokens(*row[12:18])
+    is_listed = prices.find(row.model, row.provider) is not None
     return {
         "ts": to_iso(row.ts),
         "source": row.source,
@@ -158,6 +160,7 @@ def _shown(row: _Row, tags: dict[str, str], prices: PriceTable) -> dict[str, Any
         "gitBranch": row.git_branch,
         "usage": dict(zip(protocol.USAGE_FIELDS, tokens, strict=True)),
         "costUsd": prices.turn_usd(row.model, row.provider, tokens, terms=row.terms, searches=row.searches),
+        "isHarnessCost": bool(terms_of(row.terms).figure) and not is_listed,
         "speed": row.speed,
         "searches": row.searches,
         "fetches": row.fetches,

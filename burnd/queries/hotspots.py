@@ -96,6 +96,7 @@ def hotspots(view: View, ledger: Path, params: HotspotsParams) -> dict[str, Any]
         "rank": params.rank,
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
+        "harnessModels": added.by_harness,
         "unlogged": unlogged(added),
         "rows": _answers(view, rows, added),
         "moreRows": rolled.left_out,

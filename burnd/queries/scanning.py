@@ -107,6 +107,14 @@ WHERE grain = {WHOLE_SESSION} AND subagent <> 0 AND subagent IN (SELECT value FR
 """
 
 
+_MOST_CASES = 100
+_TOKEN_COLUMNS = 6
+_FIGURE = (
+    "coalesce((SELECT CAST(substr(n.name, instr(n.name, '=') + 1) AS REAL) "
+    "FROM classes c JOIN names n ON n.id = c.terms WHERE c.id = x.class AND instr(n.name, '=')), 0)"
+)
+
+
 def within(column: str, chosen: frozenset[int] | None) -> list[Clause]:
     if chosen is None:
         return []
@@ -305,13 +313,27 @@ def _without(numbered: dict[int, int], groups: Groups) -> dict[int, int]:
 def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
     """What a row weighs, where rates by class tell what each of its columns weighs.
 
-    Said as cases, since to look them up in a table would take as long as all the rest.
+    Written as cases, since to look rates up in a table would take as long as all the rest. Only the figures of
+    harnesses, of which there may be one for each turn, are looked up.
     """
-    cases = []
+    classes: dict[tuple[int, ...], list[int]] = {}
     for kind, weights in rates.items():
+        classes.setdefault(tuple(weights), []).append(kind)
+    other = "0"
+    if len(classes) > _MOST_CASES:
+        other = f"{_FIGURE} * ({' + '.join(f'x.{name}' for name in columns[:_TOKEN_COLUMNS])})"
+        classes = {weights: kinds for weights, kinds in classes.items() if not _is_figure(weights)}
+    cases = []
+    for weights, kinds in classes.items():
         parts = [f"x.{name} * {float(weight)}" for name, weight in zip(columns, weights, strict=True) if weight]
-        cases.append(f"WHEN {kind} THEN {' + '.join(parts) or '0'}")
-    return f"CASE x.class {' '.join(cases)} ELSE 0 END" if cases else "0"
+        cases.append(f"WHEN x.class IN ({','.join(map(str, kinds))}) THEN {' + '.join(parts) or '0'}")
+    return f"CASE {' '.join(cases)} ELSE {other} END" if cases else other
+
+
+def _is_figure(weights: Sequence[int]) -> bool:
+    """Whether all tokens weigh the same and nothing else does: a listed price has a fee for searches, too."""
+    tokens, rest = weights[:_TOKEN_COLUMNS], weights[_TOKEN_COLUMNS:]
+    return len(set(tokens)) == 1 and any(tokens) and not any(rest)
 
 
 def _hours(rows: list[Row], by: By, offset: int) -> list[Row]:

@@ -42,6 +42,7 @@ class Added(NamedTuple):
     unlogged: Tally
     by_key: dict[Hashable, Tally]
     unpriced: list[str]
+    by_harness: list[str]  # models that cost what their harness states
     unlogged_models: list[str]
     keys: int  # that there are
 
@@ -66,6 +67,7 @@ def summary(view: View, params: SummaryParams) -> dict[str, Any]:
         "filters": chosen.said,
         "totals": added.total.answer(),
         "unpricedModels": added.unpriced,
+        "harnessModels": added.by_harness,
         "unlogged": unlogged(added),
         "by": params.by,
         "rows": _rows(added, dimension, quality, order),
@@ -85,7 +87,9 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
     """Sums by the dimension's labels. What no turn accounts for is kept apart from what turns say."""
     by_key: defaultdict[Hashable, Tally] = defaultdict(Tally)
     beyond = Tally()
-    unpriced, unlogged_models = set(), set()
+    unpriced: set[str] = set()
+    by_harness: set[str] = set()
+    unlogged_models: set[str] = set()
     kinds, label = chosen.kinds, dimension.label
     for keys, number, tier, counts in rows:
         kind = kinds[number]
@@ -95,10 +99,11 @@ def add_up(rows: Iterable[Parts], chosen: Chosen, dimension: Dimension) -> Added
             continue
         by_key[label(keys, kind)].add(kind, tier, counts)
         if kind.price is None and counts[0] > counts[_EMPTIES]:
-            unpriced.add(kind.model)
+            (by_harness if kind.is_stated else unpriced).add(kind.model)
     # What was revised away may leave a row with nothing in it.
     kept = {key: tally for key, tally in by_key.items() if not tally.is_nothing}
-    return Added(Tally.over(kept.values()), beyond, kept, sorted(unpriced), sorted(unlogged_models), len(kept))
+    total = Tally.over(kept.values())
+    return Added(total, beyond, kept, sorted(unpriced), sorted(by_harness), sorted(unlogged_models), len(kept))
 
 
 def _dearest(view: View, params: SummaryParams, chosen: Chosen, dimension: Dimension) -> Added | None:

@@ -12,18 +12,32 @@ from burnd.pricing import UNITS_PER_USD
 from burnd.queries.kinds import Kind, Kinds
 from burnd.queries.scanning import Parts, Row
 
-_COUNTS = ("edits", "empty", "one_shots", "open", "partial", "turns", "units", "unpriced")
+_COUNTS = (
+    "edits",
+    "empty",
+    "harness_turns",
+    "harness_units",
+    "one_shots",
+    "open",
+    "partial",
+    "turns",
+    "units",
+    "unpriced",
+)
 
 
 class Tally:
-    """A growing sum over turns. `units` counts what has a price, 10^-15 USD each."""
+    """A growing sum over turns. `units` counts what has a price, 10^-15 USD each.
+
+    `harness_units` are those of them that no list has a price for, but the harness states.
+    """
 
     __slots__ = (*_COUNTS, "tokens")
 
     def __init__(self) -> None:
         self.turns = self.open = self.partial = self.empty = self.unpriced = 0
         self.tokens = [0] * 6
-        self.units = self.edits = self.one_shots = 0
+        self.units = self.edits = self.one_shots = self.harness_turns = self.harness_units = 0
 
     def add(self, kind: Kind, tier: int | None, counts: Sequence[int]) -> None:
         """Takes in turns of one kind, as `reading` counts them."""
@@ -38,7 +52,10 @@ class Tally:
         rates = kind.own_rates if tier is None else kind.rates(tier)
         if rates is not None:
             a, b, c, d, e, f = rates
-            self.units += i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
+            units = i * a + o * b + r * c + read * d + five * e + hour * f + searches * kind.search_units
+            self.units += units
+            if kind.is_stated:
+                self.harness_units += units
         if kind.is_unlogged:
             return
         turns = n - empties
@@ -51,6 +68,8 @@ class Tally:
             self.open += turns
         if rates is None:
             self.unpriced += turns
+        elif kind.is_stated:
+            self.harness_turns += turns
 
     @classmethod
     def over(cls, tallies: Collection[Tally]) -> Tally:
@@ -68,6 +87,8 @@ class Tally:
         self.empty += other.empty
         self.unpriced += other.unpriced
         self.units += other.units
+        self.harness_turns += other.harness_turns
+        self.harness_units += other.harness_units
         self.edits += other.edits
         self.one_shots += other.one_shots
         self.tokens = [*map(add, self.tokens, other.tokens)]
@@ -105,6 +126,8 @@ class Tally:
             "emptyTurns": self.empty,
             "usage": usage(self.tokens),
             "costUsd": self.cost_usd,
+            "harnessTurns": self.harness_turns,
+            "harnessCostUsd": self.harness_units / UNITS_PER_USD if self.harness_turns else None,
             "cacheHitRate": self.cache_hit_rate,
         }
 

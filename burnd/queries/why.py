@@ -98,6 +98,7 @@ def _explained(view: View, ledger: Path, recall: Recall | None, params: WhyParam
         "parts": told.parts,
         "models": sorted(str(model) for model in told.added.by_key),
         "unpricedModels": told.added.unpriced,
+        "harnessModels": told.added.by_harness,
         "unlogged": unlogged(told.added),
         "agents": sum(1 for root in bills for _ in root.every()) - 1 if bills else 0,
         "causes": rows.of_session(),

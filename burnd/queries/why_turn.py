@@ -69,6 +69,7 @@ def why_turn(
         "requests": [_facts(costing, request) for request in requests],
         "totals": whole.answer(),
         "unpricedModels": costing.unpriced([request.rate for request in requests]),
+        "harnessModels": costing.by_harness([request.rate for request in requests]),
         "causes": _Rows(quotes, known.facts["project"], rail, whole.units).of(requests, question.limit),
     }
 

@@ -106,6 +106,7 @@ class MessageData(msgspec.Struct):
     provider: Name | None = msgspec.field(default=None, name="providerID")
     path: Path | None = None
     tokens: Tokens | None = None
+    cost: Number = None
     finish: Name | None = None
     error: Failure | None = None
     summary: msgspec.Raw = msgspec.Raw(b"")
@@ -151,6 +152,7 @@ class PartData(msgspec.Struct):
     call_id: Name | None = msgspec.field(default=None, name="callID")
     state: ToolState | None = None
     tokens: Tokens | None = None
+    cost: Number = None
     hash: str | None = None
     files: list[str] | None = None
     mime: str | None = None

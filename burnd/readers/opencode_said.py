@@ -19,7 +19,7 @@ from burnd.readers.opencode_rows import (
     milliseconds,
 )
 from burnd.readers.opencode_tools import Call, attached_block
-from burnd.readers.opencode_usage import usage_of
+from burnd.readers.opencode_usage import cost_of, usage_of
 from burnd.readers.weights import short_hash, size
 from burnd.records import Block, ToolCall, Usage
 
@@ -48,6 +48,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
     provider: str | None = None
     usage: Usage = Usage()
+    cost_usd: float | None = None
     completed: int | None = None
     finish: str | None = None
     error: str | None = None
@@ -140,6 +141,7 @@ def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Ca
         model=data.model or "",
         provider=data.provider,
         usage=usage_of(data.tokens, steps, version),
+        cost_usd=cost_of(data.cost, [part.data.cost for part in parts if part.data.type == "step-finish"]),
         completed=milliseconds(data.time.completed) if data.time is not None else None,
         finish=data.finish,
         error=(error.name or "UnknownError") if error is not None else None,

@@ -144,6 +144,7 @@ def _answer(place: Place, walked: Walked, said: Said, answered: Answered) -> tup
         project=place.session.directory,
         project_key=place.project_key,
         usage=answered.usage,
+        stated_usd=answered.cost_usd,
         tool_calls=answered.calls,
         entered=walked.entering,
         made=answered.made,

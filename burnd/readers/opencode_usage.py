@@ -10,6 +10,7 @@ from burnd.readers.releases import release
 from burnd.records import Usage
 
 _MOST: Final = 1 << 40
+_MOST_USD: Final = 1e6
 _NET_SINCE: Final = (1, 3, 16)
 
 
@@ -25,6 +26,16 @@ def usage_of(message: Tokens | None, steps: Sequence[Tokens], version: str | Non
     for step in steps:
         summed += net_usage(step, version)
     return max(stated, summed, key=total)
+
+
+def cost_of(message: Number, steps: Sequence[Number]) -> float | None:
+    """What opencode says a message cost, in USD; it writes 0 where it knows no price."""
+    stated = max(_amount(message), sum(map(_amount, steps)))
+    return stated or None
+
+
+def _amount(usd: Number) -> float:
+    return float(usd) if usd is not None and 0 < usd < _MOST_USD else 0.0
 
 
 def net_usage(tokens: Tokens, version: str | None = None) -> Usage:

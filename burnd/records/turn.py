@@ -129,6 +129,7 @@ class Turn(Record, frozen=True, kw_only=True):
     speed: Name | None = None
     service_tier: Name | None = None
     inference_geo: Name | None = None
+    stated_usd: float | None = None  # what the harness itself says it cost
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())

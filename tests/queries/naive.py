@@ -51,7 +51,7 @@ class Naive:
         unpriced = {
             self.model(self.turns[key])
             for key in chosen
-            if self.price(self.turns[key]) is None and self.turns[key].quality != "empty"
+            if not self.has_price(self.turns[key]) and self.turns[key].quality != "empty"
         }
         return {
             "totals": self.sums(chosen),
@@ -64,7 +64,8 @@ class Naive:
         counted = [(key, turn) for key, turn in turns if turn.quality != "empty"]
         tokens = [sum(values) for values in zip(*(_tokens(turn) for _, turn in turns), strict=True)] or [0] * 6
         units = sum(self.units(turn) for _, turn in turns)
-        unpriced = sum(self.price(turn) is None for _, turn in counted)
+        unpriced = sum(not self.has_price(turn) for _, turn in counted)
+        by_harness = [turn for _, turn in counted if self.price(turn) is None and self.has_price(turn)]
         context = tokens[0] + tokens[3] + tokens[4] + tokens[5]
         return {
             "turns": len(counted),
@@ -74,6 +75,8 @@ class Naive:
             "emptyTurns": len(turns) - len(counted),
             "usage": dict(zip(USAGE, tokens, strict=True)),
             "costUsd": float(usd(units)) if len(counted) > unpriced or units else None,
+            "harnessTurns": len(by_harness),
+            "harnessCostUsd": float(usd(sum(map(self.units, by_harness)))) if by_harness else None,
             "cacheHitRate": tokens[3] / context if context else None,
         }
 
@@ -122,10 +125,18 @@ class Naive:
     def price(self, turn: Turn) -> Any:
         return self.prices.find(turn.model, turn.provider)
 
+    def has_price(self, turn: Turn) -> bool:
+        return self.price(turn) is not None or self.figure(turn) > 0
+
+    def figure(self, turn: Turn) -> int:
+        """Units for a token where the turn's own row states its cost."""
+        tokens = sum(_tokens(turn))
+        return round(round((turn.stated_usd or 0) * 10**15) / tokens) if tokens else 0
+
     def units(self, turn: Turn) -> int:
         price = self.price(turn)
         if price is None:
-            return 0
+            return self.figure(turn) * sum(_tokens(turn))
         terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo)
         return turn_cost(price, Tokens(*_tokens(turn)), terms, searches=turn.searches)
 

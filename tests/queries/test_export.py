@@ -82,6 +82,7 @@ async def test_a_turn_with_its_stamps_and_its_cost(opened: Opened) -> None:
             "cacheCreate1h": 5,
         },
         "costUsd": 0.0206,
+        "isHarnessCost": False,
         "speed": None,
         "searches": 2,
         "fetches": 1,

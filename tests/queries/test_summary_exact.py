@@ -21,6 +21,7 @@ from tests.queries.naive import Naive
 WAYS = dimensions.NAMES
 ZONES = (None, "Europe/Berlin", "+05:45", "America/Los_Angeles", "Asia/Kathmandu", -570)
 FIELDS = {"turns", "openTurns", "partialTurns", "unpricedTurns", "emptyTurns", "usage", "costUsd", "cacheHitRate"}
+FIELDS |= {"harnessTurns", "harnessCostUsd"}
 
 filters = {
     "since": worlds.times,

@@ -27,6 +27,7 @@ MODELS = (
     ("opencode", "gemini-2.5-pro", "google"),
     ("claude-code", "claude-opus-9", None),
     ("opencode", "gpt-5", "openai"),
+    ("opencode", "house-1", "house"),
 )
 PLACES = (("/code/a", "host.example/me/a"), ("/work/a", "host.example/me/a"), ("/code/b", None), (None, None))
 ACTIVITIES = ("coding", "debugging", "testing", None)
@@ -74,6 +75,7 @@ def turns(draw: st.DrawFn) -> Turn:
         git_branch=draw(st.sampled_from(BRANCHES)),
         usage=Usage() if quality == "empty" else draw(usages),
         speed=draw(st.sampled_from((None, None, "fast"))),
+        stated_usd=draw(st.sampled_from((None, 0.5))) if source == "opencode" else None,
         server_tools=draw(st.sampled_from((None, None, ServerTools(search=2, fetch=1)))),
         subagent=subagent,
         stop_reason=draw(st.sampled_from((None, "end_turn", "tool_use"))),
