@@ -15,14 +15,17 @@ _NARROWING = ("project", "session", "workflow", "agent", "tag", "source", "model
 
 def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> str:
     """One sentence: `lead`, or else that there are no turns; and where that is for the time asked for, the newest."""
-    newest = client.summary(limit=1)["newest"]
+    newest, when = client.summary(limit=1)["newest"], _when(options)
     if newest is None:
+        # A session in which no request was answered has no turn, and can be listed and searched all the same.
+        if lead and client.sessions_list(limit=1)["sessions"]:
+            return f"{lead}{when}."
         return "No turns are recorded yet. `burnctl status` says what burnd is reading."
     import time
 
     from burnctl.render.numbers import ago
 
-    when, age = _when(options), ago(newest, time.time() * 1000)
+    age = ago(newest, time.time() * 1000)
     if not lead:
         return f"{'No turns match' if _is_narrowed(options) else 'No turns'}{when}; the newest of all is from {age}."
     return f"{lead}{when}; the newest turn is from {age}." if when else f"{lead}."

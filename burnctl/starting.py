@@ -74,10 +74,10 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
         if time.monotonic() > deadline:
             raise BurnctlError("burnd was started but does not answer", f"see: {daemon.where_it_logs}")
         time.sleep(_PAUSE_S)
-    daemon.give_way(int(_wait_until_open(client)["daemon"]["pid"]))
+    daemon.give_way(int(wait_until_open(client)["daemon"]["pid"]))
 
 
-def _wait_until_open(client: Client) -> dict[str, Any]:
+def wait_until_open(client: Client) -> dict[str, Any]:
     """The status of burnd once its storage is open: that takes long where the index has to be rebuilt."""
     said = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
@@ -91,7 +91,7 @@ def _wait_until_open(client: Client) -> dict[str, Any]:
 
 def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
     """Shows a progress bar until old logs are read, or until reading them is blocked."""
-    status = _wait_until_open(client)
+    status = wait_until_open(client)
     deadline = time.monotonic() + _FIRST_LOOK_S
     while backfill := unread(status):
         if backfill.get("total") or time.monotonic() > deadline:

@@ -6,7 +6,7 @@ from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.naming import whole_id
 from burnctl.output import as_json
-from burnctl.starting import reach
+from burnctl.starting import reach, wait_until_open
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
+    if options.session:
+        wait_until_open(client)  # burnd answers `flush` then; ids it can only look up in its index
     answer = client.flush(session=whole_id(client, options.session))
     missing = [source for source in answer["sources"] if not source["flushed"]]
     if options.json:

@@ -72,6 +72,7 @@ def _page(client: Client, options: argparse.Namespace, begin: int, limit: int) -
 
 
 def _heading(page: dict[str, Any], screen: Any) -> list[str]:
+    from burnctl.render.paragraphs import wrapped
     from burnctl.render.text import clean, cut
 
     def line(text: str, style: str) -> str:
@@ -86,7 +87,8 @@ def _heading(page: dict[str, Any], screen: Any) -> list[str]:
         shown = own + (f"; others, see --rail: {', '.join(others[:6])}" if others else "")
         lines.append(line(shown + (", ..." if len(others) > 6 else ""), "dim"))
     if not page["retained"]:
-        lines += ["", line(page["why"][:1].upper() + page["why"][1:] + ".", "yellow")]
+        why = wrapped(clean(page["why"][:1].upper() + page["why"][1:] + "."), screen.width)
+        lines += ["", *(str(screen.paint(part, "yellow")) for part in why)]
     return lines
 
 
@@ -103,8 +105,7 @@ def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Any) -> l
 
 
 def _where_it_ends(page: dict[str, Any]) -> list[str]:
-    """What to say where no message is shown."""
-    if page["messages"]:
+    """The line below a page without messages; where the session has none at all, the heading says why."""
+    if page["messages"] or not page["total"]:
         return []
-    last = page["total"] - 1
-    return ["", f"No messages from there on; the last one is #{last:,}." if last >= 0 else "Nothing was said in it."]
+    return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."]

@@ -10,11 +10,17 @@ _RISING = "▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def sparkline(values: Sequence[float | None], width: int = 0) -> str:
-    """A row of little columns; None is a gap. More values than `width` (0: any) are added up in groups."""
-    shown = _grouped(values, width) if 0 < width < len(values) else list(values)
-    most = max((value for value in shown if value is not None), default=0)
-    return "".join(_column(value, most) for value in shown)
+def sparkline(values: Sequence[float | None]) -> str:
+    """A row of little columns, one for each value; None is a gap."""
+    most = max((value for value in values if value is not None), default=0)
+    return "".join(_column(value, most) for value in values)
+
+
+def sampled(values: Sequence[float], width: int) -> list[float]:
+    """At most `width` of the values, at equal distances, the last one among them."""
+    if len(values) <= width:
+        return list(values)
+    return [values[(place + 1) * len(values) // width - 1] for place in range(width)]
 
 
 def _column(value: float | None, most: float) -> str:
@@ -23,15 +29,6 @@ def _column(value: float | None, most: float) -> str:
     if most <= 0 or value <= 0:
         return _RISING[0]
     return _RISING[min(7, int(value / most * 7.999))]
-
-
-def _grouped(values: Sequence[float | None], width: int) -> list[float | None]:
-    groups: list[float | None] = []
-    for place in range(width):
-        some = values[place * len(values) // width : (place + 1) * len(values) // width]
-        known = [value for value in some if value is not None]
-        groups.append(sum(known) if known else None)
-    return groups
 
 
 def bar(value: float, most: float, width: int) -> str:

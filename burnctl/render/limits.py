@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from burnctl.render.caveats import API_PRICES, price_caveats
-from burnctl.render.chart import bar, sparkline
+from burnctl.render.chart import bar, sampled, sparkline
 from burnctl.render.numbers import NOTHING, duration, milliseconds, money, number, of_hundred, roughly
 from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
@@ -88,7 +88,7 @@ def _quota(window: dict[str, Any], now: float, screen: Screen) -> list[str]:
         ahead += screen.paint(f"runs out at {moment(quota['fullAt'], now)}", "red")
     else:
         ahead += f"leads to {_percent(quota['projectedPercent'])}"
-    trend = sparkline([reading["usedPercent"] for reading in window["readings"]], _BAR)
+    trend = sparkline(sampled([reading["usedPercent"] for reading in window["readings"]], _BAR))
     return [line, f"           {trend.ljust(_BAR)} {ahead}" if len(window["readings"]) > 1 else f"           {ahead}"]
 
 

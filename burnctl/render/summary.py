@@ -5,13 +5,14 @@ from __future__ import annotations
 from burnctl.render.caveats import API_PRICES, NO_NAME, caveats, turns_are
 from burnctl.render.chart import bar, sparkline
 from burnctl.render.names import last_name, short_id, tilde
-from burnctl.render.numbers import NOTHING, day, milliseconds, money, number, percent
+from burnctl.render.numbers import NOTHING, counted, day, milliseconds, money, number, percent
 from burnctl.render.paragraphs import dimmed, wrapped
 from burnctl.render.tables import Column, table
 from burnctl.render.text import clean, width_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import date
     from typing import Any
 
@@ -116,8 +117,7 @@ def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
         notes.append(f"{answer['moreRows']:,} more rows are not shown, but in the total; see --limit.")
     days = _every_day(answer.get("series") or [])
     if with_days and len(days) > 1 and answer["by"] not in ("day", "hour"):
-        spent = [usd or 0 for _, usd in days]
-        notes.append(f"by day {sparkline(spent, _SPARK)} up to {money(max(spent))}, {len(days):,} days")
+        notes.append(_trend(days))
     if "quality" in answer:
         ended = answer["quality"]["sessions"]
         notes.append("Sessions: " + ", ".join(f"{number(count)} {outcome}" for outcome, count in ended.items()) + ".")
@@ -128,6 +128,37 @@ def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
     if totals["emptyTurns"]:
         notes.append(f"{turns_are(totals['emptyTurns'])} without any usage (failed or aborted) beside these.")
     return notes + caveats(answer)
+
+
+def _trend(days: list[tuple[str, float | None]]) -> str:
+    """The cost over time in a line: by day where that fits, else by calendar week, else by month, the last ones."""
+    unit, spent = "day", [usd or 0.0 for _, usd in days]
+    if len(spent) > _SPARK:
+        unit, spent = "week", _added_up(days, _week)
+    if len(spent) > _SPARK:
+        unit, spent = "month", _added_up(days, _month)
+    shown = spent[-_SPARK:]
+    which = "the last " if len(shown) < len(spent) else ""
+    return f"by {unit} {sparkline(shown)} up to {money(max(shown))}, {which}{counted(len(shown), unit)}"
+
+
+def _added_up(days: list[tuple[str, float | None]], period_of: Callable[[str], str]) -> list[float]:
+    periods: dict[str, float] = {}
+    for name, usd in days:
+        period = period_of(name)
+        periods[period] = periods.get(period, 0.0) + (usd or 0.0)
+    return list(periods.values())
+
+
+def _week(name: str) -> str:
+    from datetime import date
+
+    year, week, _ = date.fromisoformat(name).isocalendar()
+    return f"{year}-W{week:02d}"
+
+
+def _month(name: str) -> str:
+    return name[:7]
 
 
 def _chart(answer: dict[str, Any], screen: Screen) -> str:

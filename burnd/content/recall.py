@@ -73,6 +73,11 @@ class Recall:
             if fd is not None:
                 os.close(fd)
 
+    def has(self, session_id: str) -> bool:
+        """Whether a session's sidecar is there and can be read."""
+        with self.opened(session_id) as reading:
+            return reading.is_open
+
     def records(self, wanted: Iterable[tuple[str, Sequence[Spot]]]) -> Iterator[list[Content | None]]:
         """For each session the records at these places. What is large is looked up at once, unless it is very much."""
         drafts: list[_Drafts] = []
@@ -133,6 +138,10 @@ class Reading:
 
     def __init__(self, fd: int | None, blobs: _Blobs) -> None:
         self._fd, self._blobs = fd, blobs
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd is not None
 
     def record(self, position: int, length: int, at_most: int | None = None) -> Content | None:
         """The record at a place; None where it is not there any more.

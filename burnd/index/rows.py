@@ -11,7 +11,7 @@ from burnd.ledger.content import Placed
 from burnd.readers.holding import FORKED
 from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
 from burnd.records.codec import Entry
-from burnd.records.content import Kind, Label, Role
+from burnd.records.content import Kind, Label, Role, is_client_error
 from burnd.records.ids import short_id
 from burnd.records.times import index_ms, to_iso
 
@@ -203,20 +203,26 @@ def copy_columns(copy: Copy) -> Row:
     return (copy.turn_index, copy.basis is not None and bool(copy.basis.rank & FORKED))
 
 
-_TITLE_RANKS = {"title:last-prompt": 0, "title:ai": 1, "title:opencode": 1, "title:custom": 2}
+_TITLE_RANKS = {"title:ai": 1, "title:opencode": 1, "title:custom": 2}
 
 
 def is_title(label: Label) -> bool:
-    return label.title is not None and label.message_id in _TITLE_RANKS
+    return label.message_id in _TITLE_RANKS and _is_name(label)
 
 
 def title_rank(label: Label) -> int:
-    """A title somebody chose beats one a model made, which beats the last prompt."""
+    """A title that a person chose beats one that a model made."""
     return _TITLE_RANKS[label.message_id]
 
 
 def is_summary(label: Label) -> bool:
-    return label.title is not None and label.message_id.startswith("title:summary")
+    return label.message_id.startswith("title:summary") and _is_name(label)
+
+
+def _is_name(label: Label) -> bool:
+    """Whether a title says what a session is about: where the request for one failed, some clients kept the error."""
+    is_chosen = label.message_id == "title:custom"
+    return label.title is not None and (is_chosen or not is_client_error(label.title))
 
 
 def summary_key(label: Label) -> str:

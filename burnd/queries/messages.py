@@ -25,10 +25,10 @@ _LEAST_BLOCK: Final = 256
 _ESCAPED: Final = 6  # bytes that one may have in JSON
 _FARTHEST: Final = 1 << 40  # beyond every session's last message
 _MOST_BLOCKS: Final = 400  # of one message
-_WHY_NOT = {
-    "pruned": "content not retained: it was pruned",
-    "no": "content not retained: nothing of this session was kept, or its file in content/ is gone",
-}
+_PRUNED: Final = "content not retained: it was pruned"
+_NOT_KEPT: Final = "content not retained: nothing of this session was kept, or its file in content/ is gone"
+_GONE: Final = "content is gone: the session's file in content/ was deleted or cannot be read"
+_EMPTY: Final = "nothing was said in it yet"
 
 
 class MessagesParams(Params, frozen=True, kw_only=True):
@@ -66,7 +66,8 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
     every = rails(view, known.row)
     rail = params.rail or _usual_rail(view, known, every)
     offset, limit = min(max(params.offset, 0), _FARTHEST), min(max(params.limit, 1), MOST_MESSAGES)
-    kept = next((found["messages"] for found in every if found["railId"] == rail), None)
+    is_gone = facts["content"] == "yes" and not recall.has(known.session_id)
+    kept = None if is_gone else next((found["messages"] for found in every if found["railId"] == rail), None)
     answer: dict[str, Any] = {
         "sessionId": known.session_id,
         "source": facts["source"],
@@ -83,7 +84,7 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
         page = _Page(recall, known.session_id, block_bytes).filled(lines)
         total = kept
     else:
-        answer["why"] = why_not_retained(facts)
+        answer["why"] = _GONE if is_gone else why_not_retained(facts)
         page, total = _bare_turns(view, known, rail, offset, limit)
         if params.rail is not None and not total:
             raise Missing(
@@ -98,7 +99,9 @@ def messages(view: View, recall: Recall, params: MessagesParams) -> dict[str, An
 
 def why_not_retained(facts: dict[str, Any]) -> str:
     """Why there is nothing of a session to be read."""
-    return _WHY_NOT.get(facts["content"], _WHY_NOT["no"])
+    if facts["content"] == "pruned":
+        return _PRUNED
+    return _EMPTY if facts["createdBy"] is not None and not facts["messageCount"] else _NOT_KEPT
 
 
 def _usual_rail(view: View, known: Known, every: Sequence[dict[str, Any]]) -> str:

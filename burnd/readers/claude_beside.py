@@ -25,7 +25,6 @@ _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
     "custom-title": ("custom", "title"),
     "ai-title": ("ai", "title"),
     "summary": ("summary", "summary"),
-    "last-prompt": ("last-prompt", "title"),
 }
 
 
@@ -70,7 +69,7 @@ def summary_in(line: bytes, leaf_uuid: str, ts: str) -> Content | None:
 
 def _named(line: BareLine) -> str:
     """What a line calls its session."""
-    return (line.custom_title or line.ai_title or line.summary or line.last_prompt or "").strip()
+    return (line.custom_title or line.ai_title or line.summary or "").strip()
 
 
 def _read_request(memory: Memory, line: BareLine) -> None:

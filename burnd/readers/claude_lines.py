@@ -180,7 +180,6 @@ class BareLine(_Camel):
     ai_title: str | None = None
     summary: str | None = None
     leaf_uuid: Name | None = None
-    last_prompt: str | None = None
     model_usage: dict[Name, ModelUsage | None] | None = None
     start_time: float | None = None
 
@@ -279,7 +278,7 @@ file_contents: Final = SafeDecoder(FileContent)
 rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
 pieces: Final = msgspec.json.Decoder(str | list[Piece] | None)
 
-TITLES: Final = frozenset({"custom-title", "ai-title", "summary", "last-prompt"})
+TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
 TIMED: Final = frozenset({"queue-operation"})
 # `progress` lines repeat whole messages of sub-agents with their usage: they are never counted.
@@ -294,6 +293,7 @@ IGNORED: Final = TIMED | {
     "content-replacement",
     "file-history-delta",
     "file-history-snapshot",
+    "last-prompt",
     "mode",
     "permission-mode",
     "pr-link",

@@ -21,6 +21,49 @@ MAIN = "main"  # the rail of a session's own conversation
 LONGEST_TITLE = 120
 
 
+# What clients show when a request failed. Some write it down as an answer, or as the title they asked a model for.
+_CLIENT_ERRORS = frozenset(
+    {
+        "connection error",
+        "credit balance is too low",
+        "invalid api key",
+        "no response requested",
+        "not logged in",
+        "oauth token has expired",
+        "oauth token revoked",
+        "prompt is too long",
+        "request timed out",
+        "request was aborted",
+    }
+)
+_CLIENT_ERROR_BEGINNINGS = (
+    "[request interrupted by user",
+    "5-hour limit reached",
+    "api error (",
+    "api error:",
+    "claude ai usage limit reached",
+    "claude usage limit reached",
+    "failed to authenticate. api error",
+    "there's an issue with the selected model",
+    "this organization has been disabled",
+    "unable to connect to api",
+    "weekly limit reached",
+    "you've hit your limit",
+    "you've hit your usage limit",
+    "your account does not have access to claude",
+    "your organization has been disabled",
+)
+_CLIENT_ERROR_REMEDIES = ("· please run /login", "· fix external api key", "· please try again")
+
+
+def is_client_error(text: str) -> bool:
+    """Whether a text is a client's error message, such as "Invalid API key · Please run /login"."""
+    begin = text[: 2 * LONGEST_TITLE].strip().casefold().replace("\u2019", "'")
+    if begin.startswith(_CLIENT_ERROR_BEGINNINGS) or begin.rstrip(".") in _CLIENT_ERRORS:
+        return True
+    return any(remedy in begin for remedy in _CLIENT_ERROR_REMEDIES)
+
+
 class BlobRef(Record, frozen=True, kw_only=True):
     """Content that is stored once, by its hash. `lost` says that it can no longer be given back."""
 

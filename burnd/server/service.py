@@ -37,6 +37,8 @@ from burnd.sources.running import Kept
 
 T = TypeVar("T")
 CONTENT_READERS = 2
+_WAITING = "waiting"
+_LOOK_S = 0.05
 
 
 class Work(msgspec.Struct):
@@ -137,7 +139,7 @@ class Service:
         self.work = Work("rebuilding", done, total)
 
     def waiting(self, why: str) -> None:
-        self.work = Work(f"waiting: {why}")
+        self.work = Work(f"{_WAITING}: {why}")
 
     def stop(self) -> None:
         self.stopping.set()
@@ -146,12 +148,22 @@ class Service:
     def is_open(self) -> bool:
         return self._opened is not None
 
+    async def until_open(self) -> None:
+        """Returns when everything can be asked. Raises NotNow where that takes a person, as a full disk does."""
+        while not self.is_open:
+            if self.work.what.startswith(_WAITING):
+                raise self._not_open()
+            await anyio.sleep(_LOOK_S)
+
     @property
     def opened(self) -> Opened:
         """Raises NotNow while the daemon is starting."""
         if self._opened is None:
-            raise NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+            raise self._not_open()
         return self._opened
+
+    def _not_open(self) -> NotNow:
+        return NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
 
     @property
     def pipeline(self) -> Pipeline:

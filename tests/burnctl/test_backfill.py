@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from burnd.paths import Home
 from burnd.sources.backfill import backfill_state
 from burnd.sources.base import Progress, Status
-from tests.burnctl.person import Person, run
+from tests.burnctl.person import LIMIT_S, Person, environment, run
 from tests.readers import opencode_data as opencode
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Wire, running, until
@@ -56,11 +58,12 @@ class Gates:
 
 
 @contextmanager
-def gated(home: Home, *names: str) -> Iterator[Gates]:
+def gated(home: Home, *names: str, ready: bool = True) -> Iterator[Gates]:
     gates = Gates(home, home.root.parent / "gates")
     gates.folder.mkdir()
     gates.open(*names)
-    with running(home, script="tests.server.gated", GATES=str(gates.folder)):
+    with running(home, script="tests.server.gated", GATES=str(gates.folder), ready=ready) as daemon:
+        until(lambda: daemon.state() != "not listening")
         yield gates
 
 
@@ -177,6 +180,24 @@ def test_a_source_that_cannot_go_on_keeps_no_one_waiting(home: Home) -> None:
             shown = person.end()
         assert "Old logs cannot be read at the moment (codex: stopped on RuntimeError" in shown.text
         assert "Totals are not complete. See: burnctl status" in shown.text
+
+
+def test_a_flush_right_after_the_start_waits_until_it_can_be_done(home: Home) -> None:
+    """Over the socket, and as a script calls it, with a session too."""
+    logs(home)
+    with gated(home, "scan", "late", "opencode", "shut", ready=False) as gates, gates.wire() as wire:
+        assert wire.call("status")["daemon"]["state"] == "starting"
+        assert wire.error("summary")["data"]["name"] == "not_now"
+        wire.request("flush")
+        command = [sys.executable, "-m", "burnctl", "flush", "--session", "late"]
+        with subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as script:
+            (gates.folder / "shut").unlink()
+            assert script.communicate(timeout=LIMIT_S)[0] == "everything that was readable is recorded\n"
+            assert script.returncode == 0
+        answer = wire.line()
+        assert answer is not None
+        assert answer["result"]["flushed"] is True
+        assert wire.call("summary")["totals"]["turns"] == 7
 
 
 def test_the_state_over_all_sources() -> None:

@@ -27,6 +27,7 @@ from burnctl.render import (
     table,
     width_of,
 )
+from burnctl.render.chart import sampled
 from burnctl.render.names import short_id, short_model
 from burnctl.render.numbers import counted
 from burnctl.render.turns import heading, turn_line
@@ -229,7 +230,8 @@ def test_charts() -> None:
     assert sparkline([0, 1, 2, 4, 8]) == "▁▁▂▄█"
     assert sparkline([1, None, 1]) == "█ █"
     assert sparkline([]) == ""
-    assert sparkline([1] * 100, 10) == "█" * 10
+    assert sampled([0] * 99 + [100], 10) == [0] * 9 + [100]
+    assert sampled([1, 2], 10) == [1, 2]
     assert bar(5, 10, 10) == "█████     "
     assert bar(0.001, 10, 4) == "▏   "
     assert bar(0, 0, 3) == "   "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -98,6 +99,25 @@ def test_a_chart_has_every_day_that_was_asked_for() -> None:
     today = time.strftime("%Y-%m-%d")
     assert days(since="2026-05-02T12:00:00.000Z")[-1] == today
     assert days(since="2026-05-02T12:00:00.000Z", until="2099-01-01T00:00:00.000Z")[-1] == today
+
+
+@pytest.mark.parametrize(
+    ("length", "said"),
+    [
+        (2, "by day █▂ up to $5.00, 2 days"),
+        (40, f"by day █{'▂' * 39} up to $5.00, 40 days"),
+        (41, "by week █▇▇▇▇▇▁ up to $9.00, 7 weeks"),
+        (278, f"by week █{'▇' * 39} up to $9.00, 40 weeks"),
+        (279, "by month █▇█▇█▇██▇▂ up to $35.00, 10 months"),
+        (1300, f"by month {'█' * 39}▆ up to $31.00, the last 40 months"),
+    ],
+)
+def test_the_line_of_costs_says_what_a_cell_is(length: int, said: str) -> None:
+    """A cell is a day, a calendar week or a month, as the line says, and never several of what it says."""
+    days = [date(2025, 1, 1) + timedelta(days=n) for n in range(length)]  # from a Wednesday on
+    series = [{"key": day.isoformat(), "turns": 1, "costUsd": 1.0} for day in days]
+    series[0]["costUsd"] = 5.0
+    assert said in page(answer("model", "a", series=series), 160).splitlines()
 
 
 def test_what_must_be_known_to_trust_it_is_said() -> None:

@@ -19,6 +19,7 @@ from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import Person, environment, run, seen
+from tests.readers.transcript import Transcript
 from tests.server.logs import contents, conversation, write
 
 DONE = "everything that was readable is recorded\n"
@@ -78,6 +79,24 @@ def test_restart_takes_new_settings_up(machine: Home) -> None:
     with client_of(machine) as client:
         values = {setting["key"]: setting["value"] for setting in client.config_show()["settings"]}
     assert values["content.retention_days"] == 30
+
+
+def test_sessions_without_an_answer_are_there(machine: Home) -> None:
+    """They have no turn, and can be searched, listed and read; where the file of one is deleted, that is said."""
+    log = Transcript(session="unanswered")
+    log.prompt("find the walrus")
+    write(machine, log, "unanswered")
+    run(machine, "up")
+    assert run(machine, "flush").stdout == DONE
+    assert run(machine, "search", "mongoose").stdout == "Nothing was found.\n"
+    assert run(machine, "search", "mongoose", "--since", "7d").stdout == "Nothing was found in the last 7 days.\n"
+    assert run(machine, "sessions", "--source", "claude-code").stdout.splitlines()[1].startswith("unanswer")
+    assert run(machine, "summary").stdout.startswith("No turns are recorded yet.")
+    assert "find the walrus" in run(machine, "show", "unanswered").stdout
+    (machine.content / "unanswered.jsonl").unlink()
+    shown = run(machine, "show", "unanswered").stdout
+    assert "Content is gone: the session's file in content/ was deleted or cannot be read." in " ".join(shown.split())
+    assert "Nothing was said" not in shown
 
 
 def test_it_runs_away_from_the_terminal_that_started_it(machine: Home) -> None:

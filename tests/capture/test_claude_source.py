@@ -520,7 +520,7 @@ async def test_a_name_that_is_no_utf8_hurts_nobody(opened: Opened, tmp_path: Pat
 
 
 async def test_a_name_given_by_a_person_is_the_title(opened: Opened, tmp_path: Path) -> None:
-    """`<session>/custom-title.json` beats the last prompt, and is said once however often the file is read."""
+    """`<session>/custom-title.json` is the title, and is said once however often the file is read."""
     async with watching(opened, tmp_path / "projects") as watched:
         log = Transcript(session=SESSION)
         log.prompt("hello")

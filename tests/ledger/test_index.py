@@ -301,9 +301,7 @@ deeds = st.lists(
     st.one_of(
         st.tuples(st.just("turn"), st.integers(0, 4), some_sessions, st.integers(0, 50), st.sampled_from(["/a", "/b"])),
         st.tuples(st.just("text"), st.integers(0, 4), some_sessions, st.integers(0, 50)),
-        st.tuples(
-            st.just("title"), st.sampled_from(["custom", "ai", "last-prompt"]), some_sessions, st.integers(0, 50)
-        ),
+        st.tuples(st.just("title"), st.sampled_from(["custom", "ai", "opencode"]), some_sessions, st.integers(0, 50)),
         st.tuples(st.just("session"), some_sessions, st.sampled_from([None, "off", "full"])),
         st.tuples(st.just("copy"), st.integers(0, 4), some_sessions),
         st.tuples(st.just("stamp"), some_sessions, st.integers(0, 50)),

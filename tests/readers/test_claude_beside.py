@@ -9,7 +9,7 @@ from tests.readers.transcript import Transcript, call, text
 
 
 def test_each_source_of_a_title_keeps_its_own_last_word() -> None:
-    """So that the best of them can be chosen: custom, then ai, then summary, then last prompt."""
+    """So that the best of them can be chosen: custom, then ai, then summary. The last prompt is no title."""
     t = Transcript()
     t.bare(type="ai-title", aiTitle="Fixing")
     t.bare(type="custom-title", customTitle="Mine")
@@ -20,7 +20,6 @@ def test_each_source_of_a_title_keeps_its_own_last_word() -> None:
     assert [(one.message_id, one.kind, one.text) for one in rows.content] == [
         ("title:ai", "title", "Fixing"),
         ("title:custom", "title", "Mine"),
-        ("title:last-prompt", "title", "go on"),
         ("title:custom", "title", "Mine too"),
     ]
 

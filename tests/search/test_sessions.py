@@ -303,6 +303,27 @@ async def test_turns_outlive_their_content(opened: Opened) -> None:
     assert answer["total"] == 1
 
 
+async def test_content_whose_file_was_deleted_is_said_to_be_gone(opened: Opened) -> None:
+    """While the daemon runs, the index still knows the messages; their turns are listed all the same."""
+    pipeline = await opened()
+    words = [text("m1", "words"), text("p2", "never answered", session_id="s2")]
+    await pipeline.commit(Batch(entries=[turn("m1"), Session(session_id="s2", source="claude-code")], content=words))
+    assert (await read(pipeline, "s2"))["retained"] is True
+    for name in ("s1", "s2"):
+        pipeline.content.sidecars.path(name).unlink()
+    for name, turns in (("s1", 1), ("s2", 0)):
+        answer = await read(pipeline, name)
+        assert (answer["retained"], answer["total"], len(answer["messages"])) == (False, turns, turns)
+        assert answer["why"] == "content is gone: the session's file in content/ was deleted or cannot be read"
+
+
+async def test_a_session_of_a_program_without_messages_is_empty(opened: Opened) -> None:
+    pipeline = await opened()
+    made = Session(session_id="s3", source="api", created_by="me")
+    await pipeline.commit(Batch(entries=[made]))
+    assert (await read(pipeline, "s3"))["why"] == "nothing was said in it yet"
+
+
 async def test_a_lost_blob_is_said(opened: Opened) -> None:
     """What cannot be given back is not made up."""
     pipeline = await opened()

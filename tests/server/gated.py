@@ -1,7 +1,8 @@
 """A daemon that reads old logs only as far as files in the folder $GATES allow.
 
 Without `scan` no folder is looked through, without `late` no transcript is read whose name begins so, without
-`opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start.
+`opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start, and as long as there
+is a file `shut` the storage is not opened.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import anyio
 
+from burnd import daemon
+from burnd.recording.opening import open_pipeline
 from burnd.sources import transcript_gathering
 from burnd.sources.codex import Codex
 from burnd.sources.opencode import OpenCode
@@ -25,6 +28,12 @@ scan, read, attend, begin = Finder.scan, Pieces.read, OpenCode.attend, Codex.beg
 async def opened(gate: str) -> None:
     while not (GATES / gate).exists():  # noqa: ASYNC110 - another process opens it
         await anyio.sleep(0.01)
+
+
+async def gated_open(*given: Any, **more: Any) -> Any:
+    while (GATES / "shut").exists():  # noqa: ASYNC110 - another process opens it
+        await anyio.sleep(0.01)
+    return await open_pipeline(*given, **more)
 
 
 async def gated_scan(self: Finder, reason: str) -> None:
@@ -53,6 +62,7 @@ if __name__ == "__main__":
     from burnd.cli import main
 
     transcript_gathering.BATCH_BYTES = 1  # every file is recorded by itself
+    daemon.open_pipeline = gated_open  # type: ignore[attr-defined]
     Finder.scan = gated_scan  # type: ignore[method-assign]
     Pieces.read = gated_read  # type: ignore[assignment]
     OpenCode.attend = gated_attend  # type: ignore[method-assign]

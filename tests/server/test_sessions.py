@@ -57,6 +57,47 @@ def test_a_program_keeps_a_session_of_its_own(live: Daemon) -> None:
         assert [row["sessionId"] for row in listed] == [session]
 
 
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"type": "summary", "summary": "Invalid API key · Please run /login"},
+        {"type": "summary", "summary": "API Error: 529 overloaded_error"},
+        {"type": "ai-title", "aiTitle": "Credit balance is too low"},
+        {"type": "ai-title", "aiTitle": "OAuth token revoked · Please run /login"},
+    ],
+    ids=lambda line: str(line)[:40],
+)
+def test_a_resumed_session_is_called_by_its_first_prompt(live: Daemon, failed: dict[str, str]) -> None:
+    """Neither by its last prompt, which the client repeats in lines of its own, nor by an error that a client kept."""
+    name = "resumed-" + "".join(filter(str.isalpha, "".join(failed.values())))
+    with live.wire() as wire:
+        log = Transcript(session=name, prefix=name)
+        first = log.prompt("mend the drawbridge")
+        log.bare(**failed, leafUuid=first, sessionId=name)
+        log.says(f"{name}-1", text("mended"))
+        log.bare(type="last-prompt", lastPrompt="mend the drawbridge", leafUuid=first, sessionId=name)
+        log.prompt("thanks, and now the moat")
+        log.says(f"{name}-2", text("dug"))
+        log.bare(type="last-prompt", lastPrompt="thanks, and now the moat", leafUuid=first, sessionId=name)
+        write(live.home, log, name)
+        wire.call("flush")
+        meta = wire.call("sessions.meta", id=name)
+        assert (meta["title"], meta["summary"]) == ("mend the drawbridge", None)
+        listed = {one["sessionId"]: one for one in wire.call("sessions.list", limit=200)["sessions"]}
+        assert listed[name]["title"] == "mend the drawbridge"
+
+
+@pytest.mark.parametrize("title", ["Invalid API key handling in login", "Connection error retries", "Rate limit tests"])
+def test_a_title_about_errors_is_a_title(live: Daemon, title: str) -> None:
+    with live.wire() as wire:
+        name = title.split(maxsplit=1)[0]
+        log = conversation(name, "ok")
+        log.bare(type="ai-title", aiTitle=title, sessionId=name)
+        write(live.home, log, name)
+        wire.call("flush")
+        assert wire.call("sessions.meta", id=name)["title"] == title
+
+
 def test_a_session_that_nobody_named_is_called_by_its_first_prompt(live: Daemon) -> None:
     """Not by what the harness said before it; in one line, cut where it is long; by nothing when it is forgotten.
 

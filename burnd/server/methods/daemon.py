@@ -19,7 +19,11 @@ class FlushParams(Params, frozen=True):
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
-    """Has every source record everything there is to read; says which of them could not, and why."""
+    """Has every source record everything there is to read; says which of them could not, and why.
+
+    While the daemon is starting, it waits until it is ready.
+    """
+    await service.until_open()
     await service.spool.take_in()
     reasons: dict[str, str | None] = {}
 
