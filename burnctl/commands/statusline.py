@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = (
-    "prints one line with what the session cost, what today cost, how much of the 5-hour window and of the week is "
-    "used, and how full the context is. Claude Code runs it for its status bar and tells it about the session on "
+    "prints one line with what the session cost (Claude Code's own figure where it is higher), what today cost, how "
+    "much of the 5-hour window and of the week is used, and how full the context is. Claude Code runs it for its status "
+    "bar and tells it about the session on "
     "stdin; the account's rate limits in there are recorded, for `burnctl limits` to show. It never starts burnd, and "
     "shows what it was told when burnd is down"
 )
@@ -126,11 +127,9 @@ def _leave(limits: dict[str, tuple[float, float | None]]) -> None:
 def _parts(
     told: dict[str, Any], limits: dict[str, tuple[float, float | None]], known: dict[str, Any], *, colored: bool
 ) -> list[str]:
-    from burnctl.render.numbers import money, of_hundred
+    from burnctl.render.numbers import of_hundred
 
-    session = _spent(_object(known, "session"), "session")
-    said = _number(_object(told, "cost").get("total_cost_usd"))
-    parts = session or ([] if said is None or said < 0 else [f"{money(said)} session"])
+    parts = _session(_object(known, "session"), _number(_object(told, "cost").get("total_cost_usd")))
     parts += _spent(_object(known, "today"), "today")
     parts += _windows({**_recorded(known), **limits}, _object(known, "window"), colored=colored)
     context = _context(_object(told, "context_window"))
@@ -139,6 +138,18 @@ def _parts(
     crossed = known.get("crossed")
     names = [str(name) for name in crossed] if isinstance(crossed, list) else []
     return parts + [_painted(f"{name} budget crossed", _TOO_HIGH, colored=colored) for name in names]
+
+
+def _session(known: dict[str, Any], stated: float | None) -> list[str]:
+    """What the session cost by burnd's count, or by Claude Code's own where that is higher.
+
+    It knows of requests that it does not log, and of prices that no list has.
+    """
+    from burnctl.render.numbers import money
+
+    counted = _number(known.get("costUsd"))
+    is_higher = stated is not None and (stated > (counted or 0) or (stated == 0 and not known))
+    return [f"{money(stated)} session"] if stated is not None and is_higher else _spent(known, "session")
 
 
 def _unread(backfill: dict[str, Any]) -> list[str]:

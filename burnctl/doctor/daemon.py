@@ -86,20 +86,28 @@ def left_alone(status: dict[str, Any]) -> list[Finding]:
 def prices(client: Client) -> Finding:
     """Every model that was used has a price."""
     try:
-        models = client.summary().get("unpricedModels") or []
+        answer = client.summary()
     except BurnctlError as error:
         return warn("prices", f"could not be asked for: {error.message}", error.hint)
+    models, stated = answer.get("unpricedModels") or [], answer.get("harnessModels") or []
+    if day := answer.get("stalePrices"):
+        names = _named([*models, *stated])
+        return warn("prices", f"the list of {day} is more than 60 days old and lacks {names}", "burnctl pricing update")
     if not models:
-        return ok("prices", "every model that was used has a price")
+        by_harness = f"; the harness's own figure is used for {_named(stated)}" if stated else ""
+        return ok("prices", f"every model that was used has a price{by_harness}")
+    return warn(
+        "prices",
+        f"no price is known for {_named(models)}",
+        "burnctl pricing update, or put a price into models.dev.json in the home",
+    )
+
+
+def _named(models: list[Any]) -> str:
     names = ", ".join(
         str(model.get("model", model) if isinstance(model, dict) else model) or NO_NAME for model in models[:5]
     )
-    more = f" and {len(models) - 5} more" if len(models) > 5 else ""
-    return warn(
-        "prices",
-        f"no price is known for {names}{more}",
-        "burnctl pricing update, or put a price into models.dev.json in the home",
-    )
+    return names + (f" and {len(models) - 5} more" if len(models) > 5 else "")
 
 
 def settings(said: dict[str, Any] | BurnctlError) -> Finding:

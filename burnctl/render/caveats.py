@@ -49,8 +49,13 @@ def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
-    """Why prices may not be those that a person wrote down."""
-    return [f"Prices: {answer['pricesProblem']}."] if answer.get("pricesProblem") else []
+    """Why prices may be missing, or not those that a person wrote down."""
+    notes = [f"Prices: {answer['pricesProblem']}."] if answer.get("pricesProblem") else []
+    if day := answer.get("stalePrices"):
+        notes.append(
+            f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update"
+        )
+    return notes
 
 
 def turns_are(count: int) -> str:

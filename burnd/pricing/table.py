@@ -63,6 +63,11 @@ class PriceTable:
         return max((card["fetched"] for card in cards if "fetched" in card), default=None)
 
     @property
+    def newest(self) -> str:
+        """The day of the newest list: the shipped one, or what was fetched."""
+        return max(self.as_of, self.fetched or "")
+
+    @property
     def own(self) -> int:
         """How many prices the user wrote themselves."""
         return sum(map(len, self._user.own.values()))

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import anyio
 
 from burnd.queries.view import Missing, Params, View
+from burnd.records.times import DAY_MS, to_ms
 from burnd.server.service import Service
 
 DEADLINE_S = 10.0
@@ -73,10 +74,25 @@ async def telling(caller: Caller, how_far: Callable[[], tuple[int, int] | None])
         tasks.cancel_scope.cancel()
 
 
+_OLD_AFTER_MS = 60 * DAY_MS
+
+
 def at_its_prices(view: View, answer: Result) -> Result:
-    """An answer about money, which says so when the prices are not those of the user's own file."""
-    problem = view.prices.problem
-    return {**answer, "pricesProblem": problem} if problem else answer
+    """An answer about money, with why its prices may be wrong: the user's file cannot be used, or the list is old."""
+    notes = {}
+    if view.prices.problem:
+        notes["pricesProblem"] = view.prices.problem
+    if (answer.get("unpricedModels") or answer.get("harnessModels")) and _is_old(view.prices.newest, view.now):
+        notes["stalePrices"] = view.prices.newest
+    return {**answer, **notes}
+
+
+def _is_old(day: str, now: int) -> bool:
+    """Whether a list of that day may lack models that are in use now."""
+    try:
+        return now > to_ms(day) + _OLD_AFTER_MS
+    except ValueError:
+        return False
 
 
 def with_backfill(method: AnyMethod) -> AnyMethod:

@@ -169,6 +169,16 @@ def test_models_without_a_price(made: Home) -> None:
         assert "being rebuilt" in daemon.prices(client).says
 
 
+@pytest.mark.parametrize("lacking", ["unpricedModels", "harnessModels"])
+def test_an_old_list_that_lacks_a_model_is_to_be_updated(made: Home, lacking: str) -> None:
+    client = Client(made.root / "burnd.sock", timeout=30)
+    for stale, level in (({"stalePrices": "2026-09-28"}, "warn"), ({}, "ok" if lacking == "harnessModels" else "warn")):
+        with fake(made.root / "burnd.sock", summary={lacking: ["claude-haiku-5-5"], **stale}), client:
+            found = daemon.prices(client)
+        assert (found.level, "claude-haiku-5-5" in found.says) == (level, True)
+        assert ("2026-09-28 is more than 60 days old" in found.says) == bool(stale)
+
+
 def test_settings_that_cannot_be_used() -> None:
     assert daemon.settings(BurnctlError("config.toml: content.store: must be ...")).level == "fail"
     for mode, days, says in (("full", 90, "90 days"), ("full", "forever", "for ever"), ("off", 90, "no text")):

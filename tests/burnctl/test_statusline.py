@@ -118,13 +118,18 @@ def test_without_limits_nothing_is_passed_on(home: Home) -> None:
         (
             {"costUsd": None, "unpricedTurns": 2},
             {"costUsd": 9.0, "unpricedTurns": 0},
-            "session: 2 unpriced · $9.00 today",
+            "$0.42 session · $9.00 today",
+        ),
+        (
+            {"costUsd": 0.4, "unpricedTurns": 0},
+            {"costUsd": 9.0, "unpricedTurns": 0},
+            "$0.42 session · $9.00 today",
         ),
         (None, {"costUsd": None, "unpricedTurns": 0}, "$0.42 session"),
     ],
 )
 def test_turns_without_a_price_are_said(session: Any, today: Any, said: str) -> None:
-    """What nobody knows the price of is counted, never passed over as nothing spent."""
+    """Unpriced turns are counted; Claude Code's own figure of the session is shown where it is higher."""
     known = {"session": session, "today": today, "window": None, "crossed": []}
     told = {"cost": TOLD["cost"]}
     assert " · ".join(statusline._parts(told, {}, known, colored=False)) == said

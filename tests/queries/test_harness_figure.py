@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from burnd.queries.export import ExportParams, export
 from burnd.queries.view import View
 from burnd.recording.batch import Batch
 from burnd.records import Copy, Overhead, Usage
+from burnd.records.times import DAY_MS, to_ms
+from burnd.server.method import at_its_prices
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import at, turn
@@ -146,3 +149,23 @@ async def test_a_price_that_comes_later_wins_and_the_figure_returns_without_it(o
         adopted = await index_dump(pipeline.index)
         await pipeline.rebuild_index()
         assert await index_dump(pipeline.index) == adopted
+
+
+@pytest.mark.parametrize(
+    ("answer", "days", "is_stale"),
+    [
+        ({"unpricedModels": ["x"]}, 61, True),
+        ({"unpricedModels": [], "harnessModels": ["x"]}, 61, True),
+        ({"unpricedModels": ["x"]}, 60, False),
+        ({"unpricedModels": [], "harnessModels": []}, 400, False),
+        ({}, 400, False),
+    ],
+)
+def test_an_old_list_is_named_where_it_lacks_a_model_in_use(answer: dict[str, Any], days: int, is_stale: bool) -> None:
+    view = View(sqlite3.connect(":memory:"), PRICES, to_ms(PRICES.newest) + days * DAY_MS)
+    assert at_its_prices(view, answer).get("stalePrices") == (PRICES.as_of if is_stale else None)
+
+
+def test_a_fetched_list_is_the_newest() -> None:
+    fetched = '{"anthropic": {"models": {"a": {"cost": {"input": 1, "output": 1}, "fetched": "2026-11-01"}}}}'
+    assert PRICES.under(read_user_lists(fetched, "models.dev.json")).newest == "2026-11-01"
