@@ -41,6 +41,8 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 EVERY_S = 5.0
+SOON_S = 1.0  # while a session is about to begin for which less text may be kept
+_AWAITED_MS = 600_000
 SUFFIX = ".json"
 BAD = "bad"
 LARGEST = 1 << 20
@@ -97,6 +99,7 @@ class Spool:
         self.bad = 0  # files put aside so far, those of earlier daemons included
         self.refusals: list[str] = []  # why stamps among them were refused
         self.pending = 0
+        self._awaits = False
         self.waiting = 0  # stamps whose session is not known yet
         self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
         self.on_roots: Callable[[str, list[str]], None] = _nobody
@@ -132,7 +135,7 @@ class Spool:
     async def keep_taking_in(self) -> None:
         """Looks every few seconds, for ever."""
         while True:
-            await looking_again.rest(EVERY_S)
+            await looking_again.rest(SOON_S if self._awaits else EVERY_S)
             self._pipeline.check_home()
             if not self._is_as_it_was_left():
                 await self.try_to_take_in()
@@ -256,6 +259,7 @@ class Spool:
 
     async def _settle_claims(self, claims: list[tuple[str, Claim]], taken: Taken) -> None:
         """Gives each claim its session, the claim that was made first its choice first."""
+        self._awaits = False
         for name, claim in sorted(claims, key=lambda item: (item[1].from_ms, item[0])):
             stem = name.removesuffix(SUFFIX)
             index = self._pipeline.index
@@ -269,6 +273,8 @@ class Spool:
                 await self._remove([name])
             else:
                 taken.pending.append(stem)
+                is_fresh = self._pipeline.now() - claim.from_ms < _AWAITED_MS
+                self._awaits = self._awaits or (claim.content_mode not in (None, "full") and is_fresh)
 
     async def _remove(self, names: Iterable[str]) -> None:
         await self._in_thread(partial(_unlink, [self.folder / name for name in names]))

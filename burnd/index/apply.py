@@ -57,6 +57,7 @@ _COPY_TOUCHES = (
     "created_at = min(coalesce(created_at, ?2), coalesce(?2, created_at)), "
     "updated_at = max(coalesce(updated_at, ?2), coalesce(?2, updated_at)) WHERE id = ?3"
 )
+_CAME_FROM = "INSERT INTO origins VALUES(?,?,?) ON CONFLICT DO UPDATE SET repeats = max(repeats, excluded.repeats)"
 _INHERITS = (
     "UPDATE sessions SET content_since = iif(?1 IS NULL, content_since, ?2), content_mode = coalesce(?1, content_mode) "
     "WHERE id = ?3"
@@ -100,9 +101,10 @@ class Applier:
         self._write_overheads(db, entries)
         self._write_stamps_and_quotas(db, entries)
         self._write_withheld(db, [item.entry for item, _ in entries])
-        told = [(one.session_id, one.origin) for item, _ in entries if isinstance(one := item.entry, Origin)]
-        pairs = [(self._sessions[session_id], origin) for session_id, origin in (*told, *change.origins)]
-        many(db, "INSERT OR IGNORE INTO origins VALUES(?,?)", pairs)
+        told = [(one.session_id, one.origin, 1) for item, _ in entries if isinstance(one := item.entry, Origin)]
+        told += [(session_id, origin, 0) for session_id, origin in change.origins]
+        pairs = [(self._sessions[session_id], *origin) for session_id, *origin in told]
+        many(db, _CAME_FROM, pairs)
         messages.write(db, change.placed, self._sessions, self._names)
         messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
         cursors.write(db, [*_roots_in(entries), *change.cursors])

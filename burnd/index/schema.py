@@ -162,9 +162,10 @@ CREATE INDEX messages_by_message ON messages(substr(message_id, -5), session);
 -- Messages whose text is not to be kept in any session, by a hash of their ids; `by_mode`: by their session's mode.
 CREATE TABLE withheld(
   id INTEGER NOT NULL, session INTEGER NOT NULL, by_mode INTEGER NOT NULL, PRIMARY KEY(id, session)) WITHOUT ROWID;
--- The sessions that a session was forked, branched or cleared from.
+-- The sessions that a session was forked, branched or cleared from; `repeats`: it holds withheld messages of that one.
 CREATE TABLE origins(
-  session INTEGER NOT NULL, origin TEXT NOT NULL, PRIMARY KEY(session, origin)) WITHOUT ROWID;
+  session INTEGER NOT NULL, origin TEXT NOT NULL, repeats INTEGER NOT NULL,
+  PRIMARY KEY(session, origin)) WITHOUT ROWID;
 CREATE INDEX origins_by_origin ON origins(origin);
 
 CREATE TABLE skipped(

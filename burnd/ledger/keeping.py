@@ -27,6 +27,7 @@ class Keeping:
         self._announced: set[str] = set()  # those whose mode a client asked for
         self._parents: dict[str, str] = {}
         self._origins: dict[str, set[str]] = {}
+        self._repeats: dict[str, set[str]] = {}  # sessions that repeat withheld messages of others
         self._pruned: dict[str, int] = {}
 
     def learn(self, entry: Entry) -> None:
@@ -48,6 +49,7 @@ class Keeping:
                 self._parents[entry.session_id] = entry.parent_session_id
         elif isinstance(entry, Origin):
             self.came_from(entry.session_id, entry.origin)
+            self._repeats.setdefault(entry.session_id, set()).add(entry.origin)
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
                 self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
@@ -117,10 +119,14 @@ class Keeping:
         since = to_iso(self.since(origin)) if self.since(origin) else None
         return Origin(session_id=session_id, origin=origin, content_mode=theirs, content_since=since)
 
+    def is_pruned(self, session_id: str) -> bool:
+        return session_id in self._pruned
+
     def keeps_titles(self, session_id: str) -> bool:
         """Whether a harness's titles of a session are its own: a fork repeats those of the session it was made of."""
-        origins = self._origins.get(session_id, ())
-        return not any(origin in self._pruned or self.is_private(origin) for origin in origins)
+        if any(origin in self._pruned for origin in self._repeats.get(session_id, ())):
+            return False
+        return not any(self.is_private(origin) for origin in self._origins.get(session_id, ()))
 
     def trimmed(self, turn: Turn) -> Turn:
         """The turn as its mode allows: `off` keeps no hashes of results, for a hash of a short text tells it."""

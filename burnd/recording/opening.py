@@ -17,7 +17,7 @@ from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.room import Room
 from burnd.recording.stores import Stores
-from burnd.records import Prune, Session
+from burnd.records import Origin, Prune, Session
 from burnd.records.times import Clock, to_iso, wall_ms
 
 log = structlog.get_logger()
@@ -77,9 +77,11 @@ async def _teach(keeping: Keeping, index: IndexStore) -> None:
         keeping.learn(record)
         if pruned is not None:
             keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
-    for session_id, origin in await index.rows(
-        "SELECT s.session_id, o.origin FROM origins o JOIN sessions s ON s.id = o.session"
+    for session_id, origin, repeats in await index.rows(
+        "SELECT s.session_id, o.origin, o.repeats FROM origins o JOIN sessions s ON s.id = o.session"
     ):
+        if repeats:
+            keeping.learn(Origin(session_id=session_id, origin=origin))
         keeping.came_from(session_id, origin)
     keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
     by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"

@@ -18,7 +18,7 @@ from burnd.index import build
 from burnd.index.change import Change, CursorChange
 from burnd.index.rollup import too_coarse
 from burnd.index.store import IndexStore
-from burnd.ledger.content import ContentStore
+from burnd.ledger.content import ContentStore, in_pieces
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
@@ -61,6 +61,8 @@ class Pipeline:
         self._stores = stores
         self._renewer = Renewer(stores)
         self._policy = TextPolicy(stores.index, keeping)
+        self._unrecorded: list[Entry] = []
+        self._unerased: set[str] = set()
         self._projects = ProjectKeys()
         self._listeners: list[Listener] = []
         self._paces: list[Pace] = []
@@ -236,17 +238,21 @@ class Pipeline:
         new = await novelty.not_kept(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
-        entries = [*new_sessions, *batch.entries, *ruling.entries, *joined.entries, *weighed.entries, *overheads]
+        # Kept until they are durable: the policy does not say them again.
+        self._unrecorded += ruling.entries
+        self._unerased |= ruling.erase
+        entries = [*new_sessions, *batch.entries, *self._unrecorded, *joined.entries, *weighed.entries, *overheads]
         said = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
-        change.cursors = [*change.cursors, *due_erasures(ruling.erase), *self._holds(ruling.held)]
+        change.cursors = [*change.cursors, *due_erasures(self._unerased), *self._holds(ruling.held)]
         change.origins = [(session_id, origin) for session_id, origin, _ in batch.origins]
         change.logged, change.closed = said.logged, said.closed
         still_open = [*joined.open, *weighed.open]
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
         await self._apply(change)
         stores.is_behind = False
-        await self._erase(ruling.erase)
+        self._unrecorded = []
+        await self._erase(self._unerased)
         return len(said.logged)
 
     async def released(self) -> list[str]:
@@ -281,10 +287,13 @@ class Pipeline:
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
         await self._renewer.catch_up()
-        ruling = await self._policy.pruned(session_ids)
-        pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, partial(self._record, ruling))
-        await self._erase(ruling.erase)
-        return pruned
+        files = size = 0
+        for some in in_pieces(session_ids):
+            ruling = await self._policy.pruned(some, frozenset(session_ids))
+            pruned = await drop_content(self._stores, self.keeping, some, up_to_ms, partial(self._record, ruling))
+            files, size = files + pruned.files, size + pruned.bytes
+            await self._erase(ruling.erase)
+        return Pruned(files, size)
 
     async def _erase(self, session_ids: Iterable[str]) -> None:
         """Takes text out of sidecars, the index and search that its sessions, or those it was copied from, withhold."""
@@ -299,6 +308,7 @@ class Pipeline:
             await scrubbed(self._stores)
         if session_ids:
             await self._stores.apply(Change(cursors=[CursorChange(ERASE, one, None) for one in session_ids]))
+            self._unerased = self._unerased.difference(session_ids)
 
     async def _record_times(self, session_id: str) -> None:
         if (record := await self._policy.times(session_id)) is not None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
+import anyio.to_thread
+
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
@@ -30,6 +32,7 @@ _SHARED: Final = frozenset({"claude-code", CODEX, OPENCODE})  # whose ids, or ti
 _SOURCES: Final = ",".join(f"'{source}'" for source in sorted(_SHARED))
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UNIQUE_LENGTH: Final = 8
+_MANY: Final = 1000  # messages: more are worth a thread
 _EVERYWHERE: Final = (
     "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM wanted w "
     f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
@@ -118,11 +121,15 @@ class TextPolicy:
         for session_id, origin, at_ms in origins:
             self._keeping.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms)
-        if not changed and not work.entries and not self._has_limits():
+            if batch.source == OPENCODE and self._keeping.is_pruned(origin):
+                work.note_origin(session_id, origin)  # a fork, whose title is told before its messages
+        if not changed and not work.entries and not self._has_limits() and self._keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         spoken = _spoken_in(batch, shelved)
         await work.run(spoken, changed | work.changed)
         barred = work.barred(spoken.values())
+        if self._keeping.mode != "full":
+            barred |= batch.copied  # they have the daemon's mode, whatever was asked for the session that repeats them
         kept = [
             item
             for item in shelved
@@ -160,39 +167,23 @@ class TextPolicy:
         has_unread = keeping.has_unread()
         return {one for one, some in named.items() if (not some <= known if some else has_unread)}
 
-    async def pruned(self, session_ids: Sequence[str]) -> Ruling:
+    async def pruned(self, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
         """What the ledger is to know before all text of these sessions goes, and which sessions repeat some of it.
 
-        What a session only repeats of another is not its own: that stays where it came from.
+        What a session only repeats of another is not its own: that stays where it came from. The text of all that are
+        `going` goes in any case.
         """
-        limits: dict[str, int] = {}
-        upstream: defaultdict[str, set[str]] = defaultdict(set)
-        for session_id, ts, owner in await self._index.keyed(_COPIES, [(session_id,) for session_id in session_ids]):
-            limits[session_id] = max(limits.get(session_id, -1), ts)
-            upstream[session_id].add(owner)
+        copies = await self._index.keyed(_COPIES, [(session_id,) for session_id in session_ids])
         work = _Work(self._index, self._keeping)
         held = await stored(self._index, session_ids)
         holders = await work.holders(held)
-        own = [
-            one
-            for one in held
-            if one.rail != MAIN
-            or (one.ts > limits.get(one.session_id, -1) and holders[one.key].isdisjoint(upstream[one.session_id]))
-        ]
-        by_session: defaultdict[str, set[int]] = defaultdict(set)
-        going, erase = set(session_ids), set[str]()
-        for one in own:
-            by_session[one.session_id].add(one.key)
-            for holder in holders[one.key] - going:
-                work.note_origin(holder, one.session_id)
-                erase.add(holder)
-        for copier, origin in await opencode_copies(self._index, session_ids):
-            if copier not in going:
-                work.note_origin(copier, origin)
-                erase.add(copier)
-        for session_id, keys in by_session.items():
+        own, repeating = await anyio.to_thread.run_sync(_owned, held, copies, holders, going)
+        repeating |= {pair for pair in await opencode_copies(self._index, session_ids) if pair[0] not in going}
+        for copier, origin in sorted(repeating):
+            work.note_origin(copier, origin)
+        for session_id, keys in own.items():
             work.entries += Withheld.of(session_id, keys, by_mode=False)
-        return Ruling([], work.entries, erase)
+        return Ruling([], work.entries, {copier for copier, _ in repeating})
 
     async def predicate(self, session_id: str) -> Callable[[Content], bool]:
         """Tells of each stored record of a session whether it may stay."""
@@ -366,14 +357,41 @@ class _Work:
         return True
 
 
+def _owned(
+    held: Iterable[Spoken],
+    copies: Iterable[tuple[str, int, str | None]],
+    holders: Mapping[int, set[str]],
+    going: AbstractSet[str],
+) -> tuple[dict[str, set[int]], set[tuple[str, str]]]:
+    """The messages that are sessions' own, and (session, origin) for all other sessions that repeat any of them."""
+    limits: dict[str, int] = {}
+    upstream: defaultdict[str, set[str | None]] = defaultdict(set)
+    for session_id, ts, owner in copies:
+        limits[session_id] = max(limits.get(session_id, -1), ts)
+        upstream[session_id].add(owner)
+    own: defaultdict[str, set[int]] = defaultdict(set)
+    repeating: set[tuple[str, str]] = set()
+    for session_id, rail, _, ts, key, *_ in held:
+        others = holders.get(key, set())
+        if rail == MAIN and (ts <= limits.get(session_id, -1) or not others.isdisjoint(upstream[session_id])):
+            continue
+        own[session_id].add(key)
+        repeating |= {(other, session_id) for other in others - going}
+    return own, repeating
+
+
 async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[Spoken]:
     """The messages of these sessions that have text, titles aside."""
     rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
-    return [
-        Spoken(session_id, rail, message_id, ts, key_of(source, message_id, ts))
-        for session_id, source, rail, message_id, ts in rows
-        if _is_shared(source, message_id)
-    ]
+
+    def spoken() -> list[Spoken]:
+        return [
+            Spoken(session_id, rail, message_id, ts, key_of(source, message_id, ts))
+            for session_id, source, rail, message_id, ts in rows
+            if _is_shared(source, message_id)
+        ]
+
+    return await anyio.to_thread.run_sync(spoken) if len(rows) > _MANY else spoken()
 
 
 def key_of(source: str, message_id: str, made_ms: int) -> int:
