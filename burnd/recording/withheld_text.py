@@ -196,7 +196,8 @@ class TextPolicy:
         titles = keeping.keeps_titles(session_id)
 
         def keeps(record: Content) -> bool:
-            if before is not None and index_ms(record.ts) >= before:
+            # A title that stands before every line has no time.
+            if before is not None and (index_ms(record.ts) >= before or not index_ms(record.ts)):
                 return False
             return titles if record.message_id.startswith(TITLE) else record.message_id not in barred
 

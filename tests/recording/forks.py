@@ -16,6 +16,7 @@ OLD_RESUME, SILENT, SILENT_FORK, PLAIN = "resumed-anew", "silent", "silent-fork"
 def private(session: str = OFF, word: str = CANARY) -> Transcript:
     """A session that says the word in every place a text can stand."""
     log = Transcript(session=session, prefix=f"{session}-u", session_id=session)
+    log.bare(type="ai-title", sessionId=session, aiTitle=f"At first the {word}")
     log.prompt(f"please {word}")
     log.attach("file", filename="a.py", content={"type": "text", "file": {"content": f"{word} in a file"}})
     log.attach("hook_success", hookEvent="SessionStart", content=f"a hook says {word}")

@@ -99,6 +99,27 @@ async def test_no_order_of_reading_brings_private_text_back(reader: Reader, seed
     assert "An ordinary title" in reader.words_of(PLAIN)
 
 
+async def test_a_session_that_is_resumed_in_private_keeps_its_past(reader: Reader) -> None:
+    """Only what was captured since then goes, and a fork from before is left alone."""
+    log = Transcript(session="open", prefix="open-u")
+    log.bare(type="ai-title", sessionId="open", aiTitle=f"Of {CANARY}")
+    goes_on(log, "from before", at=100)
+    fork = Transcript(session=FORK, prefix="f-u")
+    fork.lines += repeated(log.lines, FORK)
+    log.begin(900)
+    log.prompt(f"private {CANARY}")
+    log.says("open-late", text(f"yes {CANARY}"))
+    await reader.rig.read(reader.write("open", log.lines), reader.write(FORK, fork.lines))
+    await reader.rig.flush()
+    await reader.announce("open", at_ms=to_ms(Transcript.time(850)))
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is from before" in reader.words_of("open")
+    assert "that is from before" in reader.words_of(FORK)
+    await reader.read_again()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is from before" in reader.words_of("open")
+
+
 @pytest.mark.parametrize("order", ["original first", "private fork first"])
 async def test_a_private_fork_leaves_the_original_alone(reader: Reader, order: str) -> None:
     """Who forks a session in private has its past kept as it was."""
