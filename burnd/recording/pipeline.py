@@ -282,7 +282,7 @@ class Pipeline:
             if "" not in sessions:
                 sessions |= await self._policy.doubtful()
             await self._erase(sessions - {""})
-            if "" not in sessions:
+            if "" not in sessions and self._policy.has_limits():
                 await self._stores.apply(Change(cursors=[CursorChange(ERASE, "", b"")]))
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:

@@ -123,7 +123,7 @@ class TextPolicy:
             work.inherit(session_id, origin, at_ms)
             if batch.source == OPENCODE and self._keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork, whose title is told before its messages
-        if not changed and not work.entries and not self._has_limits() and self._keeping.mode == "full":
+        if not changed and not work.entries and not self.has_limits() and self._keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         spoken = _spoken_in(batch, shelved)
         await work.run(spoken, changed | work.changed)
@@ -206,7 +206,7 @@ class TextPolicy:
     async def doubtful(self) -> set[str]:
         """Every session whose stored text may hold something that must go: for an index that was made anew."""
         keeping = self._keeping
-        if not self._has_limits():
+        if not self.has_limits():
             return set()
         private = set(keeping.private_sessions())
         found = private | keeping.children(private)
@@ -222,7 +222,8 @@ class TextPolicy:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
-    def _has_limits(self) -> bool:
+    def has_limits(self) -> bool:
+        """Whether any text is to be kept out of content at all."""
         return self._keeping.has_withheld or next(self._keeping.private_sessions(), None) is not None
 
     def _allows(self, item: Shelved) -> bool:
