@@ -57,9 +57,11 @@ _QUERIES = {
       SELECT kind, key, s.session_id, rail, ts, digest, position, length
       FROM facts f LEFT JOIN sessions s ON s.id = f.session
       -- A copy whose holder came to own the message is no copy any more.
-      WHERE kind <> 'copy' OR NOT EXISTS (
+      WHERE (kind <> 'copy' OR NOT EXISTS (
         SELECT 1 FROM turns t WHERE t.session = f.session AND t.rail = f.rail
-        AND t.message_id = json_extract(f.key, '$[1]'))""",
+        AND t.message_id = json_extract(f.key, '$[1]')))
+      -- A request that was withdrawn says nothing any more.
+      AND (kind <> 'request' OR EXISTS (SELECT 1 FROM requests r WHERE r.kind = f.kind AND r.key = f.key))""",
     "stamps": "SELECT * FROM stamps",
     "quotas": """
       SELECT position, ts, n.name, window, used_percent, resets_at FROM quotas q JOIN names n ON n.id = q.source""",
@@ -90,9 +92,13 @@ _QUERIES = {
              cache_create_1h, searches, cost
       FROM cost_states x JOIN sessions s ON s.id = x.session JOIN names n ON n.id = x.source
       JOIN names m ON m.id = x.model""",
+    "requests": """
+      SELECT kind, key, s.session_id, rail, n.name, ts, input, output, reasoning, cache_read, cache_create_5m,
+             cache_create_1h
+      FROM requests x JOIN sessions s ON s.id = x.session JOIN names n ON n.id = x.model""",
     "unlogged": f"""
       SELECT s.session_id, {_KIND}, f.name, g.name, x.ts, input, output, reasoning, cache_read, cache_create_5m,
-             cache_create_1h, searches
+             cache_create_1h, searches, requests
       FROM unlogged x {_JOINS} JOIN sessions s ON s.id = x.session""",
     "session_tags": "SELECT key, session_id, ts, value FROM session_tags",
     "narrow_tags": "SELECT key, ts, session_id, message_id, from_ts, to_ts, value FROM narrow_tags",

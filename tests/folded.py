@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from burnd.ledger.fold import Key, identity, lineage, outranks
 from burnd.ledger.journal import Logged
-from burnd.records import Copy, Prune, Session, Stamp, Turn
+from burnd.records import Copy, Prune, Request, Session, Stamp, Turn
 from burnd.records.codec import Entry, Skipped
 from burnd.records.times import to_ms
 
@@ -31,7 +31,8 @@ class Folded:
         else:
             key = identity(entry)
             standing = self.latest[key] = merge(self.latest.get(key), entry)
-            if isinstance(standing, Turn) and standing.copy_of is not None:
+            is_gone = isinstance(standing, Turn) and standing.copy_of is not None
+            if is_gone or (isinstance(standing, Request) and standing.withdrawn):
                 del self.latest[key]
 
     @property

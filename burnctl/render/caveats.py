@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnctl.render.numbers import duration, money, number, roughly
+from burnctl.render.numbers import counted, duration, money, number, roughly
 from burnctl.render.text import clean
 
 TYPE_CHECKING = False
@@ -24,10 +24,6 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
         cost = answer["totals"].get("harnessCostUsd")
         part = "This" if cost is None else money(cost)
         notes.append(f"{part} is the harness's own figure: no price list has {_named(models)}.")
-    if extra := answer.get("unlogged"):
-        cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
-        told = f"{roughly(sum(extra['usage'].values()), 'token')}{cost}"
-        notes.append(f"Beside these, harnesses say they used {told} that they did not log.")
     return notes + price_caveats(answer)
 
 
@@ -48,9 +44,25 @@ def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
     return f"Reading old logs{progress}. {what} are not complete yet."
 
 
+def _unlogged(extra: Mapping[str, Any]) -> str:
+    """One sentence on what was billed and is in no log; of requests without a response only the least is known."""
+    cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
+    tokens = sum(extra["usage"].values())
+    used = f"{roughly(tokens, 'token')}{cost}"
+    if not (requests := extra.get("requests", 0)):
+        return f"Beside these, harnesses used {used} that they did not log."
+    lost = f"{counted(requests, 'request')} whose response is in no log"
+    if not tokens:
+        return f"Beside these, {lost} may have been billed."
+    return f"Beside these, at least {used} may have been billed: {lost} and what harnesses did not log."
+
+
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
-    """Why prices may be missing, or not those that a person wrote down."""
-    notes = [f"Prices: {answer['pricesProblem']}."] if answer.get("pricesProblem") else []
+    """What costs leave out, and why prices may be missing, or not those that a person wrote down."""
+    extra = answer.get("unlogged")
+    notes = [_unlogged(extra)] if extra else []
+    if problem := answer.get("pricesProblem"):
+        notes.append(f"Prices: {problem}.")
     if day := answer.get("stalePrices"):
         notes.append(
             f"The price list of {day} is more than 60 days old and lacks models in use: burnctl pricing update"

@@ -10,13 +10,27 @@ from typing import NamedTuple
 
 import msgspec
 
-from burnd.index import changed, cost_states, cursors, messages, rows
+from burnd.index import changed, cost_states, cursors, messages, rows, unlogged
 from burnd.index.change import Change, CursorChange, Known
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
-from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
+from burnd.readers.holding import SOURCE as CLAUDE_CODE
+from burnd.records import (
+    Compaction,
+    Copy,
+    Event,
+    Origin,
+    Overhead,
+    Prune,
+    Quota,
+    Request,
+    Session,
+    Stamp,
+    Turn,
+    Withheld,
+)
 from burnd.records.codec import Entry, Skipped, encode
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
@@ -99,6 +113,7 @@ class Applier:
         self._write_sessions(db, entries)
         self._write_facts(db, entries)
         self._write_overheads(db, entries)
+        self._write_requests(db, entries)
         self._write_stamps_and_quotas(db, entries)
         self._write_withheld(db, [item.entry for item, _ in entries])
         told = [(one.session_id, one.origin, 1) for item, _ in entries if isinstance(one := item.entry, Origin)]
@@ -229,7 +244,7 @@ class Applier:
         if isinstance(entry, Origin):
             since = index_ms(entry.content_since) if entry.content_since else None
             return _INHERITS, (entry.content_mode, since, self._sessions[entry.session_id])
-        if isinstance(entry, Compaction | Event | Overhead):
+        if isinstance(entry, Compaction | Event | Overhead | Request):
             return _OTHER_TOUCHES, (self._name(entry.source or None), self._sessions[entry.session_id])
         return None
 
@@ -280,6 +295,17 @@ class Applier:
         numbered = [(self._sessions[entry.session_id], self._names[entry.source], entry) for entry in said]
         cost_states.write(db, numbered, self._names)
 
+    def _write_requests(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
+        """Requests that no log has: those without a response, and Claude Code's compactions."""
+        found: dict[tuple[str, str], tuple[int, Request | Compaction]] = {}
+        for item, _ in entries:
+            entry = item.entry
+            if isinstance(entry, Request) or (isinstance(entry, Compaction) and entry.source == CLAUDE_CODE):
+                key = identity(entry)
+                found[key[0], fact_key(key)] = (self._sessions[entry.session_id], entry)
+        if found:
+            unlogged.write_requests(db, found, self._names)
+
     def _write_stamps_and_quotas(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
         stamps = [rows.stamp_row(e.entry, e.position) for e, _ in entries if isinstance(e.entry, Stamp)]
         quotas = [rows.quota_row(e.entry, e.position, self._name) for e, _ in entries if isinstance(e.entry, Quota)]
@@ -323,7 +349,7 @@ def fact_key(key: tuple[str, ...]) -> str:
 
 def _told_of(db: sqlite3.Connection, facts: Sequence[rows.Row]) -> set[int]:
     """The sessions that facts are about, and those that they were about before."""
-    keys = [(kind, key) for kind, key, *_ in facts if kind == "event"]
+    keys = [(kind, key) for kind, key, *_ in facts if kind in ("event", "compaction", "request")]
     sql = (
         "WITH w(kind, key) AS ({keys}) SELECT f.session FROM w CROSS JOIN facts f ON f.kind = w.kind AND f.key = w.key"
     )
@@ -347,7 +373,11 @@ def _names_in(item: Logged) -> Iterable[str | None]:
         return (entry.source or None, entry.name)
     if isinstance(entry, Overhead):
         return (entry.source, *entry.models)
-    return (entry.source,) if isinstance(entry, Copy | Compaction | Quota) else ()
+    if isinstance(entry, Request):
+        return (entry.source, entry.model)
+    if isinstance(entry, Compaction):
+        return (entry.source, "")
+    return (entry.source,) if isinstance(entry, Copy | Quota) else ()
 
 
 def _fill(db: sqlite3.Connection, memory: dict[str, int], texts: set[str | None], table: str, column: str) -> None:

@@ -150,7 +150,9 @@ class Rollup:
         for begin in range(1, last + 1, _CHUNK):
             self._add_turns(db, _listed(range(begin, min(begin + _CHUNK, last + 1))))
             report(begin, last)
-        found = db.execute("SELECT session FROM turns UNION SELECT session FROM cost_states").fetchall()
+        found = db.execute(
+            "SELECT session FROM turns UNION SELECT session FROM cost_states UNION SELECT session FROM requests"
+        ).fetchall()
         self.touch(row[0] for row in found)
         self._every = True
         self.settle(db)
@@ -246,7 +248,7 @@ FROM turns WHERE id IN (SELECT value FROM json_each(?2))
 """
 _MOVE_UNLOGGED = f"""
 INSERT INTO temp.moved SELECT ?2, (?4 + {SHIFT_MS}) / {BUCKET_MS}, ?3, ?5, 0, {NO_ACTIVITY}, 0,
-       ?1, ?1 * ?6, ?1 * ?7, ?1 * ?8, ?1 * ?9, ?1 * ?10, ?1 * ?11, ?1 * ?12, 0, 0, 0, 0
+       ?1, ?1 * ?6, ?1 * ?7, ?1 * ?8, ?1 * ?9, ?1 * ?10, ?1 * ?11, ?1 * ?12, ?1 * ?13, 0, 0, 0
 """
 _TOUCH_PROMPTS = """
 INSERT OR IGNORE INTO temp.touched SELECT session, prompt_id FROM turns

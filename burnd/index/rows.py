@@ -9,7 +9,20 @@ import msgspec
 
 from burnd.ledger.content import Placed
 from burnd.readers.holding import FORKED
-from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Quota, Session, Stamp, Turn, Withheld
+from burnd.records import (
+    Compaction,
+    Copy,
+    Event,
+    Origin,
+    Overhead,
+    Prune,
+    Quota,
+    Request,
+    Session,
+    Stamp,
+    Turn,
+    Withheld,
+)
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role, is_client_error
 from burnd.records.ids import short_id
@@ -185,7 +198,7 @@ def session_row(session: Session, name_id: NameId) -> Row:
 
 def session_of(entry: Entry) -> str | None:
     """The session an entry is about, where it is about one."""
-    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Prune | Origin | Withheld):
+    if isinstance(entry, Turn | Copy | Session | Compaction | Event | Overhead | Request | Prune | Origin | Withheld):
         return entry.session_id
     return None
 

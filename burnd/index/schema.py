@@ -278,12 +278,21 @@ CREATE TABLE cost_states(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL, cost REAL NOT NULL,
   PRIMARY KEY(session, source, ts, model)) WITHOUT ROWID;
+-- Requests whose response no log has, and compactions, which are requests that no log has: at least what they used.
+CREATE TABLE requests(
+  kind TEXT NOT NULL, key TEXT NOT NULL, session INTEGER NOT NULL, rail TEXT NOT NULL, source INTEGER NOT NULL,
+  model INTEGER NOT NULL, ts INTEGER NOT NULL,
+  input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
+  cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
+  PRIMARY KEY(kind, key)) WITHOUT ROWID;
+CREATE INDEX requests_by_session ON requests(session);
+-- `requests` counts those of them whose tokens are a lower bound.
 CREATE TABLE unlogged(
   session INTEGER NOT NULL, class INTEGER NOT NULL, ts INTEGER NOT NULL, place INTEGER NOT NULL,
   input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
-  searches INTEGER NOT NULL,
-  PRIMARY KEY(session, class)) WITHOUT ROWID;
+  searches INTEGER NOT NULL, requests INTEGER NOT NULL,
+  PRIMARY KEY(session, class, ts)) WITHOUT ROWID;
 CREATE INDEX unlogged_by_time ON unlogged(ts);
 -- Which sessions' overhead a harness counted again in a fork, where it said what that used.
 CREATE TABLE inherited(
@@ -384,5 +393,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 30  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 31  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
 VERSION = len(STEPS) + _LAYOUT

@@ -2,12 +2,16 @@
 
 What it says of a fork begins with all that the session used which it was made from, and so with that one's overhead,
 which counts once. Where the log marks copies as forked, it begins at nothing: these copies are no part of it.
+
+Requests without a response are in no harness's figure and are added to it. Compactions are in it, if it was stated
+after them and is more than the log: otherwise each counts as a request of at least the context that it summed up.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,10 +24,31 @@ from burnd.index.grains import WHOLE_SESSION
 from burnd.index.store import keyed
 from burnd.pricing import Tokens
 from burnd.pricing.terms import figure_of, with_figure
+from burnd.records import Compaction, Request, Usage
+from burnd.records.times import index_ms
 
 Row = tuple[Any, ...]
 Named = tuple[int, Model]  # a source and a model
 Said = dict[Named, tuple[int, Stated]]  # with the time of its newest running total
+
+
+def write_requests(
+    db: sqlite3.Connection,
+    entries: Mapping[tuple[str, str], tuple[int, Request | Compaction]],
+    names: Mapping[str, int],
+) -> None:
+    """Put the newest word on each request in the place of what was known of it; by kind and key, with its session."""
+    db.executemany("DELETE FROM requests WHERE kind = ? AND key = ?", list(entries))
+    rows = []
+    for key, (session, entry) in entries.items():
+        if isinstance(entry, Compaction):
+            usage, model, is_counted = Usage(cache_read=entry.before_tokens or 0), "", not entry.copied
+        else:
+            usage, model, is_counted = entry.usage, entry.model, not entry.withdrawn
+        if is_counted:
+            facts = (session, entry.rail_id, names[entry.source], names[model], index_ms(entry.ts))
+            rows.append((*key, *facts, *msgspec.structs.astuple(usage)))
+    db.executemany("INSERT INTO requests VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)", rows)
 
 
 def holders(db: sqlite3.Connection, turns: str) -> set[int]:
@@ -39,30 +64,97 @@ def holders(db: sqlite3.Connection, turns: str) -> set[int]:
 def renewed(db: sqlite3.Connection, sessions: str, numbering: Numbering) -> tuple[list[Row], list[Row]]:
     """Works these sessions out again; returns the rows that stood before and those that stand now."""
     said = _said(db, sessions)
+    requests = _requests(db, sessions)
     heard = _Accounts(db)
     where = "WHERE session IN (SELECT value FROM json_each(?))"
     before = [tuple(row) for row in db.execute(f"SELECT * FROM unlogged {where}", (sessions,)).fetchall()]
     after: list[Row] = []
-    for session, by_model in said.items():
-        account = heard.of(session, by_model)
-        before_it = heard.inherited(account)
-        place = _place(db, session, numbering)
-        left = figures.left_over(db, session, numbering)
-        for (source, model), (ts, _) in by_model.items():
-            beyond = _beyond(account.beyond[source, model], before_it[model.plain])
-            if any(beyond.tokens) or beyond.searches:
-                terms = with_figure(None, figure_of(left.pop(model.plain, 0), sum(beyond.tokens)))
-                key = (source, model.id, 0, numbering.terms(db, [terms])[terms], 0, 0, 1)
-                number = (numbering.classes(db, [key]))[key]
-                after.append((session, number, ts, place, *beyond.tokens, beyond.searches))
+    for session in said.keys() | requests.keys():
+        found: list[_Unlogged] = []
+        if by_model := said.get(session):
+            account = heard.of(session, by_model)
+            before_it = heard.inherited(account)
+            left = figures.left_over(db, session, numbering)
+            for (source, model), (ts, _) in by_model.items():
+                beyond = _beyond(account.beyond[source, model], before_it[model.plain])
+                if any(beyond.tokens) or beyond.searches:
+                    terms = with_figure(None, figure_of(left.pop(model.plain, 0), sum(beyond.tokens)))
+                    number = numbering.terms(db, [terms])[terms]
+                    found.append(_Unlogged(source, model.id, ts, beyond.tokens, beyond.searches, terms=number))
+        is_stated = bool(found)
+        found += [_as_unlogged(db, one) for one in requests[session] if not _is_known(db, one, is_stated=is_stated)]
+        after += _rows(db, session, found, numbering)
     after.sort()
     db.execute(f"DELETE FROM inherited {where}", (sessions,))
     pairs = [(session, owner) for session in said for owner in heard.of(session, said[session]).owners]
     db.executemany("INSERT INTO inherited VALUES(?,?)", pairs)
     if before != after:
         db.execute(f"DELETE FROM unlogged {where}", (sessions,))
-        db.executemany("INSERT INTO unlogged VALUES(?,?,?,?,?,?,?,?,?,?,?)", after)
+        db.executemany("INSERT INTO unlogged VALUES(?,?,?,?,?,?,?,?,?,?,?,?)", after)
     return before, after
+
+
+class _Request(NamedTuple):
+    """A row of `requests`."""
+
+    kind: str
+    session: int
+    rail: str
+    source: int
+    model: int
+    ts: int
+    tokens: Tokens
+
+
+class _Unlogged(NamedTuple):
+    """Tokens that no turn accounts for, and how many requests they are a lower bound of."""
+
+    source: int
+    model: int
+    ts: int
+    tokens: Tokens
+    searches: int = 0
+    requests: int = 0
+    terms: int = 0
+
+
+def _requests(db: sqlite3.Connection, sessions: str) -> defaultdict[int, list[_Request]]:
+    found: defaultdict[int, list[_Request]] = defaultdict(list)
+    for kind, session, rail, source, model, ts, *tokens in db.execute(_REQUESTS, (sessions,)).fetchall():
+        found[session].append(_Request(kind, session, rail, source, model, ts, Tokens(*tokens)))
+    return found
+
+
+def _is_known(db: sqlite3.Connection, request: _Request, *, is_stated: bool) -> bool:
+    """Whether a compaction is in a log, as some releases write an agent's for it, or in a running total.
+
+    `is_stated` says that the session's harness used more than it logged.
+    """
+    if request.kind != COMPACTION:
+        return False
+    sql = (_LOGGED_COMPACTION, *([_IN_STATE] if is_stated else []))
+    return any(db.execute(one, (request.session, request.ts)).fetchall() for one in sql)
+
+
+def _as_unlogged(db: sqlite3.Connection, request: _Request) -> _Unlogged:
+    """A compaction is made with the model of the turn before it."""
+    model = request.model
+    if request.kind == COMPACTION:
+        rows = db.execute(_MODEL_BEFORE, (request.session, request.rail, request.ts)).fetchall()
+        model = rows[0][0] if rows else model
+    return _Unlogged(request.source, model, request.ts, request.tokens, requests=1)
+
+
+def _rows(db: sqlite3.Connection, session: int, found: Sequence[_Unlogged], numbering: Numbering) -> list[Row]:
+    summed: dict[tuple[int, int], list[int]] = {}
+    place = _place(db, session, numbering) if found else 0
+    for one in found:
+        key = (one.source, one.model, 0, one.terms, 0, 0, 1)
+        number = (numbering.classes(db, [key]))[key]
+        counts = (*one.tokens, one.searches, one.requests)
+        before = summed.get((number, one.ts), [0] * len(counts))
+        summed[number, one.ts] = [a + b for a, b in zip(before, counts, strict=True)]
+    return [(session, number, ts, place, *counts) for (number, ts), counts in summed.items()]
 
 
 def with_heirs(db: sqlite3.Connection, sessions: str) -> str:
@@ -171,6 +263,20 @@ def _place(db: sqlite3.Connection, session: int, numbering: Numbering) -> int:
     return numbering.place(db, (project, key))
 
 
+COMPACTION = "compaction"
+_REQUESTS = """
+SELECT kind, session, rail, source, model, ts, input, output, reasoning, cache_read, cache_create_5m, cache_create_1h
+FROM requests WHERE session IN (SELECT value FROM json_each(?)) ORDER BY kind, key
+"""
+_MODEL_BEFORE = """
+SELECT model FROM turns WHERE session = ?1 AND rail = ?2
+ORDER BY ts > ?3, abs(ts - ?3), turn_index DESC, message_id LIMIT 1
+"""
+_LOGGED_COMPACTION = """
+SELECT 1 FROM turns WHERE session = ?1 AND rail GLOB 'acompact-*' AND ts <= ?2 AND ts > (
+  SELECT coalesce(max(ts), -1) FROM requests WHERE session = ?1 AND kind = 'compaction' AND ts < ?2) LIMIT 1
+"""
+_IN_STATE = "SELECT 1 FROM cost_states WHERE session = ?1 AND since <= ?2 AND ts >= ?2 LIMIT 1"
 _OWN = f"""
 SELECT s.session, n.name, sum(s.searches), {",".join(f"sum(s.{kind})" for kind in KINDS)}
 FROM session_sums s JOIN classes c ON c.id = s.class JOIN names n ON n.id = c.model

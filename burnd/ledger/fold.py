@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Session, Turn
+from burnd.records import Compaction, Copy, Event, Origin, Overhead, Prune, Request, Session, Turn
 from burnd.records.codec import Entry, digest, kind_of
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
@@ -27,6 +27,8 @@ def identity(entry: Entry) -> Key:
         return ("origin", entry.session_id, entry.origin)
     if isinstance(entry, Overhead):
         return ("overhead", entry.source, entry.session_id, entry.ts)
+    if isinstance(entry, Request):
+        return ("request", entry.source, entry.id)
     if isinstance(entry, Compaction | Event):
         # A fork repeats them with the same uuid; an id made from a place in a file means nothing elsewhere.
         where = (entry.session_id, entry.rail_id) if entry.id.startswith("@") else ()
@@ -38,10 +40,13 @@ def outranks(old: Entry, new: Entry) -> bool:
     """Whether what is known stays, though something else is said of the same thing.
 
     Several logs may hold the same event: it is that of one which does not repeat another's, told at the earliest time,
-    and in the conversation itself rather than in an agent's log of it.
+    and in the conversation itself rather than in an agent's log of it. A request that was withdrawn stays so, though
+    its log is read again; of two times it has the earlier.
     """
     if isinstance(old, Compaction | Event) and isinstance(new, Compaction | Event):
         return _claim(old) < _claim(new)
+    if isinstance(old, Request) and isinstance(new, Request):
+        return (not old.withdrawn, index_ms(old.ts)) < (not new.withdrawn, index_ms(new.ts))
     return False
 
 

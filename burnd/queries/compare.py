@@ -16,6 +16,7 @@ from burnd.queries.quality import rate, wilson
 from burnd.queries.quota_share import quota_shares
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By, Parts, Row
+from burnd.queries.spent import unlogged_in
 from burnd.queries.tally import Tally
 from burnd.queries.view import Missing, Mistaken, View
 
@@ -93,6 +94,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         raise Mistaken("the smallest sample is at least 1")
     target = _target(view, params.what_if)
     chosen = _narrowed(view, params, choose(view, params, dimensions.tag_keys(params.by)))
+    beyond = unlogged_in(view, chosen)
     dimension = dimensions.dimension(view, params.by, chosen.selection)
     sizes = target.thresholds if target else ()
     reader = Reader(view, chosen.selection, chosen.kinds, sizes)
@@ -123,6 +125,7 @@ def compare(view: View, params: CompareParams) -> dict[str, Any]:
         "coverage": _coverages(names, cells, params.min_sample),
         "notes": _notes(names, categories, cells),
         "moreModels": len(every_name) - len(names),
+        "unlogged": beyond,
     }
     if target is not None and params.what_if is not None:
         shown = [cells[place] for place in every]

@@ -16,7 +16,7 @@ from burnd.queries.costing import Costing, total
 from burnd.queries.filters import Chosen, Filters
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
-from burnd.queries.spent import spent_in
+from burnd.queries.spent import spent_in, unlogged_in
 from burnd.queries.view import View
 
 
@@ -36,6 +36,7 @@ def answer(view: View, seen: waste_search.Seen) -> dict[str, Any]:
     return {
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
+        "unlogged": unlogged_in(view, chosen),
         "sources": [_source(name, some, costing) for name, some in sorted(by_source.items())],
         "servers": _servers(view, chosen),
     }

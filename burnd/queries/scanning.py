@@ -94,7 +94,7 @@ TURNS = Table(
 UNLOGGED = Table(
     "unlogged",
     _COLUMNS | {"turn": "0", "branch": "0", "activity": "-1", "subagent": "0", "agent_type": "NULL"},
-    ("count(*)", *_TOKENS, "sum(x.searches)", "0", "0", "0", "0"),
+    ("count(*)", *_TOKENS, "sum(x.searches)", "sum(x.requests)", "0", "0", "0"),
 )
 PROMPTS = Table("prompts", _COLUMNS, ("count(*)",))
 ENDINGS = Table("endings", _COLUMNS, ("count(*)",))

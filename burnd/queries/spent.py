@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from burnd.queries import families
 from burnd.queries.filters import Chosen
 from burnd.queries.kinds import Kinds, kinds_of
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import By
 from burnd.queries.selection import Selection
-from burnd.queries.tally import Tally, tallied
+from burnd.queries.tally import Tally, tallied, usage
 from burnd.queries.view import View
 
 
@@ -42,3 +45,29 @@ def spent_in(view: View, chosen: Chosen) -> Tally:
 
 def _all_of(reader: Reader, kinds: Kinds) -> Tally:
     return tallied(reader.read(By()), kinds, lambda *_: None).get(None) or Tally()
+
+
+def unlogged_in(view: View, chosen: Chosen) -> dict[str, Any] | None:
+    """What was billed beyond the logs, of what filters select."""
+    beyond, models = Tally(), set()
+    for _, number, tier, counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
+        kind = chosen.kinds[number]
+        if kind.is_unlogged:
+            beyond.add(kind, tier, counts)
+            models.add(kind.model)
+    return unlogged_answer(beyond, models)
+
+
+def unlogged_answer(beyond: Tally, models: Iterable[str]) -> dict[str, Any] | None:
+    """What was billed beyond the logs, not in the totals: what harnesses state, and requests without a response.
+
+    The tokens and the cost of these `requests` are a lower bound.
+    """
+    if beyond.is_nothing and not beyond.partial:
+        return None
+    return {
+        "usage": usage(beyond.tokens),
+        "costUsd": beyond.cost_usd,
+        "models": sorted(filter(None, models)),
+        "requests": beyond.partial,
+    }

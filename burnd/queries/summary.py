@@ -15,7 +15,8 @@ from burnd.queries.filters import Chosen, Filters, choose
 from burnd.queries.quality import Quality, qualities
 from burnd.queries.reading import Reader
 from burnd.queries.scanning import Parts
-from burnd.queries.tally import Tally, usage
+from burnd.queries.spent import unlogged_answer
+from burnd.queries.tally import Tally
 from burnd.queries.view import Mistaken, View
 from burnd.records.times import to_iso
 
@@ -169,14 +170,8 @@ def _by_cost(tally: Tally) -> tuple[int, int, int]:
 
 
 def unlogged(added: Added) -> dict[str, Any] | None:
-    """What harnesses say they used beyond their logs; not in the totals."""
-    if added.unlogged.is_nothing:
-        return None
-    return {
-        "usage": usage(added.unlogged.tokens),
-        "costUsd": added.unlogged.cost_usd,
-        "models": added.unlogged_models,
-    }
+    """What was billed beyond the logs of what was added up."""
+    return unlogged_answer(added.unlogged, added.unlogged_models)
 
 
 def _series(view: View, reader: Reader, chosen: Chosen) -> list[dict[str, Any]]:

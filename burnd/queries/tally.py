@@ -56,7 +56,8 @@ class Tally:
             self.units += units
             if kind.is_stated:
                 self.harness_units += units
-        if kind.is_unlogged:
+        if kind.is_unlogged:  # what is partial of it are requests, each with a lower bound
+            self.partial += partials
             return
         turns = n - empties
         self.turns += turns

@@ -17,7 +17,7 @@ from burnd.queries import waste_search
 from burnd.queries.costing import Cost, Costing
 from burnd.queries.filters import Filters
 from burnd.queries.quotes import Quotes
-from burnd.queries.spent import spent_in
+from burnd.queries.spent import spent_in, unlogged_in
 from burnd.queries.view import Refusal, View
 from burnd.queries.wording import within
 
@@ -75,6 +75,7 @@ def answer(view: View, quotes: Quotes, params: WasteParams, seen: waste_search.S
     return {
         "filters": chosen.said,
         "totals": spent_in(view, chosen).answer(),
+        "unlogged": unlogged_in(view, chosen),
         "families": len(seen.found),
         "findings": [_row(lot, about, quotes) for lot in dear[: params.limit]],
         "moreFindings": max(0, len(dear) - params.limit),

@@ -11,6 +11,7 @@ from burnd.readers.claude_content import title
 from burnd.readers.claude_lines import SYSTEM_SUBTYPES, TITLES, BareLine
 from burnd.readers.claude_memory import Memory, Spot
 from burnd.readers.claude_messages import note
+from burnd.readers.claude_requests import begin_attempt, fall_back, refuse_attempt, status_of
 from burnd.readers.claude_state import KEPT_REQUESTS, LeafTitle
 from burnd.readers.claude_usage import count, stated_usage
 from burnd.readers.holding import LACKS_REQUEST, SOURCE
@@ -79,6 +80,7 @@ def _read_request(memory: Memory, line: BareLine) -> None:
         facts.birth = iso(line.timestamp)
     if line.id is None:
         return
+    begin_attempt(memory, line)
     requests[line.id] = None
     if len(requests) > KEPT_REQUESTS:
         del requests[next(iter(requests))]
@@ -118,7 +120,10 @@ def read_system(memory: Memory, spot: Spot) -> None:
         return
     memory.follow(spot)
     if line.subtype == "api_error":
-        note(memory, spot, "retry", status=_status(spot))
+        note(memory, spot, "retry", status=status_of(spot))
+        refuse_attempt(memory, spot)
+    elif line.subtype == "model_fallback":
+        fall_back(memory, line.original_model)
     elif line.subtype not in SYSTEM_SUBTYPES:
         tally(memory.out.counts.unknown, f"system/{line.subtype}")
 
@@ -149,12 +154,3 @@ def _read_boundary(memory: Memory, spot: Spot) -> None:
 
 def _tokens(stated: int | None) -> int | None:
     return None if stated is None else count(stated)
-
-
-def _status(spot: Spot) -> int | None:
-    if not spot.line.error:
-        return None
-    found = claude_lines.error_facts.decode(bytes(spot.line.error))
-    if isinstance(found, Rejected):
-        return None
-    return (found.value if isinstance(found, Repaired) else found).status

@@ -13,6 +13,7 @@ from burnd.readers.claude_lines import BARE, IGNORED, TIMED, Line, branch_of, le
 from burnd.readers.claude_memory import Memory
 from burnd.readers.claude_messages import read_assistant
 from burnd.readers.claude_place import Place
+from burnd.readers.claude_requests import awaits_response, report_attempts
 from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_state
 from burnd.readers.holding import Holding
 from burnd.readers.log import cut_reason, iso, rejected, tally
@@ -77,6 +78,13 @@ class ClaudeReader:
         for holding in self.open_holdings():
             if holding.answered or not answered_only:
                 self._memory.settle(holding.message_id)
+        if not answered_only:
+            report_attempts(self._memory)
+
+    def waiting_sessions(self) -> set[str]:
+        """The sessions of which more is expected: a message that may grow, or the response to a request."""
+        found = {holding.session_id for holding in self.open_holdings()}
+        return found | {self._memory.session_id} if awaits_response(self._memory) else found
 
     def open_holdings(self) -> list[Holding]:
         """The newest message of each rail while it is not settled."""

@@ -26,6 +26,7 @@ from burnd.readers.claude_prompts import (
     of_its_call,
     text_of,
 )
+from burnd.readers.claude_requests import end_run
 from burnd.readers.claude_state import Prompt, SavedOutput
 from burnd.readers.claude_tools import DELEGATES
 from burnd.readers.claude_usage import count
@@ -57,6 +58,7 @@ def read_user(memory: Memory, spot: Spot) -> None:
         return
     add_entry(spot, blocks, answers, said=said)
     if is_prompt:
+        end_run(memory)
         _begin_prompt(memory, spot, text, blocks)
     else:
         memory.follow(spot, blocks)

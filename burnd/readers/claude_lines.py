@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from burnd.readers.safe_json import SafeDecoder
-from burnd.records.names import Name
+from burnd.records.names import Name, PathName
 
 NOTHING: Final = msgspec.Raw(b"")
 SYNTHETIC: Final = "<synthetic>"
@@ -159,6 +159,7 @@ class Line(_Camel):
     origin: Origin | None = None
     interrupted_message_id: Name | None = None
     refused_message_id: Name | None = None
+    original_model: Name | None = None
     source_tool_assistant_uuid: Name | None = msgspec.field(name="sourceToolAssistantUUID", default=None)
     source_tool_use_id: Name | None = msgspec.field(name="sourceToolUseID", default=None)
     tool_use_result: Outcome | str | list[msgspec.Raw] | float | bool | None = None
@@ -180,6 +181,11 @@ class BareLine(_Camel):
     ai_title: str | None = None
     summary: str | None = None
     leaf_uuid: Name | None = None
+    query_source: Name | None = None
+    params: msgspec.Raw = NOTHING
+    base: Name | None = None
+    keep: int | None = None
+    tail: list[msgspec.Raw] | None = None
     model_usage: dict[Name, ModelUsage | None] | None = None
     start_time: float | None = None
 
@@ -201,7 +207,7 @@ class ModelUsage(_Camel):
 class InstructionFile(msgspec.Struct, gc=False):
     """A CLAUDE.md or a rule, as the client read it."""
 
-    path: str | None = None
+    path: PathName | None = None
     content: str | None = None
 
 
@@ -243,10 +249,21 @@ class Outcome(_Camel):
     search_count: int | None = None
 
 
+class ErrorCause(msgspec.Struct, gc=False):
+    """Why a connection failed."""
+
+    code: str | None = None
+
+
 class ErrorFacts(msgspec.Struct, gc=False):
-    """The HTTP status of a failed request."""
+    """A failed request: its HTTP status, or why its connection failed."""
 
     status: int | None = None
+    cause: ErrorCause | None = None
+
+    @property
+    def code(self) -> str | None:
+        return self.cause.code if self.cause is not None else None
 
 
 class Rendered(msgspec.Struct, gc=False):

@@ -15,6 +15,7 @@ from burnd.readers.claude_chain import begin_generation, entered
 from burnd.readers.claude_content import CALLS, keep_message, keep_user
 from burnd.readers.claude_lines import SYNTHETIC, Line, Message, Piece, branch_of
 from burnd.readers.claude_memory import Memory, Spot
+from burnd.readers.claude_requests import answer_attempt, fail_run
 from burnd.readers.claude_state import KEPT_DELEGATIONS, Delegation, Link
 from burnd.readers.claude_tools import Arguments, Result, arguments_of, has_failed, result_of
 from burnd.readers.claude_usage import is_final, stated_output
@@ -48,6 +49,7 @@ def read_assistant(memory: Memory, spot: Spot) -> None:
             keep_user(memory, spot, message.content, "system", "text")
         return
     message_id = _id_of(memory, spot, message)
+    answer_attempt(memory, spot.line.request_ref, message.usage)
     holding = memory.holding(message_id) or _begin(memory, spot, message_id)
     _weigh(memory, holding, spot, message)
     if spot.name not in holding.lines and len(holding.lines) < MOST_BLOCKS:
@@ -92,6 +94,7 @@ def _note_synthetic(memory: Memory, spot: Spot) -> None:
             note(memory, spot, REFUSAL, name=line.refused_message_id, message_id=line.refused_message_id)
     else:
         note(memory, spot, "api_error" if line.is_api_error_message else "no_response", status=line.api_error_status)
+        fail_run(memory, line.api_error_status if line.is_api_error_message else None)
 
 
 def note(

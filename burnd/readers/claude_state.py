@@ -14,12 +14,16 @@ from burnd.readers import log
 from burnd.readers.holding import Holding
 from burnd.records import Block, Content
 
-VERSION: Final = 4
+VERSION: Final = 5
 KEPT_HOLDINGS: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8
 KEPT_LINKS: Final = 16
 KEPT_REQUESTS: Final = 64
+KEPT_ATTEMPTS: Final = 64
+KEPT_ANSWERED: Final = 16
+NO_RUN: Final = -1
+UNREPORTED: Final = -1
 KEPT_DELEGATIONS: Final = 64
 KEPT_ENTRIES: Final = 256
 KEPT_GENERATIONS: Final = 3
@@ -94,6 +98,34 @@ class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
     type: str | None
 
 
+class Attempt(msgspec.Struct, gc=False, array_like=True):
+    """An `api-request` line without a response.
+
+    `base` is the request it extends, `size` of how many parts it is made, `adds` whether any of them are new. `shape`
+    is a hash of its parameters, `run` counts prompts. `tokens` are the least it can have had in its context, `reported`
+    how many of them its record says.
+    """
+
+    id: str
+    ts: str
+    model: str
+    origin: str
+    base: str | None
+    adds: bool
+    size: int
+    shape: str
+    run: int
+    tokens: int = 0
+    reported: int = UNREPORTED
+
+
+class Answered(NamedTuple):
+    """A request with a response: the tokens of its context, and of how many parts it was made."""
+
+    tokens: int
+    size: int
+
+
 class Facts(msgspec.Struct, omit_defaults=True):
     """What a transcript says of its session. `birth` is the first time written in the file."""
 
@@ -122,6 +154,9 @@ class State(msgspec.Struct, omit_defaults=True):
     prompts: dict[str, Prompt] = {}
     links: dict[str, Link] = {}
     requests: dict[str, None] = {}
+    attempts: dict[str, Attempt] = {}
+    answered: dict[str, Answered] = {}
+    run: int = 0
     delegations: dict[str, Delegation] = {}
     titles: dict[str, tuple[int, str]] = {}  # how often each kind changed, and the hash of the last one
     meta_told: bool = False

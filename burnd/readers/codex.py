@@ -75,6 +75,10 @@ class CodexReader:
         current = self._memory.current
         return [current] if current is not None and not current.settled else []
 
+    def waiting_sessions(self) -> set[str]:
+        """The session, while its newest response may still grow."""
+        return {holding.session_id for holding in self.open_holdings()}
+
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
         return self._memory.take()

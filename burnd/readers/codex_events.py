@@ -11,7 +11,7 @@ from burnd.readers.codex_memory import Memory, Spot
 from burnd.readers.codex_responses import begin_task, end_task, meter
 from burnd.readers.codex_state import SOURCE
 from burnd.readers.codex_usage import totals_of
-from burnd.records import Content, Quota
+from burnd.records import Content, Quota, Request
 from burnd.records.content import MAIN
 from burnd.records.session import Window as WindowName
 from burnd.records.times import LATEST_MS, to_iso, to_ms
@@ -126,6 +126,8 @@ def _roll_back(memory: Memory, prompts: int) -> None:
 def _name(memory: Memory, spot: Spot, name: str | None) -> None:
     if not name or memory.repeats(spot.ts):
         return
+    if memory.state.titles == 0 and len(memory.state.prompts) == 1:
+        memory.out.requests.append(title_request(memory.session_id, spot.ts))
     memory.out.content.append(
         Content(
             session_id=memory.session_id,
@@ -140,3 +142,12 @@ def _name(memory: Memory, spot: Spot, name: str | None) -> None:
         )
     )
     memory.state.titles += 1
+
+
+def title_request(session_id: str, ts: str) -> Request:
+    """The request that made a thread's first name, which Codex logs nowhere; neither its model nor its usage is known.
+
+    A name that is given right after the first prompt was made by a model. One that a person chose so soon is taken for
+    one, too: the log does not tell them apart.
+    """
+    return Request(source=SOURCE, session_id=session_id, rail_id=MAIN, id=f"title:{session_id}", ts=ts)

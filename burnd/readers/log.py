@@ -11,7 +11,7 @@ import msgspec
 from burnd.readers.holding import Holding
 from burnd.readers.json_bounds import MOST_VALUES, WHOLE_BYTES
 from burnd.readers.safe_json import Reason, Repair
-from burnd.records import Compaction, Content, Event, Overhead, Quota, Session
+from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Session
 from burnd.records.times import canonical
 
 NEVER: Final = "1970-01-01T00:00:00.000Z"
@@ -64,6 +64,7 @@ class Reading(msgspec.Struct, kw_only=True):
     events: list[Event] = []
     compactions: list[Compaction] = []
     overheads: list[Overhead] = []
+    requests: list[Request] = []
     quotas: list[Quota] = []
     agents: list[AgentLink] = []
     copied: list[str] = []  # messages of the content that its log shows to be copied from another session
@@ -86,6 +87,9 @@ class LogReader(Protocol):
 
     def open_holdings(self) -> list[Holding]:
         """The messages that may still grow."""
+
+    def waiting_sessions(self) -> set[str]:
+        """The sessions of which more is expected: a message that may grow, or the response to a request."""
 
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""

@@ -20,7 +20,7 @@ from burnd.ledger.shelving import Shelved
 from burnd.recording.batch import SeenSession
 from burnd.recording.known import Project, known_projects
 from burnd.recording.stores import Stores
-from burnd.records import Compaction, Event, Session, Turn
+from burnd.records import Compaction, Event, Request, Session, Turn
 from burnd.records.codec import Entry, Written, decode_content, encode
 from burnd.records.content import BlobRef, Content, Label
 
@@ -159,7 +159,9 @@ async def not_said(index: IndexStore, journal: Journal, items: Sequence[Written]
     for line, entry, said in items:
         key = identity(entry)
         before = known.get(key)
-        if isinstance(entry, Compaction | Event) and before is not None:
+        if before is None and isinstance(entry, Request) and entry.withdrawn:
+            continue  # nothing was recorded that it could withdraw
+        if isinstance(entry, Compaction | Event | Request) and before is not None:
             other = now_said.get(key) or before.entry_in(journal)
             if other is not None and outranks(other, entry):
                 continue

@@ -11,12 +11,12 @@ import msgspec
 from burnd.records.base import VERSION, Count, Record
 from burnd.records.content import MAIN, Content
 from burnd.records.names import LONGEST_NAME, Name, bound_names
-from burnd.records.session import Compaction, Event, Origin, Overhead, Prune, Quota, Session, Withheld
+from burnd.records.session import Compaction, Event, Origin, Overhead, Prune, Quota, Request, Session, Withheld
 from burnd.records.stamp import Selector, Stamp
 from burnd.records.times import to_ms
 from burnd.records.turn import Copy, Turn
 
-Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Quota | Prune | Origin | Withheld
+Entry = Turn | Stamp | Session | Compaction | Copy | Event | Overhead | Request | Quota | Prune | Origin | Withheld
 Reason = Literal["corrupt", "unknown-kind", "unknown-version"]
 T = TypeVar("T")
 
@@ -28,6 +28,7 @@ KINDS: dict[str, type[Record]] = {
     "copy": Copy,
     "event": Event,
     "overhead": Overhead,
+    "request": Request,
     "quota": Quota,
     "prune": Prune,
     "origin": Origin,

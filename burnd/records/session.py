@@ -99,6 +99,24 @@ class Overhead(Record, frozen=True, kw_only=True):
     searches: dict[Name, Count] = msgspec.field(default_factory=dict)
 
 
+class Request(Record, frozen=True, kw_only=True):
+    """A request that was billed, or may have been, and whose response no log has.
+
+    `usage` is the least that it can have used. One that is `withdrawn` was refused, or its response was found later:
+    it counts no more.
+    """
+
+    v: int = always(VERSION)
+    source: str
+    session_id: str
+    rail_id: str
+    id: str
+    ts: str
+    model: Name = ""
+    usage: Usage = Usage()
+    withdrawn: bool = False
+
+
 class Quota(Record, frozen=True, kw_only=True):
     """How much of a plan's window an account has used, as the provider said it at `ts`."""
 

@@ -75,7 +75,7 @@ class Block(Record, frozen=True, kw_only=True):
     kind: str
     bytes: Count
     call_id: str | None = None
-    name: str | None = None
+    name: PathName | None = None
 
 
 class Subagent(Record, frozen=True, kw_only=True):

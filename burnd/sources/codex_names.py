@@ -9,16 +9,20 @@ from collections.abc import Iterable
 import msgspec
 
 from burnd.index.store import IndexStore
+from burnd.readers.codex_events import title_request
+from burnd.readers.codex_memory import born_at
 from burnd.readers.log import NEVER, iso
 from burnd.readers.safe_json import Rejected, Repaired, SafeDecoder
 from burnd.recording.batch import Batch
-from burnd.records import Content
+from burnd.records import Content, Request
 from burnd.records.content import MAIN
+from burnd.records.times import to_ms
 from burnd.sources.safe_open import small_file
 
 _FILE = "session_index.jsonl"
 _LARGEST = 16 << 20
 _BESIDE = 1 << 20  # the number of a title that is in no line of its rollout: behind all that are
+_SOON_MS = 10 * 60 * 1000
 _KNOWN = "SELECT session_id FROM sessions WHERE session_id IN ({keys})"
 
 
@@ -38,7 +42,7 @@ class ThreadNames:
 
     def __init__(self) -> None:
         self._looks: dict[str, tuple[int, int, int]] = {}
-        self._waiting: list[Content] = []
+        self._waiting: list[Content | Request] = []
 
     def look(self, folders: Iterable[str]) -> None:
         """Reads what is new in these folders of Codex's. Blocks."""
@@ -52,7 +56,8 @@ class ThreadNames:
             if self._looks.get(path) != looks:
                 self._looks[path] = looks
                 # Names that were given already are known by their numbers, and are not kept twice.
-                self._waiting += titles_in(small_file(path, folder, _LARGEST) or b"")
+                titles = titles_in(small_file(path, folder, _LARGEST) or b"")
+                self._waiting += [*titles, *title_requests(titles)]
 
     async def batch(self, index: IndexStore) -> Batch | None:
         """The names of threads that are known by now."""
@@ -60,9 +65,14 @@ class ThreadNames:
             return None
         ids = sorted({title.session_id for title in self._waiting})
         known = {row[0] for row in await index.keyed(_KNOWN, [(one,) for one in ids])}
-        ready = [title for title in self._waiting if title.session_id in known]
-        self._waiting = [title for title in self._waiting if title.session_id not in known]
-        return Batch(content=ready) if ready else None
+        ready = [one for one in self._waiting if one.session_id in known]
+        self._waiting = [one for one in self._waiting if one.session_id not in known]
+        if not ready:
+            return None
+        return Batch(
+            content=[one for one in ready if isinstance(one, Content)],
+            entries=[one for one in ready if isinstance(one, Request)],
+        )
 
 
 def titles_in(data: bytes) -> list[Content]:
@@ -76,6 +86,17 @@ def titles_in(data: bytes) -> list[Content]:
         titles.append(_title(named.id, name, iso(named.updated_at) or NEVER, _BESIDE + numbers[named.id]))
         numbers[named.id] += 1
     return titles
+
+
+def title_requests(titles: Iterable[Content]) -> list[Request]:
+    """The requests that made the first names of threads: those that were given within minutes of the beginning."""
+    first = [title for title in titles if title.n == _BESIDE and title.ts != NEVER]
+    begun = [(title, born_at(title.session_id)) for title in first]
+    return [
+        title_request(title.session_id, title.ts)
+        for title, at in begun
+        if at is not None and 0 <= to_ms(title.ts) - at <= _SOON_MS
+    ]
 
 
 def _title(thread: str, name: str, ts: str, n: int) -> Content:

@@ -105,7 +105,7 @@ class Pieces:
     async def let_go(self, path: str, root: str) -> None:
         """A file is gone: what is open in it can still settle, from what the index has of it."""
         transcript = self.known.get(path)
-        is_open = transcript is not None and bool(transcript.open_holdings)
+        is_open = transcript is not None and bool(transcript.waiting_sessions)
         self.known.forget(path)
         if is_open:
             await self.take_up(path, root)

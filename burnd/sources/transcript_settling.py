@@ -42,22 +42,25 @@ class Settler:
     @property
     def waits(self) -> bool:
         """Whether anything is open that may have to be settled."""
-        return any(transcript.open_holdings for transcript in self._pieces.known.live())
+        return any(transcript.waiting_sessions for transcript in self._pieces.known.live())
 
     async def settle_quiet(self) -> None:
-        """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes."""
+        """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes.
+
+        So do requests without a response.
+        """
         now = self._clock()
         self._next_look = now + LOOK_AGAIN_S
         known = [(t, now - t.changed_at) for t in self._pieces.known.live() if not self._queue.is_out(t.path)]
         quiet = [t for t, seconds in known if QUIET_S <= seconds < IDLE_S]
         idle = [t for t, seconds in known if seconds >= IDLE_S]
         await self._settle([t for t in quiet if t.open_holdings], answered_only=True)
-        await self._settle([t for t in idle if t.open_holdings], answered_only=False)
+        await self._settle([t for t in idle if t.waiting_sessions], answered_only=False)
         await self.take_tails(TAILS_AT_ONCE)
 
     async def settle_sessions(self, session_ids: Collection[str | None]) -> None:
         """Settles at once what is open in these sessions; None among them means in all."""
-        held_by = {t: {held.session_id for held in t.open_holdings} for t in self._pieces.known.live()}
+        held_by = {t: t.waiting_sessions for t in self._pieces.known.live()}
         wanted = [
             t
             for t, holders in held_by.items()

@@ -73,6 +73,11 @@ class Transcript:
     def open_holdings(self) -> list[Holding]:
         return self.reader.open_holdings() if self.reader is not None else []
 
+    @property
+    def waiting_sessions(self) -> set[str]:
+        """The sessions of which more is expected: a message that may grow, or the response to a request."""
+        return self.reader.waiting_sessions() if self.reader is not None else set()
+
 
 class Transcripts:
     """The transcripts read lately, and how to read on in any of them.
@@ -231,7 +236,7 @@ class Transcripts:
         self._files.expire()
         spare = len(self._known) - _READERS_KEPT
         for path, transcript in list(self._known.items())[: max(0, spare)]:
-            if not is_busy(path) and not transcript.open_holdings:
+            if not is_busy(path) and not transcript.waiting_sessions:
                 self._known.pop(path)
 
     def close(self) -> None:
@@ -276,7 +281,7 @@ class Transcripts:
 
     def _piece(self, transcript: Transcript, cursor: Cursor, *, anew: bool, seen_ms: int) -> Piece:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
-        is_open = bool(transcript.open_holdings)
+        is_open = bool(transcript.waiting_sessions)
         reading = transcript.reader.take()
         transcript.taken()
         transcript.state = reading.state
@@ -321,7 +326,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         source, path = piece.change.source, piece.change.path
         batch.held += [Held(holding, source, path) for holding in reading.holdings]
         batch.shelved += piece.content
-        batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.quotas]
+        batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
         batch.sessions |= _session_of(piece)
         batch.overheads += reading.overheads
         batch.source = source

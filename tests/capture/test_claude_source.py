@@ -562,6 +562,41 @@ async def test_a_cut_log_takes_nothing_back(opened: Opened, tmp_path: Path) -> N
         assert set(after) == {"m1", "m2", "m3"}
 
 
+async def test_a_request_without_a_response_counts_until_it_gets_one(opened: Opened, tmp_path: Path) -> None:
+    """After ten minutes of quiet, though no message is open; a daemon that starts anew still waits for it."""
+    projects = tmp_path / "projects"
+
+    async def requests(watched: Watched) -> list[str]:
+        assert watched.pipeline.index is not None
+        return [row[0] for row in await watched.pipeline.index.rows("SELECT json_extract(key, '$[1]') FROM requests")]
+
+    log = Transcript(session=SESSION)
+    log.prompt("hello")
+    log.says("m1", text("done"), output=4)
+    for name in ("r1", "r2"):
+        log.bare(type="api-request", id=name, timestamp=log.time(9), params={"model": "claude-opus-5"})
+    async with watching(opened, projects) as watched:
+        watched.append(log)
+        await until(lambda: _is(watched, "m1", open=1))
+        watched.ahead += transcript_settling.QUIET_S + 1
+        await until(lambda: _is(watched, "m1", open=0))
+        assert await requests(watched) == []
+    async with watching(opened, projects) as watched:
+        await until(watched.source._pieces.known.live)
+        watched.ahead += transcript_settling.IDLE_S + 1
+
+        async def are_there() -> bool:
+            return await requests(watched) == ["r1", "r2"]
+
+        await until(are_there)
+        log.says("m2", text("at last"), requestRef="r2", output=5)
+        watched.append(log)
+        await watched.source.flush()
+        assert await requests(watched) == ["r1"]
+        await watched.pipeline.rebuild_index()
+        assert await requests(watched) == ["r1"]
+
+
 async def test_who_started_an_agent_may_be_told_late(opened: Opened, tmp_path: Path) -> None:
     """A meta file that appears after the agent settled links its turns all the same."""
     async with watching(opened, tmp_path / "projects") as watched:

@@ -239,6 +239,34 @@ async def test_a_thread_has_the_name_it_was_given_last(opened: Opened, tmp_path:
             name("Second")
 
 
+async def test_the_request_that_made_a_threads_name_is_counted_once(opened: Opened, tmp_path: Path) -> None:
+    """Told by the thread's own log or by the file of names, at once after its beginning; a later name is a person's."""
+    folder = tmp_path / "codex"
+    folder.mkdir()
+    logs = [Rollout(number=number) for number in range(1, 5)]
+    for n, log in enumerate(logs):
+        log.task()
+        log.prompt("look")
+        if n == 1:
+            log.event("thread_name_updated", thread_name="A look")
+        log.item(says("hello"))
+        log.meter(100, 0, 10, 0)
+        log.task()
+        log.prompt("look again")
+        if n == 2:
+            log.event("thread_name_updated", thread_name="A look")
+    names = [(logs[0].thread, "2026-11-16T10:00:30Z"), (logs[1].thread, "2026-11-16T10:00:30Z")]
+    names.append((logs[3].thread, "2026-11-16T11:00:00Z"))
+    lines = [json.dumps({"id": thread, "thread_name": "A look", "updated_at": ts}) for thread, ts in names]
+    (folder / "session_index.jsonl").write_text("\n".join(lines) + "\n")
+    async with watched(opened, folder) as here:
+        for log in logs:
+            here.write(log)
+        await here.source.flush()
+        rows = await here.pipeline.index.rows("SELECT s.session_id FROM requests r JOIN sessions s ON s.id = r.session")
+        assert sorted(row[0] for row in rows) == sorted([logs[0].thread, logs[1].thread])
+
+
 async def test_compressed_logs_are_the_same_sessions(tmp_path: Path) -> None:
     """A log that Codex compressed says what it said before, read in pieces of any size, and nothing twice."""
     sessions = all_cases(tmp_path / "codex")

@@ -21,6 +21,7 @@ from burnd.records import (
     Overhead,
     Prune,
     Quota,
+    Request,
     Selector,
     ServerTools,
     Session,
@@ -126,6 +127,7 @@ entries = st.one_of(
     ),
     st.builds(Compaction, **where, id=words, trigger=some_text, before_tokens=st.none() | counts),
     st.builds(Event, **where, id=words, name=words, message_id=some_text, status=st.none() | st.integers(0, 999)),
+    st.builds(Request, **where, id=words, model=words, usage=usages, withdrawn=st.booleans()),
     st.builds(Overhead, source=words, session_id=words, ts=times, models=st.dictionaries(words, usages, max_size=2)),
     st.builds(
         Quota,

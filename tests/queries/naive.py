@@ -13,7 +13,7 @@ from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of
 from burnd.readers.holding import FORKED
-from burnd.records import Overhead, Turn
+from burnd.records import Compaction, Overhead, Request, Turn, Usage
 from burnd.records.times import to_ms
 from tests.folded import Folded
 
@@ -196,15 +196,41 @@ class Naive:
         return said and not any(f"{folder}/".startswith(f"{turn.project}/") for turn in self.turns.values())
 
     def unlogged(self) -> dict[str, int]:
-        """What harnesses said beyond their turns, their copies and the overhead of those who own these."""
+        """What harnesses said beyond turns, copies and the overhead of those who own these, and requests no log has."""
         total = dict.fromkeys(USAGE, 0)
+        for _, over in self._unlogged():
+            for name, tokens in zip(USAGE, over, strict=True):
+                total[name] += tokens
+        for _, usage in self.requests():
+            for name, tokens in zip(USAGE, _usage(usage), strict=True):
+                total[name] += tokens
+        return total
+
+    def requests(self) -> list[tuple[str, Usage]]:
+        """Requests that no log has: by session, the least they used. A compaction may be in a harness's own figure."""
+        latest = self.folded.latest.values()
+        found = [(one.session_id, one.usage) for one in latest if isinstance(one, Request)]
+        beyond = {session_id for session_id, over in self._unlogged() if any(over)}
+        for one in latest:
+            if isinstance(one, Compaction) and one.source == "claude-code" and not one.copied:
+                is_stated = one.session_id in beyond and any(
+                    to_ms(state.since or "1970-01-01") <= to_ms(one.ts) <= to_ms(state.ts)
+                    for state in latest
+                    if isinstance(state, Overhead) and state.session_id == one.session_id and state.models
+                )
+                if not is_stated:
+                    found.append((one.session_id, Usage(cache_read=one.before_tokens or 0)))
+        return found
+
+    def _unlogged(self) -> list[tuple[str, list[int]]]:
+        """By session and model, what its harness used beyond its log."""
+        found = []
         for session_id, model, beyond in self._beyond():
             owners = {self.turns[key].session_id for key in self._copied(session_id) if key in self.turns}
             before = [other for owner, its_model, other in self._beyond() if owner in owners and its_model == model]
             most = [max(values) for values in zip(*before, strict=True)] or [0] * 6
-            for name, over in zip(USAGE, _over(beyond, most), strict=True):
-                total[name] += over
-        return total
+            found.append((session_id, _over(beyond, most)))
+        return found
 
     def _beyond(self) -> list[tuple[str, str, list[int]]]:
         return [

@@ -73,6 +73,7 @@ async def test_every_summary_is_the_sum_of_its_turns(
         everything = await ask_summary(pipeline.index)
         said = everything["unlogged"]["usage"] if everything["unlogged"] else dict.fromkeys(naive.unlogged(), 0)
         assert said == naive.unlogged()
+        assert (everything["unlogged"] or {"requests": 0})["requests"] == len(naive.requests())
     finally:
         await opener.close()
 

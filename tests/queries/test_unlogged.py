@@ -9,7 +9,7 @@ import pytest
 from burnd.index.unlogged import excess
 from burnd.pricing import Tokens
 from burnd.recording.batch import Batch
-from burnd.records import Copy, Overhead, ServerTools, Session, ToolCall, Usage
+from burnd.records import Compaction, Copy, Overhead, Request, ServerTools, Session, ToolCall, Usage
 from tests.conftest import Opened
 from tests.make import at, turn
 from tests.queries.asking import ask_summary
@@ -119,6 +119,38 @@ async def test_filters_hold_for_it_as_well(opened: Opened, filters: dict[str, An
     entries = [own("m1"), own("m2", session_id="s2", model="gpt-5", source="opencode"), says(seconds=999, input=900)]
     found = await unlogged(opened, *entries, Session(session_id="s1", source="claude-code", project="/p"), **filters)
     assert (found is not None) == is_there
+
+
+def request(request_id: str = "r1", tokens: int = 5000, **facts: Any) -> Request:
+    where = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "ts": at(5), "model": MODEL}
+    return Request(id=request_id, usage=Usage(cache_read=tokens), **where | facts)
+
+
+def compaction(seconds: float, tokens: int | None = 9000, **facts: Any) -> Compaction:
+    where = {"source": "claude-code", "session_id": "s1", "rail_id": "main", "id": f"k{seconds}", "ts": at(seconds)}
+    return Compaction(before_tokens=tokens, **where | facts)
+
+
+async def test_requests_without_a_response_are_counted_with_the_least_they_used(opened: Opened) -> None:
+    """Beside what the harness states, since that leaves them out; one that is withdrawn counts no more, for good."""
+    found = await unlogged(opened, own("m1"), says(input=600, output=20), request(), request("r2", tokens=0))
+    assert (found["requests"], found["usage"]["cacheRead"], found["usage"]["input"]) == (2, 5000, 500)
+    assert found["costUsd"] == pytest.approx(500 * 3e-6 + 10 * 15e-6 + 5000 * 0.3e-6)
+    assert (await unlogged(opened, until=at(5)))["requests"] == 0
+    assert (await unlogged(opened, since=at(4), by="session"))["requests"] == 2
+    found = await unlogged(opened, request(withdrawn=True), request())
+    assert (found["requests"], found["usage"]["cacheRead"]) == (1, 0)
+
+
+async def test_a_compaction_counts_where_no_figure_of_the_harness_holds_it(opened: Opened) -> None:
+    """It is in a figure that was stated after it and is more than the log, and in some releases in an agent's log."""
+    found = await unlogged(opened, own("m1"), compaction(10), compaction(20, tokens=None), compaction(11, copied=True))
+    assert (found["requests"], found["usage"]["cacheRead"], found["models"]) == (2, 9000, [MODEL])
+    found = await unlogged(opened, says(seconds=15, input=100, output=11))
+    assert (found["requests"], found["usage"]["cacheRead"], found["usage"]["output"]) == (1, 0, 1)
+    assert (await unlogged(opened, own("m2", rail_id="acompact-1", ts=at(19), usage=Usage())))["requests"] == 0
+    codex = compaction(30, source="codex", session_id="s2")
+    assert (await unlogged(opened, codex))["requests"] == 0
 
 
 def test_parts_that_a_harness_does_not_tell_apart_are_compared_in_sum() -> None:

@@ -11,7 +11,20 @@ from burnd.index.change import Change, OpenTurn
 from burnd.readers.holding import FORKED
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.records import Basis, Copy, Event, Overhead, Selector, ServerTools, Session, Subagent, Turn, Usage
+from burnd.records import (
+    Basis,
+    Compaction,
+    Copy,
+    Event,
+    Overhead,
+    Request,
+    Selector,
+    ServerTools,
+    Session,
+    Subagent,
+    Turn,
+    Usage,
+)
 from burnd.records.times import to_iso
 from burnd.records.turn import Quality
 from tests.make import stamp
@@ -141,6 +154,39 @@ others = st.one_of(
         times,
         usages,
         st.sampled_from((None, to_iso(SPRING), to_iso(AUTUMN))),
+    ),
+    st.builds(
+        lambda session, ts, n, tokens, withdrawn: Request(
+            source="claude-code",
+            session_id=session,
+            rail_id="main",
+            id=f"r{n}",
+            ts=to_iso(ts),
+            model="claude-sonnet-4-5-20250929",
+            usage=Usage(cache_read=tokens),
+            withdrawn=withdrawn,
+        ),
+        st.sampled_from(SESSIONS),
+        times,
+        st.integers(0, 3),
+        st.integers(0, 9000),
+        st.sampled_from((False, False, True)),
+    ),
+    st.builds(
+        lambda session, ts, n, tokens, copied: Compaction(
+            source="claude-code",
+            session_id=session,
+            rail_id="main",
+            id=f"k{n}",
+            ts=to_iso(ts),
+            before_tokens=tokens,
+            copied=copied,
+        ),
+        st.sampled_from(SESSIONS),
+        times,
+        st.integers(0, 2),
+        st.none() | st.integers(0, 90_000),
+        st.sampled_from((False, False, True)),
     ),
     st.builds(
         lambda session, ts, name: Event(

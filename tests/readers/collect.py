@@ -27,7 +27,7 @@ from burnd.readers.claude_state import (
 from burnd.readers.holding import Holding, turn_of
 from burnd.readers.join import Joined, join
 from burnd.readers.log import AgentLink, Counts
-from burnd.records import Compaction, Content, Event, Overhead, Turn
+from burnd.records import Compaction, Content, Event, Overhead, Request, Turn
 
 SESSION = "5e551011-0000-4000-8000-000000000001"
 PLACE = Place(stem=SESSION, session_id=SESSION)
@@ -45,6 +45,7 @@ class Collected:
         self.events: list[Event] = []
         self.compactions: list[Compaction] = []
         self.overheads: list[Overhead] = []
+        self.requests: dict[str, Request] = {}
         self.agents: list[AgentLink] = []
         self.titles: list[LeafTitle] = []
         self.saved: list[SavedOutput] = []
@@ -80,6 +81,8 @@ class Collected:
         self.holdings = {name: one for name, one in self.holdings.items() if not one.dropped}
         for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
             getattr(self, name).extend(getattr(reading, name))
+        self.requests.update({one.id: one for one in reading.requests})
+        self.requests = {name: one for name, one in self.requests.items() if not one.withdrawn}
         self.facts = reading.facts
         self._count(reading.counts)
         self.state = load_state(reading.state)
