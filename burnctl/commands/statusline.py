@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "prints one line with what the session cost (Claude Code's own figure where it is higher), what today cost, how "
-    "much of the 5-hour window and of the week is used, and how full the context is. Claude Code runs it for its status "
-    "bar and tells it about the session on "
-    "stdin; the account's rate limits in there are recorded, for `burnctl limits` to show. It never starts burnd, and "
-    "shows what it was told when burnd is down"
+    "much of the 5-hour window and of the week is used, and how full the context is. Claude Code runs it for its "
+    "status bar and tells it about the session on stdin; the account's rate limits in there are recorded, for "
+    "`burnctl limits` to show. It never starts burnd, and shows what it was told when burnd is down"
 )
 EXAMPLES = ('in ~/.claude/settings.json: {"statusLine": {"type": "command", "command": "burnctl statusline"}}',)
 

@@ -14,6 +14,8 @@ from tests.capture.rig import Rig
 from tests.readers.collect import client_versions
 from tests.readers.transcript import Transcript, call, text, thinking
 
+UNLISTED = "claude-haiku-5-5"
+
 
 def own_tree(root: Path) -> Path:
     """A session with tools, a rewind, a sub-agent, a compaction; a fork of it that has a summary of its line.
@@ -32,15 +34,18 @@ def own_tree(root: Path) -> Path:
     main.result("c2", "Error: no match", is_error=True)
     main.calls("m3", call("c3", "Task", prompt="look around", subagent_type="Explore", description="d"), output=50)
     branch = main.result("c3", "all is well", toolUseResult={"agentId": "a1b2c3d4e5f60718", "status": "completed"})
-    main.says("m4", text("done " * 300), output=60)
+    main.says("m4", text("done " * 300), output=60, model=UNLISTED)
+    main.bare(**total(since=0, cost=0.02, tokens=63))
     main.prompt("now add a test")
     main.calls("m5", call("c5", "Bash", command="pytest -q"), output=20)
     main.result("c5", "1 failed", is_error=True)
     main.prompt("try again, from before", parent=branch)
-    main.says("m6", text("other way"), output=25)
+    main.says("m6", text("other way"), output=25, model=UNLISTED)
+    main.bare(**total(since=0, cost=0.05, tokens=200))
     main.add("system", parent=None, subtype="compact_boundary", compactMetadata={"trigger": "auto", "preTokens": 900})
     main.prompt("the story so far", isCompactSummary=True, isVisibleInTranscriptOnly=True)
-    main.says("m7", text("going on"), output=15)
+    main.says("m7", text("going on"), output=15, model=UNLISTED)
+    main.bare(**total(since=17, cost=0.01, tokens=18))
     write(project / "11111111-0000-4000-8000-000000000001.jsonl", main)
     agent = Transcript(
         session="11111111-0000-4000-8000-000000000001", prefix="s", isSidechain=True, agentId="a1b2c3d4e5f60718"
@@ -48,17 +53,19 @@ def own_tree(root: Path) -> Path:
     agent.prompt("look around", parent=None)
     agent.calls("a1", call("k1", "Grep", pattern="x", path="/home/dev/app"), output=12)
     agent.result("k1", "a.py:1: x")
-    agent.says("a2", text("all is well"), output=9)
+    agent.says("a2", text("all is well"), output=9, model=UNLISTED)
     below = project / "11111111-0000-4000-8000-000000000001" / "subagents"
     below.mkdir(parents=True)
     write(below / "agent-a1b2c3d4e5f60718.jsonl", agent)
     fork = "22222222-0000-4000-8000-000000000002"
-    copied = [line.replace(b"11111111-0000-4000-8000-000000000001", fork.encode()) for line in main.lines[1:12]]
+    talk = [line for line in main.lines[1:13] if b"cost-state" not in line]
+    copied = [line.replace(b"11111111-0000-4000-8000-000000000001", fork.encode()) for line in talk]
     begun = b'{"type":"queue-operation","operation":"enqueue","timestamp":"2026-11-16T01:00:00.000Z","sessionId":"f"}'
     own = Transcript(session=fork, prefix="f")
     own.last = branch
     own.prompt("in the fork", ts="2026-11-16T01:00:01.000Z")
-    own.says("f1", text("forked"), output=70, ts="2026-11-16T01:00:02.000Z")
+    own.says("f1", text("forked"), output=70, ts="2026-11-16T01:00:02.000Z", model=UNLISTED)
+    own.bare(**total(since=0, cost=0.09, tokens=136))
     summary = json.dumps({"type": "summary", "summary": "The parser was mended", "leafUuid": branch}).encode()
     (project / f"{fork}.jsonl").write_bytes(b"\n".join([begun, summary, *copied, *own.lines]) + b"\n")
     bare = Transcript(session="33333333-0000-4000-8000-000000000003", prefix="n")
@@ -69,6 +76,13 @@ def own_tree(root: Path) -> Path:
     bare.lines = [without_ids(line) for line in bare.lines]
     write(project / "33333333-0000-4000-8000-000000000003.jsonl", bare)
     return root / "projects"
+
+
+def total(since: int, cost: float, tokens: int) -> dict[str, Any]:
+    """A running total as the client writes it, of a model that no list has."""
+    began = 1_794_787_200_000 + since * 1000  # as `Transcript.time`
+    usage = {"inputTokens": tokens, "costUSD": cost, "webSearchRequests": 1}
+    return {"type": "cost-state", "startTime": began, "modelUsage": {UNLISTED: usage}}
 
 
 def without_ids(line: bytes) -> bytes:

@@ -18,13 +18,19 @@ from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key
-from tests.readers.collect import case_root
+from tests.readers.collect import case_root, cases
 
 
 def generator(name: str) -> Path | None:
     root = case_root()
     script = root.parent / "bench" / name if root is not None else None
     return script if script is not None and script.exists() else None
+
+
+def served_cases() -> list[Path]:
+    """Logs of real clients beside which stands what they were served, and what they made of it."""
+    root = case_root()
+    return sorted(path.parent for path in root.glob("claude*/*/served.json")) if root is not None else []
 
 
 def generate(name: str, out: Path, *options: str) -> dict[str, Any]:
@@ -118,4 +124,28 @@ async def test_a_corpus_of_an_opencode_database(tmp_path: Path) -> None:
         assert usage["cacheCreate5m"] + usage["cacheCreate1h"] == known["cache_write"]
         assert row["costUsd"] == pytest.approx(known["cost_usd"], abs=1e-6)
     await causes_add_up(rig.pipeline)
+    await rig.close()
+
+
+# What the client's own total leaves out or prices otherwise: a total that began again after a kill, what was cut off,
+# a compaction within a response, the discount of a batch.
+_NOT_IN_THE_TOTAL = {"kill", "killtool", "itercomp", "batch"}
+
+
+@pytest.mark.parametrize("case", cases(served_cases()), ids=lambda path: path.name)
+async def test_a_session_costs_what_its_client_says(tmp_path: Path, case: Path) -> None:
+    """Turns and what was not logged come to the client's own total: searches, fast and US-only requests included."""
+    served = json.loads((case / "served.json").read_text())
+    odd = {one["session"]: one["kind"] for one in served["requests"] if one["kind"] in _NOT_IN_THE_TOTAL}
+    rig = Rig(tmp_path / "home", case / "p" / "projects")
+    await rig.open()
+    await rig.read(*rig.files(), pieces_at_once=8)
+    await rig.flush()
+    for session, stated in served["client_cost_state"].items():
+        answer = await ask_summary(rig.pipeline.index, session=session)
+        found = answer["totals"]["costUsd"] + ((answer["unlogged"] or {}).get("costUsd") or 0)
+        if session not in odd:
+            assert found == pytest.approx(stated["totalCostUSD"], abs=1e-9), session
+        elif odd[session] == "batch":
+            assert found == pytest.approx(stated["totalCostUSD"] / 2, abs=1e-9)
     await rig.close()
