@@ -22,6 +22,7 @@ from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
+from burnd.recording.hazard import note_crashes
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.retaining import Retaining
@@ -94,6 +95,7 @@ async def run(
 async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make]) -> None:
     """Everything the daemon does of itself, once its storage is open."""
     async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
+        note_crashes(service.home.index)
         tasks.start_soon(_mend_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
         # Before any source is read: what was left may say that a session's text must not be kept.

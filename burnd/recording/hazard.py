@@ -1,11 +1,14 @@
-"""What was in hand when the process died: an input that kills it again and again is passed over at last.
+"""Crash guard of search, causes and opencode's rows: skips an input that has crashed the process repeatedly.
 
-The note is a few bytes that are written without a sync: they outlive the process, which is all they have to.
+The note says what was in hand. It is a few bytes that are written without a sync: they outlive the process, which is
+all they have to. A death counts only if it was a crash, a fatal signal that the process itself noted: not kill -9, not
+the machine's want of memory, not a power cut. Logs have a crash guard of their own (`sources/crash_guard.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import math
 import os
 import weakref
@@ -26,9 +29,24 @@ DEATHS = 3  # each over part of what the one before was over, the last over a si
 # Over something of a place, whichever way it is taken: only then the place itself, since kill -9 may come at any time.
 DEATHS_OVER_ALL = 10
 WHOLE = ""  # in place of an item
-_GROUPS = 30  # kill -9 in a backlog leaves very many suspects: they are first taken in so many groups
+_GROUPS = 30  # a crash in a backlog leaves very many suspects: they are first taken in so many groups
+CRASH, LAST_CRASH = "crash", "crash.last"  # files beside the notes; a fatal signal is noted in the first
 _CONDEMNED_KEPT = 100
 _LENGTH, _LARGEST = 4, 1 << 20
+
+
+def note_crashes(folder: Path) -> None:
+    """Lets a fatal signal of this process leave a trace in the folder, and moves that of the last one to `LAST_CRASH`.
+
+    Called once at the start, before there is a guard. The trace has function names and line numbers and no data.
+    """
+    trace, last = folder / CRASH, folder / LAST_CRASH
+    with contextlib.suppress(OSError, StorageError):
+        last.unlink(missing_ok=True)
+        if trace.is_file() and trace.stat().st_size:
+            os.replace(trace, last)
+        fd = open_private(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        faulthandler.enable(fd, all_threads=False)  # open until the process ends
 
 
 class PassedOver(Exception):
@@ -53,7 +71,7 @@ class Hazard:
     def __init__(self, path: Path) -> None:
         self._fd = _opened(path)
         self._let_go = weakref.finalize(self, _closed, self._fd)
-        self._suspect = self._left_behind()
+        self._suspect = self._left_behind(is_crash=path.with_name(LAST_CRASH).exists())
         self.condemned: list[Spot] = [*self._suspect.condemned]
         if (sentenced := _sentenced(self._suspect)) is not None:
             self.condemned = [*self.condemned, sentenced][-_CONDEMNED_KEPT:]
@@ -165,8 +183,8 @@ class Hazard:
         suspect = self._suspect
         return suspect.deaths if self.is_suspect(place) and suspect.item in (None, item) else 0
 
-    def _left_behind(self) -> Note:
-        """What an earlier process had in hand when it died, that death counted."""
+    def _left_behind(self, *, is_crash: bool) -> Note:
+        """What an earlier process had in hand when it died, that death counted if it was a crash."""
         data = b""
         with contextlib.suppress(OSError):  # a bad sector: nobody can tell
             data = os.pread(self._fd, _LARGEST, 0) if self._fd is not None else b""
@@ -175,8 +193,10 @@ class Hazard:
             note = msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=Note)
         except (msgspec.MsgspecError, ValueError):
             return NOTHING
+        if not is_crash and not note.deaths:
+            return Note(condemned=note.condemned)
         is_one = note.item is None or len(note.places) == 1
-        return msgspec.structs.replace(note, deaths=note.deaths + 1) if is_one else NOTHING
+        return msgspec.structs.replace(note, deaths=note.deaths + is_crash) if is_one else NOTHING
 
     def _write(self, note: Note) -> None:
         self._note = note

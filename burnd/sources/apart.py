@@ -1,8 +1,8 @@
-"""Reads transcripts in a process of its own, for as long as there is a lot to read.
+"""Reads transcripts in a child process: while there is a lot to read, and those over which a process died before.
 
 Reading is most of the work of a first start and needs nothing but the file and its rows: so it is done on another
-core, while this process makes durable what was read before. The other process ends when its input does, which is also
-what it sees when this one dies.
+core, while this process makes durable what was read before. The child ends when its input does, which is also what it
+sees when this process dies.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import pickle
+import resource
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -23,13 +25,17 @@ from burnd import unforeseen
 from burnd.ledger.shelving import INLINE_BYTES, Shelved
 from burnd.memory import collect_seldom, keep_little
 from burnd.readers.holding import Holding
+from burnd.sources.crash_guard import Acknowledger, Item
 from burnd.sources.safe_open import Refused
-from burnd.sources.transcripts import Piece, Transcripts
+from burnd.sources.transcripts import Piece, Transcript, Transcripts
 
 _LENGTH = 8
 _PIPE_BYTES = 1 << 20
-_NOTE = "reading-apart"
 _PATIENCE_S = 2.0
+MODULE = "burnd.sources.apart"
+# A child that reads what is under suspicion may use so much: a line that needs more would harm the whole machine.
+MEMORY_BYTES = 768 << 20
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 HANGS_S = 60.0  # a piece takes a second, and many on a machine that has no memory left
 _PIECE_BYTES = 4 << 20  # a piece with all that is made of it: the next one needs as much again
 
@@ -39,8 +45,15 @@ _encoder = msgspec.msgpack.Encoder()
 _packed = msgspec.msgpack.Decoder(Packed)
 
 
+Task = Literal["read", "whole tail", "tail", "settle answered", "settle"]
+
+
 class Wanted(NamedTuple):
-    """One turn at one file; `saved` is its cursor and state from the index."""
+    """One turn at one file; `saved` is its cursor and state from the index.
+
+    The task is to read on, to take the last line if it is whole or in any case, or to settle what is open, all of it or
+    what has its answers.
+    """
 
     path: str
     root: str
@@ -48,10 +61,17 @@ class Wanted(NamedTuple):
     max_bytes: int
     now: float
     seen_ms: int
+    skipped: frozenset[Item] = frozenset()
+    task: Task = "read"
 
 
 class Gone(Exception):
-    """Raised when the other process has ended: what it was to read is read here."""
+    """Raised when the child has ended; `crashed` if by a fault of its own, and not because it was killed."""
+
+    def __init__(self, *, crashed: bool = False, item: Item | None = None) -> None:
+        super().__init__("the process that reads transcripts has ended")
+        self.crashed = crashed
+        self.item = item  # the last that it acknowledged
 
 
 class Unreadable(Exception):
@@ -65,8 +85,16 @@ class Apart:
     in the order of asking.
     """
 
-    def __init__(self, transcripts: type[Transcripts], index_path: Path, inline_bytes: int = INLINE_BYTES) -> None:
-        self._setting = (transcripts, index_path, inline_bytes)
+    def __init__(
+        self,
+        transcripts: type[Transcripts],
+        index_path: Path,
+        inline_bytes: int = INLINE_BYTES,
+        *,
+        is_trial: bool = False,
+    ) -> None:
+        """In a trial the child acknowledges each item before it works on it, and its memory is bounded."""
+        self._setting = (transcripts, index_path, inline_bytes, is_trial)
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, wanted: Wanted) -> None:
@@ -76,26 +104,40 @@ class Apart:
         try:
             _send(self._process.stdin, pickle.dumps(wanted))
         except OSError as error:
-            self.close()
-            raise Gone("the process that reads transcripts has ended") from error
+            raise Gone(crashed=self.close() in CRASHES) from error
 
     def answer(self) -> Piece | None:
-        """What `Transcripts.read` would give for the first file that was asked for; None where it is no transcript."""
+        """What `Transcripts.read` would give for the first file that was asked for; None where it is no transcript.
+
+        Raises Gone. A file over which the child ran out of memory counts as one over which it crashed.
+        """
+        item: Item | None = None
         try:
-            if self._process is None:
-                raise EOFError
-            with _ended_if_it_hangs(self._process):
-                told = _receive(self._process.stdout)
+            while True:
+                if self._process is None:
+                    raise EOFError
+                with _ended_if_it_hangs(self._process):
+                    told = _receive(self._process.stdout)
+                if told[:1] != b"a":
+                    break
+                item = msgspec.msgpack.decode(told[1:], type=int | str | None)
         except (OSError, EOFError) as error:
+            raise Gone(crashed=self.close() in CRASHES, item=item) from error
+        if told[:1] == b"m":
             self.close()
-            raise Gone("the process that reads transcripts has ended") from error
+            raise Gone(crashed=True, item=item)
         return _told(told)
 
-    def close(self) -> None:
-        """Ends the other process; it has nothing that is not here as well."""
+    def attempt(self, wanted: Wanted) -> Piece | None:
+        """Asks for one file and waits for its answer. Raises Gone."""
+        self.ask(wanted)
+        return self.answer()
+
+    def close(self) -> int:
+        """Ends the child, which has nothing that is not here as well; returns the signal that had ended it, or 0."""
         process, self._process = self._process, None
         if process is None:
-            return
+            return 0
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
@@ -105,6 +147,7 @@ class Apart:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        return -process.returncode
 
 
 @contextlib.contextmanager
@@ -121,7 +164,7 @@ def _ended_if_it_hangs(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _started(setting: Any) -> subprocess.Popen[bytes]:
     # Somebody else's modules may lie in the folder that the daemon was started in.
-    command = [sys.executable, "-P", "-m", "burnd.sources.apart"]
+    command = [sys.executable, "-P", "-m", MODULE]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/")
     with contextlib.suppress(OSError, AttributeError):  # a larger pipe only saves some switching
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)  # type: ignore[arg-type]
@@ -180,9 +223,10 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
 def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes | bytearray:
     try:
         transcript = transcripts.open(wanted.path, wanted.root, wanted.saved)
-        if transcript is None:
-            return b"n" + pickle.dumps(None)
-        return _packed_up(transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms))
+        piece = _done(transcripts, transcript, wanted) if transcript is not None else None
+        return _packed_up(piece) if piece is not None else b"n" + pickle.dumps(None)
+    except MemoryError:
+        return b"m"
     except Refused as refused:
         return b"r" + pickle.dumps((refused.path, refused.reason))
     except OSError as error:
@@ -191,6 +235,14 @@ def _answer(transcripts: Transcripts, wanted: Wanted) -> bytes | bytearray:
         return b"f" + pickle.dumps(type(error).__name__)
     finally:
         transcripts.forget(wanted.path)
+
+
+def _done(transcripts: Transcripts, transcript: Transcript, wanted: Wanted) -> Piece | None:
+    if wanted.task == "read":
+        return transcripts.read(transcript, wanted.max_bytes, wanted.now, wanted.seen_ms)
+    if wanted.task in ("whole tail", "tail"):
+        return transcripts.take_tail(transcript, wanted.seen_ms, only_whole=wanted.task == "whole tail")
+    return transcripts.settle(transcript, wanted.seen_ms, answered_only=wanted.task == "settle answered")
 
 
 def _tell(error: BaseException) -> None:
@@ -204,11 +256,20 @@ def main() -> None:
     collect_seldom()
     asked, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # whatever else is said must not stand between answers
-    transcripts_type, index_path, inline_bytes = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
-    transcripts: Transcripts = transcripts_type(index_path, inline_bytes, note=_NOTE)
+    transcripts_type, index_path, inline_bytes, is_trial = pickle.loads(_receive(asked))  # noqa: S301 - our own parent
+    transcripts: Transcripts = transcripts_type(index_path, inline_bytes, Acknowledger(None, frozenset()))
+    if is_trial:
+        with contextlib.suppress(OSError, ValueError):  # where there is a smaller bound already
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+
+    def acknowledge(item: Item | None) -> None:
+        _send(answers, b"a" + msgspec.msgpack.encode(item))
+
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
-            _send(answers, _answer(transcripts, pickle.loads(_receive(asked))))  # noqa: S301 - from our own parent
+            wanted: Wanted = pickle.loads(_receive(asked))  # noqa: S301 - from our own parent
+            transcripts.guard = Acknowledger(acknowledge if is_trial else None, wanted.skipped)
+            _send(answers, _answer(transcripts, wanted))
 
 
 if __name__ == "__main__":

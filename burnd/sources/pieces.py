@@ -1,10 +1,15 @@
-"""One turn at one transcript, off the event loop: read in a thread here, or in a process apart while much is left."""
+"""One turn at one transcript, off the event loop: in a thread here, or in a child process.
+
+A child reads while much is left, and whatever a process died over before: there only a crash of the child counts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -14,7 +19,9 @@ import structlog
 from burnd.index.path_key import path_key
 from burnd.index.reading import RowsLost
 from burnd.recording.pipeline import Pipeline
-from burnd.sources.apart import Apart, Gone, Unreadable, Wanted
+from burnd.sources.apart import Apart, Gone, Task, Unreadable, Wanted
+from burnd.sources.crash_guard import CrashGuard
+from burnd.sources.cursor import loaded
 from burnd.sources.transcripts import Piece, Transcript, Transcripts
 
 T = TypeVar("T")
@@ -30,11 +37,14 @@ class Pieces:
         self._kind, self._pipeline, self._clock = kind, pipeline, clock
         self._thread = anyio.CapacityLimiter(1)
         self._apart: Apart | None = None
+        self._trial: Apart | None = None
         self._asked: deque[str] = deque()  # paths that the other process was asked for and did not answer yet
-        self.known = self._opened()
+        self._open()
 
-    def _opened(self) -> Transcripts:
-        return self._kind(self._pipeline.home.index_db, self._pipeline.content.inline_bytes)
+    def _open(self) -> None:
+        index_path = self._pipeline.home.index_db
+        self.guard = CrashGuard(index_path.with_name(f"reading.{self.source}"))
+        self.known = self._kind(index_path, self._pipeline.content.inline_bytes, self.guard)
 
     @property
     def source(self) -> str:
@@ -51,11 +61,14 @@ class Pieces:
         `left` is how much waits, in bytes: with little to read there is no other process. What was begun is to be
         read in the same order. Nothing is known yet of a file that `is_new`.
         """
+        if self.guard.is_suspect(path_key(path)):
+            return
         if path not in self._asked and path not in self.known and (self._apart is not None or left >= APART_FROM):
             home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
             apart = self._apart = self._apart or Apart(self._kind, home.index_db, inline_bytes)
             saved = None if is_new else await self._saved(path)
-            wanted = Wanted(path, root, saved, max_bytes, self._clock(), self._pipeline.now())
+            skipped = self.guard.skipped(path_key(path))
+            wanted = Wanted(path, root, saved, max_bytes, self._clock(), self._pipeline.now(), skipped)
             with contextlib.suppress(Gone):  # then it is read here
                 await self.in_thread(lambda: apart.ask(wanted))
                 self._asked.append(path)
@@ -66,16 +79,52 @@ class Pieces:
             self._asked.popleft()
             try:
                 return await self.in_thread(self._apart.answer)
-            except Gone:
+            except Gone as gone:
                 self._asked.clear()
-                log.warning("source.reader_gone", source=self._kind.source)
+                log.warning("source.reader_gone", source=self._kind.source, crashed=gone.crashed)
+                if gone.crashed:
+                    self.guard.suspect(path_key(path))
             except Unreadable:
                 pass  # tried again here, where it shows whether it was the index
+        if self.guard.is_suspect(path_key(path)):
+            return await self._try(path, root, "read", max_bytes)
         transcript = await self.find(path, root)
         if transcript is None:
             return None
         now, seen_ms = self._clock(), self._pipeline.now()
         return await self.in_thread(lambda: self.known.read(transcript, max_bytes, now, seen_ms))
+
+    async def _try(self, path: str, root: str, task: Task, max_bytes: int = 0) -> Piece | None:
+        """Does a task in a child that acknowledges each item, until it succeeds without those that crash the child.
+
+        Raises OSError if the child was killed, or crashed over none of the items: it is tried again later.
+        """
+        key = path_key(path)
+        self.known.forget(path)  # the child goes on from what the index has of it
+        saved = await self._saved(path)
+        home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
+        trial = self._trial = self._trial or Apart(self._kind, home.index_db, inline_bytes, is_trial=True)
+        while True:
+            now_ms, skipped = self._pipeline.now(), self.guard.skipped(key)
+            wanted = Wanted(path, root, saved, max_bytes, self._clock(), now_ms, skipped, task)
+            try:
+                piece = await self.in_thread(partial(trial.attempt, wanted))
+            except Gone as gone:
+                if not gone.crashed:
+                    raise OSError(errno.EAGAIN, "the process that reads it was killed") from gone
+                if gone.item is None:
+                    raise OSError(errno.EIO, "the process that reads it crashed") from gone
+                crashes = self.guard.crashed(key, gone.item, now_ms)
+                log.error("source.reader_crashed", source=self.source, item=gone.item, count=crashes.count)
+                continue
+            except Unreadable as error:
+                raise OSError(errno.EIO, f"{error} while reading it") from error
+            except FileNotFoundError:
+                self.guard.clear(key)
+                raise
+            if piece is None or _is_done(piece):
+                self.guard.clear(key)
+            return piece
 
     async def find(self, path: str, root: str) -> Transcript | None:
         """The transcript at a path, ready to be read on here."""
@@ -116,6 +165,8 @@ class Pieces:
         What is not whole is noted, unless `only_whole` is wanted. Raises Refused, or the OSError of a file that cannot
         be read just now.
         """
+        if self.guard.is_suspect(path_key(path)):
+            return await self._try(path, root, "whole tail" if only_whole else "tail")
         transcript = await self.find(path, root)
         if transcript is None:
             return None
@@ -126,25 +177,35 @@ class Pieces:
     async def settled(self, transcripts: Sequence[Transcript], *, answered_only: bool) -> list[Piece]:
         """What is open in transcripts, settled: all of it or only what has its answers."""
         now = self._pipeline.now()
-        some = [t for t in transcripts if not answered_only or any(held.answered for held in t.open_holdings)]
+        wanted = [t for t in transcripts if not answered_only or any(held.answered for held in t.open_holdings)]
+        suspects = [t for t in wanted if self.guard.is_suspect(path_key(t.path))]
+        some = [t for t in wanted if t not in suspects]
 
         def settle() -> list[Piece | None]:
             return [self.known.settle(transcript, now, answered_only=answered_only) for transcript in some]
 
-        return [piece for piece in await self.in_thread(settle) if piece is not None] if some else []
+        pieces = await self.in_thread(settle) if some else []
+        for suspect in suspects:
+            try:
+                task: Task = "settle answered" if answered_only else "settle"
+                pieces.append(await self._try(suspect.path, suspect.root, task))
+            except OSError:
+                await self.take_up(suspect.path, suspect.root)  # it is tried again
+        return [piece for piece in pieces if piece is not None]
 
     async def rest(self) -> None:
-        """With nothing left to read, the other process ends."""
-        apart, self._apart = self._apart, None
+        """With nothing left to read, the child processes end."""
+        children = [child for child in (self._apart, self._trial) if child is not None]
+        self._apart = self._trial = None
         self._asked.clear()
-        if apart is not None:
-            await self.in_thread(apart.close)
+        for child in children:
+            await self.in_thread(child.close)
 
     async def renew(self) -> None:
         """Begins again with another index."""
         await self.rest()
         self.known.close()
-        self.known = self._opened()
+        self._open()
 
     async def close(self) -> None:
         with anyio.CancelScope(shield=True):
@@ -158,3 +219,9 @@ class Pieces:
         except RowsLost as lost:
             error = lost.__cause__ if isinstance(lost.__cause__, Exception) else lost
             raise self._pipeline.index.failed(error) from lost
+
+
+def _is_done(piece: Piece) -> bool:
+    """Whether all of a file was read and nothing of it is left to be settled."""
+    cursor = loaded(piece.change.cursor) if piece.change.cursor is not None else None
+    return not piece.more and not piece.change.open and not (cursor is not None and cursor.has_untried_tail)

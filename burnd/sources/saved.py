@@ -76,6 +76,11 @@ class Saved:
         present = await anyio.to_thread.run_sync(_present, old)
         await self.drop([path for (path,) in old if path not in present])
 
+    async def read_again(self, paths: Sequence[str]) -> None:
+        """These files are to be read again from their start, if they are still there."""
+        present = await anyio.to_thread.run_sync(_present, [(path,) for path in paths])
+        await self.drop(sorted(present))
+
     async def forget(self) -> None:
         """Everything is to be read again from its start; files that are gone stay as known."""
         rows = await self._pipeline.index.rows("SELECT path FROM files WHERE source = ?", (self._source,))

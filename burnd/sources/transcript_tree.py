@@ -103,6 +103,7 @@ class TranscriptTree:
         try:
             async with self._finder.watcher, anyio.create_task_group() as tasks:
                 await self._saved.load(self._pieces.known.is_usable)
+                await self._retry_skipped()
                 await self.begin()
                 tasks.start_soon(self._finder.watch, self._ring)
                 tasks.start_soon(self._work)
@@ -191,6 +192,8 @@ class TranscriptTree:
         elif self._flushes:
             await self._answer_flushes()
         else:
+            if await self._retry_skipped():
+                await self._finder.scan("skipped lines are tried again")
             await self._take_news()
             await self._settler.settle_quiet()
             if not await self._read_released():
@@ -211,6 +214,14 @@ class TranscriptTree:
                 self._pieces.known.forget(path)
                 self._queue.add(path)
         return bool(sessions)
+
+    async def _retry_skipped(self) -> bool:
+        """Reads files again whose skipped lines are due, a day later or after an upgrade; whether there are any."""
+        paths = self._pieces.guard.due(self.pipeline.now())
+        for path in paths:
+            self._pieces.known.forget(path)
+        await self._saved.read_again(paths)
+        return bool(paths)
 
     async def _take_news(self) -> None:
         if (news := await self.news_beside()) is not None:

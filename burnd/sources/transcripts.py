@@ -19,8 +19,8 @@ from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.readers.holding import Holding
 from burnd.readers.log import LogReader, Reading
 from burnd.recording.batch import Batch, CameFrom, Held, SeenSession
-from burnd.recording.hazard import Hazard
 from burnd.records import Content
+from burnd.sources.crash_guard import CrashGuard, Guard
 from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.follow import OpenFiles
 from burnd.sources.safe_open import below
@@ -88,10 +88,10 @@ class Transcripts:
 
     source: ClassVar[str]
 
-    def __init__(self, index_path: Path, inline_bytes: int = INLINE_BYTES, *, note: str = "reading") -> None:
+    def __init__(self, index_path: Path, inline_bytes: int = INLINE_BYTES, guard: Guard | None = None) -> None:
         self._files = OpenFiles()
         self._rows = RowSource(index_path)
-        self._hazard = Hazard(index_path.with_name(f"{note}.{self.source}"))
+        self.guard = guard or CrashGuard(index_path.with_name(f"reading.{self.source}"))
         self._inline_bytes = inline_bytes
         self._known: OrderedDict[str, Transcript] = OrderedDict()
 
@@ -176,8 +176,6 @@ class Transcripts:
         cursor = msgspec.structs.replace(cursor, unused=unused.all())
         piece = self._piece(transcript, cursor, anew=anew, seen_ms=seen_ms)
         piece.reading.holdings[:0] = lost
-        if not chunk.more:
-            self._hazard.clear(path_key(transcript.path))
         return piece._replace(
             consumed=cursor.position - before,
             more=chunk.more,
@@ -242,13 +240,13 @@ class Transcripts:
     def close(self) -> None:
         self._files.close()
         self._rows.close()
-        self._hazard.close()
+        self.guard.close()
 
     def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
-        def pass_over(line: Line) -> None:
+        def skip(line: Line) -> None:
             unused.skip(FATAL, line[0], len(line[1]) + 1)
 
-        for offset, line in self._hazard.each(path_key(transcript.path), lines, itemgetter(0), pass_over):
+        for offset, line in self.guard.each(path_key(transcript.path), lines, itemgetter(0), skip):
             if (reason := reader.feed(line, offset)) is not None:
                 unused.reject(reason, offset, len(line) + 1)
 
@@ -303,13 +301,13 @@ class Transcripts:
     def _shelve(
         self, transcript: Transcript, content: Sequence[Content], cursor: Cursor
     ) -> tuple[list[Shelved], Cursor]:
-        """Content made ready for the disk, and the cursor with a note on what must not be touched."""
+        """Content made ready for the disk, and the cursor with a note on what was skipped."""
         unused = UnusedLines(cursor.unused)
 
-        def pass_over(_record: Content) -> None:
+        def skip(_record: Content) -> None:
             unused.skip(FATAL_WORDS, cursor.offset, 0)
 
-        allowed = self._hazard.each(path_key(transcript.path), content, _content_name, pass_over)
+        allowed = self.guard.each(path_key(transcript.path), content, _content_name, skip)
         made = shelve(allowed, self._inline_bytes)
         return made, msgspec.structs.replace(cursor, unused=unused.all()) if unused.skipped else cursor
 

@@ -12,8 +12,8 @@ LINES_SHOWN = 20  # in status, of all logs of a source
 PLACES_KEPT = 5  # for each reason: the rest is told by its number
 
 TOO_LONG = "longer than a line may be"
-FATAL = "the process died reading it, again and again"
-FATAL_WORDS = "the process died over words that were said before this place, again and again"
+FATAL = "reading it crashed again and again"
+FATAL_WORDS = "storing the text before this place crashed again and again"
 UNFINISHED = "unfinished"
 _CUT = frozenset(CUT.values())
 

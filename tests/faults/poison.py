@@ -1,13 +1,17 @@
-"""A daemon that is killed by one thing it reads, as a fault in a library or want of memory might make it.
+"""A daemon that one thing it reads crashes, as a fault in a library might.
 
 POISON says what does it: a line of a log, a row of opencode's, words that are made ready for search, a document that
-tantivy's own threads choke on later, a session that search takes up, a turn whose causes are counted.
+tantivy's own threads choke on later, a session that search takes up, a turn whose causes are counted. With `kill` it is
+killed from outside while it reads a line, with `memory` a line needs more memory than there is.
+The processes that it starts to read logs are this module as well, without arguments.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import Any
 
 from burnd.attribution.rail import Rail
@@ -15,14 +19,15 @@ from burnd.ledger import shelving
 from burnd.readers.claude_code import ClaudeReader
 from burnd.search.engine import Engine
 from burnd.search.shelf import Shelf
-from burnd.sources import opencode_fetching
+from burnd.sources import apart, opencode_fetching, pieces
 
 MARK = "poison"
+IS_CHILD = len(sys.argv) == 1
 
 
 def _die_if(is_poisonous: bool) -> None:
     if is_poisonous:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.abort()
 
 
 def poison_line() -> None:
@@ -34,6 +39,44 @@ def poison_line() -> None:
 
     reader: Any = ClaudeReader
     reader.feed = deadly
+
+
+def poison_backlog() -> None:
+    """A line, while a child reads all logs."""
+    poison_line()
+    pieces.APART_FROM = 0
+
+
+def poison_kill() -> None:
+    """Kills the daemon and the child that reads for it: no process knows why."""
+    feed = ClaudeReader.feed
+
+    def killed(self: ClaudeReader, line: bytes, *more: Any) -> Any:
+        if MARK.encode() in line:
+            os.kill(os.getppid() if IS_CHILD else os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return feed(self, line, *more)
+
+    reader: Any = ClaudeReader
+    reader.feed = killed
+
+
+def poison_memory() -> None:
+    """In the child, whose memory is bounded; the daemon itself dies of it in some way."""
+    feed = ClaudeReader.feed
+
+    def hungry(self: ClaudeReader, line: bytes, *more: Any) -> Any:
+        if MARK.encode() in line:
+            _die_if(not IS_CHILD)
+            bytes(2 << 30)
+        return feed(self, line, *more)
+
+    reader: Any = ClaudeReader
+    reader.feed = hungry
+
+
+def poison_nothing() -> None:
+    pass
 
 
 def poison_row() -> None:
@@ -98,5 +141,10 @@ def poison_turn() -> None:
 if __name__ == "__main__":
     from burnd.cli import main
 
+    os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
+    apart.MODULE = "tests.faults.poison"
     globals()[f"poison_{os.environ['POISON']}"]()
-    raise SystemExit(main())
+    if IS_CHILD:
+        apart.main()
+    else:
+        raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""F78: what the daemon dies over again and again is passed over at last, mostly at the fourth start, and only that."""
+"""F78: what crashes the daemon again and again is skipped at last, and only that; what is killed from outside never."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from burnd import __version__
 from burnd.paths import Home
 from burnd.sources.unused import FATAL, FATAL_WORDS
 from tests.faults import tally
@@ -23,11 +24,11 @@ from tests.server.wire import Daemon, running, until
 SCRIPT = "tests.faults.poison"
 
 
-def _die(home: Home, poison: str, times: int = 3) -> None:
+def _die(home: Home, poison: str, times: int = 3, by: int = signal.SIGABRT) -> None:
     for _ in range(times):
         daemon = Daemon(home, script=SCRIPT, POISON=poison)
         try:
-            assert daemon.process.wait(60) == -signal.SIGKILL, daemon.why()
+            assert daemon.process.wait(60) == -by, daemon.why()
         finally:
             daemon.kill()
         tally.faults()
@@ -54,13 +55,18 @@ def _source(watched: Watched, name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_poisonous_line(home: Home) -> None:
-    """F78: of a log; all that is around it is read, and status says where it stands, in every later life too."""
+@pytest.mark.parametrize("poison", ["line", "memory"])
+def test_a_poisonous_line(home: Home, poison: str) -> None:
+    """F78: of a log; all that is around it is read, and status says where it is, in every later life too.
+
+    The daemon dies once, then a child reads the log and crashes three times or runs out of its memory.
+    """
     path = _log(home, "s1", "before", "poison", "after")
-    _die(home, "line")
+    _die(home, poison, times=1)
     for skipped in (1, 0):
-        with _a_life(home, "line") as watched:
+        with _a_life(home, poison) as watched:
             assert watched.recorded("s1") == sum_of(0, 2)
+            assert "source.reader_crashed" in watched.daemon.why()
             source = _source(watched, "claude-code")
             assert source["counts"].get("skipped lines", 0) == skipped
             (line,) = source["unused"]["lines"]
@@ -70,11 +76,49 @@ def test_a_poisonous_line(home: Home) -> None:
             assert "source.line_passed_over" in watched.daemon.why()
 
 
+def test_a_poisonous_line_in_a_backlog(home: Home) -> None:
+    """F78: it only ever crashes children, and the daemon lives on."""
+    _log(home, "s1", "before", "poison", "after")
+    _log(home, "s2", "before", "after")
+    with _a_life(home, "backlog") as watched:
+        until(lambda: watched.recorded("s1") == sum_of(0, 2), why=watched.daemon.why)
+        assert watched.recorded("s2") == sum_of(0, 1)
+        assert [line["reason"] for line in _source(watched, "claude-code")["unused"]["lines"]] == [FATAL]
+
+
+def test_a_skipped_line_is_tried_again_after_an_upgrade(home: Home) -> None:
+    """F78: read from its start, so that nothing is missing and nothing is twice."""
+    _log(home, "s1", "before", "poison", "after")
+    _die(home, "line", times=1)
+    with _a_life(home, "line") as watched:
+        assert watched.recorded("s1") == sum_of(0, 2)
+    note = home.index / "reading.claude-code"
+    suspects, item, deaths, crashes = _note(note)
+    assert [one[2:] for one in crashes] == [[3, crashes[0][3], __version__]]
+    _write_note(note, [suspects, item, deaths, [[*crashes[0][:4], "0.0.1"]]])
+    with _a_life(home, "nothing") as watched:
+        until(lambda: watched.recorded("s1") == sum_of(0, 1, 2), why=watched.daemon.why)
+        assert not _source(watched, "claude-code")["unused"]["lines"]
+        assert {said.split()[0] for said in watched.texts("s1")} == {"before", "poison", "after"}
+        assert len(watched.texts("s1")) == 3
+    assert _note(note) == [[], None, 0, []]
+
+
+def test_a_line_over_which_burnd_is_killed_is_never_skipped(home: Home) -> None:
+    """F78: kill -9 by an impatient user or want of memory proves nothing, however often it comes at the same line."""
+    _log(home, "s1", "before", "poison", "after")
+    _die(home, "kill", times=5, by=signal.SIGKILL)
+    with _a_life(home, "nothing") as watched:
+        assert watched.recorded("s1") == sum_of(0, 1, 2)
+        assert not _source(watched, "claude-code")["unused"]["lines"]
+        assert "source.reader_crashed" not in watched.daemon.why()
+
+
 @pytest.mark.slow
 def test_poisonous_words(home: Home) -> None:
     """F78: said in a log whose line can be read: the turn counts, and only these words are not kept."""
     path = _log(home, "s1", "before", "poison", "after")
-    _die(home, "words")
+    _die(home, "words", times=1)
     for _ in range(2):
         with _a_life(home, "words") as watched:
             assert watched.recorded("s1") == sum_of(0, 1, 2)
@@ -143,6 +187,11 @@ def test_an_end_that_is_wanted_is_no_death(home: Home) -> None:
     for name in ("reading.claude-code", "reading.opencode", "searching", "counting"):
         places, item, deaths, condemned = _note(home.index / name)
         assert (places, item, deaths, condemned) == ([], None, 0, []), name
+
+
+def _write_note(path: Path, note: list[Any]) -> None:
+    data = msgspec.msgpack.encode(note)
+    path.write_bytes(len(data).to_bytes(4, "big") + data)
 
 
 def _note(path: Path) -> list[Any]:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from burnd.recording.batch import Batch
-from burnd.recording.hazard import WHOLE, Hazard, Note, Spot
+from burnd.recording.hazard import LAST_CRASH, WHOLE, Hazard, Note, Spot
 from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS, Engine
 from burnd.search.folders import Folders
@@ -22,7 +22,8 @@ from tests.search.library import library
 
 
 def leave_behind(path: Path, places: Sequence[str] = (), condemned: Sequence[Spot] = ()) -> None:
-    """A note as a process leaves it that died for the first time."""
+    """A note as a process leaves it that crashed for the first time."""
+    path.with_name(LAST_CRASH).touch()
     data = msgspec.msgpack.encode(Note(places, condemned=condemned))
     path.write_bytes(len(data).to_bytes(4, "big") + data)
 
@@ -72,7 +73,7 @@ async def test_what_is_passed_over_costs_other_sessions_nothing(
 
 
 async def test_many_suspects_are_taken_in_with_few_commits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F78: kill -9 in a backlog leaves hundreds of sessions in hand, and the next life is hardly slower for it."""
+    """F78: a crash in a backlog leaves hundreds of sessions in hand, and the next life is hardly slower for it."""
     names = [f"s{n}" for n in range(200)]
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m", "apple", session_id=name) for name in names]))
