@@ -117,8 +117,8 @@ def _notes(answer: dict[str, Any]) -> list[str]:
     is_short = any(row["key"] == NOT_COUNTED and row["kind"] == OTHER for row in answer["rows"])
     if answer["pending"] and (is_short or answer["by"] == "cache-miss"):
         count = answer["pending"]
-        some = "1 conversation is" if count == 1 else f"{count:,} conversations are"
-        notes.append(f"{some} yet to be looked at: ask again in a moment; `burnctl status` says how far it is.")
+        some = "1 conversation" if count == 1 else f"{count:,} conversations"
+        notes.append(f"Attribution is pending for {some}: ask again in a moment. See: burnctl status")
     if any(row["kind"] == "tool" and row["key"] in DELEGATES for row in answer["rows"]):
         notes.append("Calls of agents are here without what the agents did: `burnctl hotspots --by subagent` has both.")
     if totals["openTurns"]:

@@ -98,7 +98,8 @@ def _is_old(day: str, now: int) -> bool:
 def with_backfill(method: AnyMethod) -> AnyMethod:
     """The method with `backfill` in its answer: whether the logs were all read when the question was asked.
 
-    Where a name is not found meanwhile, the hint says that it may still turn up.
+    A method may say itself that what it looks through is not complete. Where a name is not found meanwhile, the hint
+    says that it may still turn up.
     """
 
     async def call(service: Service, *given: Any) -> Result:
@@ -106,10 +107,11 @@ def with_backfill(method: AnyMethod) -> AnyMethod:
         try:
             answer = await method.call(service, *given)
         except Missing as error:
-            if not backfill.done:
-                error.hint = "old logs are still being read: try again when that is done (burnctl status)"
-            raise
-        return {**answer, "backfill": backfill}
+            if backfill.done:
+                raise
+            hint = "old logs are still being read: try again when that is done (burnctl status)"
+            raise Missing(str(error), hint) from error
+        return {"backfill": backfill, **answer} if backfill.done else {**answer, "backfill": backfill}
 
     return type(method)(method.params, call, method.within)
 

@@ -32,7 +32,7 @@ from burnd.search.indexing import SearchIndexer
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
 from burnd.settings.config import Settings
-from burnd.sources.backfill import NOT_BEGUN, BackfillState, backfill_state
+from burnd.sources.backfill import UNKNOWN, BackfillState, backfill_state
 from burnd.sources.running import Kept
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Service:
 
     def backfill(self) -> BackfillState:
         """Whether all logs that were there before are read, and if not, how far that is."""
-        return backfill_state(kept.status() for kept in self.sources.values()) if self.is_open else NOT_BEGUN
+        return backfill_state(kept.status() for kept in self.sources.values()) if self.is_open else UNKNOWN
 
     def _is_asked(self) -> bool:
         return self.visitors.answering > 0

@@ -64,7 +64,7 @@ class BackfillState(msgspec.Struct, frozen=True, rename=camel):
 
 
 _DONE = BackfillState(True, 100, 0)
-NOT_BEGUN = BackfillState(False, None, None)
+UNKNOWN = BackfillState(False, None, None)  # not done, and not known how far
 
 
 def backfill_state(sources: Iterable[Status]) -> BackfillState:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from burnd import protocol
 from burnd.paths import Home
+from burnd.search.indexing import SearchIndexer, SearchStatus
+from burnd.server.methods.sessions import _pending
 from tests.readers.transcript import Transcript, text
 from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, Wire, noise, running, until
@@ -204,3 +206,17 @@ def test_without_tantivy_everything_else_works(home: Home) -> None:
         assert error["code"] == protocol.REFUSED
         states = [one for one in wire.call("status")["degraded"] if "tantivy" in one["what"]]
         assert [f"{sys.executable} -m pip install" in one["remedy"] for one in states] == [True]
+
+
+@pytest.mark.parametrize(
+    ("status", "pending"),
+    [(("ready", 0), 0), (("ready", 3), 0), (("ready", 300), 300), (("catching-up", 3), 3), (("rebuilding", 3), 0)],
+)
+def test_a_search_is_partial_while_many_sessions_wait(status: tuple[Any, int], pending: int) -> None:
+    """Those that agents write to right now are always a little behind."""
+
+    class Indexer:
+        def status(self) -> SearchStatus:
+            return SearchStatus(*status)
+
+    assert _pending(cast("SearchIndexer", Indexer())) == pending

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from burnd.sources.queue import Queue
+from burnd.sources.queue import MANY_FILES, Queue
 
 
 class Clock:
@@ -34,6 +34,40 @@ def take(queue: Queue) -> str | None:
 
 def test_an_empty_queue_has_no_turn(queue: Queue) -> None:
     assert (take(queue), len(queue), queue.due(), queue.lag()) == (None, 0, None, 0.0)
+
+
+def test_old_files_are_behind_until_they_are_read(queue: Queue) -> None:
+    """Also one that grows meanwhile, and so takes its turns with the live ones; not one that cannot be read."""
+    queue.add("grows")
+    assert not queue.is_behind
+    queue.backfill([("grows", 3.0), ("old", 2.0), ("broken", 1.0)])
+    assert take(queue) == "grows"
+    queue.done("grows", more=False)
+    assert take(queue) == "old"
+    queue.done("old", more=True)
+    assert take(queue) == "old"
+    queue.done("old", more=False)
+    assert queue.is_behind
+    assert take(queue) == "broken"
+    assert queue.is_behind
+    queue.failed("broken", "no")
+    assert not queue.is_behind
+
+
+def test_what_live_agents_write_is_not_behind(queue: Queue) -> None:
+    """A few files with a slot's worth or less; a long one is, and so are more files than agents write at once."""
+    queue.backfill([("polled", 1.0)], is_old=False)
+    for n in range(20):
+        queue.add(f"live{n}")
+    assert not queue.is_behind
+    assert take(queue) == "live0"
+    queue.done("live0", more=True)
+    assert queue.is_behind
+    queue.forget("live0")
+    assert not queue.is_behind
+    for n in range(MANY_FILES):
+        queue.add(f"dropped{n}")
+    assert queue.is_behind
 
 
 def test_a_slot_is_bounded(queue: Queue) -> None:

@@ -23,6 +23,7 @@ from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
 from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result
 from burnd.server.service import Service
+from burnd.sources.backfill import UNKNOWN
 from burnd.sources.codex import codex_roots
 from burnd.sources.roots import claude_roots
 
@@ -41,7 +42,8 @@ async def find(service: Service, params: SearchParams) -> Result:
     from burnd.search.engine import Unusable  # noqa: PLC0415 - there is an engine, so there is tantivy
     from burnd.search.lookup import Lookup  # noqa: PLC0415
 
-    notes = _notes(service, indexer)
+    pending = _pending(indexer)
+    notes = _notes(service, pending)
     try:
         answer = await service.ask(
             lambda view: search(view, Lookup(engine), indexer.recall, params), project=params.project
@@ -50,6 +52,7 @@ async def find(service: Service, params: SearchParams) -> Result:
         indexer.damaged()
         raise _not_searchable(indexer) from None
     notes = [answer["note"], *notes] if "note" in answer else notes
+    answer |= {"backfill": UNKNOWN} if pending else {}
     return answer | ({"note": "; ".join(notes)} if notes else {})
 
 
@@ -59,14 +62,19 @@ def _not_searchable(indexer: SearchIndexer) -> Exception:
     return NotNow(indexer.problem or "search is being set right again", "", "try again in a moment")
 
 
-def _notes(service: Service, indexer: SearchIndexer) -> list[str]:
+def _pending(indexer: SearchIndexer) -> int:
+    """How many sessions cannot be found yet; 0 where they are only those that agents write to."""
+    status = indexer.status()
+    return status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
+
+
+def _notes(service: Service, pending: int) -> list[str]:
     notes = []
     mode = service.pipeline.keeping.mode
     if mode != "full":
         notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
-    status = indexer.status()
-    if status.state == "catching-up" or status.pending > _MANY_PENDING:
-        notes.append(f"{status.pending:,} sessions are still being taken in, those written last first")
+    if pending:
+        notes.append(f"{pending:,} sessions are still being taken in, those written last first")
     return notes
 
 
