@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -36,8 +37,18 @@ class Folders:
 
     def fresh(self) -> Shelf:
         """An empty index in a folder of its own."""
+        self._move_aside()
         files.make_folder(self._root)
         return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard, self._shelves)
+
+    def _move_aside(self) -> None:
+        """Something else than a folder in the folder's place would end the daemon at every start."""
+        if os.path.lexists(self._root) and not self._root.is_dir():
+            aside = self._root.with_name(f"{self._root.name}.aside-{secrets.token_hex(4)}")
+            os.replace(self._root, aside)
+            if aside.is_file() and not aside.is_symlink():
+                aside.chmod(files.FILE_MODE)
+            log.warning("search.moved_aside", name=aside.name)
 
     def keep_only(self, name: str) -> None:
         for folder in self._root.iterdir() if self._root.is_dir() else ():
