@@ -64,8 +64,8 @@ class Engine:
         self.folder = folder
         self.schema = _schema()
         self.analyzer = analyzer()
-        with in_our_words():
-            self._index = tantivy.Index(self.schema, str(folder))
+        with in_our_words(), _text_path(folder) as path:
+            self._index = tantivy.Index(self.schema, path)
             self._index.register_tokenizer(WORDS, _between_spaces())
             self.searcher = self._index.searcher()
         self._writer: tantivy.IndexWriter | None = None
@@ -134,6 +134,21 @@ class Engine:
                 with contextlib.suppress(FileNotFoundError):
                     entry.stat()
                     yield entry
+
+
+@contextlib.contextmanager
+def _text_path(folder: Path) -> Iterator[str]:
+    """A path to the folder that is UTF-8, as tantivy's binding wants it; tantivy itself resolves it to the real one."""
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            yield f"/proc/self/fd/{fd}"
+        finally:
+            os.close(fd)
+    else:
+        yield str(folder)
 
 
 class _InOurWords:
