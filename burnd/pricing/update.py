@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
+import re
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -22,9 +25,15 @@ from burnd.pricing.table import PriceTable
 
 ADDRESS = "https://models.dev/api.json"
 _PATIENCE_S = 30.0
+_DEADLINE_S = 120.0
 _MOST_BYTES = 64 << 20
 _MOST_TOLD = 20
 _Key = tuple[str, str]
+# Strings up to their end, CSI sequences, and the short ones.
+_ESCAPES = (
+    r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
+)
 
 
 class Models(NamedTuple):
@@ -173,14 +182,36 @@ def _dollars(rate: int) -> str:
 
 
 def fetch(address: str = ADDRESS) -> bytes:
-    """The list as it is published. Raises BurndError, in words for somebody who is offline."""
+    """The list as it is published. Raises BurndError, in words for somebody who is offline.
+
+    In a thread, because a server that sends a byte now and then keeps every timeout of a socket from passing.
+    """
+    found: list[bytes | BurndError] = []
+
+    def read() -> None:
+        try:
+            found.append(_fetched(address))
+        except BurndError as error:
+            found.append(error)
+
+    reader = threading.Thread(target=read, name="price list", daemon=True)
+    reader.start()
+    reader.join(_DEADLINE_S)
+    answer = found[0] if found else _unreachable(address, f"did not send the list within {_DEADLINE_S:.0f} seconds")
+    if isinstance(answer, BurndError):
+        raise answer
+    return answer
+
+
+def _fetched(address: str) -> bytes:
     request = urllib.request.Request(address, headers={"User-Agent": "burnctl", "Accept": "application/json"})  # noqa: S310 - the address is ours
     try:
         with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:  # noqa: S310
             text: bytes = answer.read(_MOST_BYTES + 1)
     except urllib.error.HTTPError as error:
+        error.close()
         raise _unreachable(address, f"answered {error.code} {error.reason}") from error
-    except (urllib.error.URLError, TimeoutError, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, OSError) as error:
         raise _unreachable(address, f"cannot be reached: {getattr(error, 'reason', None) or error}") from error
     if len(text) > _MOST_BYTES:
         raise _unreachable(address, "sent more than a price list can have")
@@ -218,11 +249,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         text = fetch() if options.file is None else _read(options.file)
         for line in update(find_home().prices, text, options.file or ADDRESS, time.strftime("%Y-%m-%d")):
-            print(line)  # noqa: T201 - a command
+            print(_printable(line))  # noqa: T201 - a command
     except (BurndError, ValueError, OSError) as error:
-        print(f"burnctl: {error}", file=sys.stderr)  # noqa: T201
+        print(f"burnctl: {_printable(str(error))}", file=sys.stderr)  # noqa: T201
         return 1
     return 0
+
+
+def _printable(text: str) -> str:
+    """Without escape sequences and control characters: names in a list are its publisher's."""
+    return "".join(char for char in re.sub(_ESCAPES, "", text) if char.isprintable())
 
 
 def _parser() -> argparse.ArgumentParser:

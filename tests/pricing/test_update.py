@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -272,3 +274,50 @@ def test_the_command(home: Path, tmp_path: Path) -> None:
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith(f"burnctl: {bad}: is not JSON")
     assert run(home, "--from", str(tmp_path / "none.json")).returncode == 1
+
+
+def test_a_server_that_sends_a_byte_now_and_then_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slowly it goes on sending, headers included: there is one limit for all of it."""
+    monkeypatch.setattr(updating, "_DEADLINE_S", 0.5)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            client, _ = server.accept()
+            with client, contextlib.suppress(OSError):
+                client.sendall(b"HTTP/1.1 200 OK\r\n")
+                while not ended.wait(0.2):
+                    client.sendall(b"X")
+                client.sendall(b": y\r\nContent-Length: 0\r\n\r\n")
+                client.recv(1)  # until the other side has closed
+
+        threading.Thread(target=drip, name="drip").start()
+        try:
+            with pytest.raises(BurndError, match="did not send the list within"):
+                fetch(f"http://127.0.0.1:{server.getsockname()[1]}/api.json")
+        finally:
+            ended.set()
+            for thread in threading.enumerate():
+                if thread.name in ("drip", "price list"):
+                    thread.join()
+
+
+def test_names_in_a_list_cannot_steer_a_terminal(home: Path, tmp_path: Path) -> None:
+    """Names of models, and why one was left out, are printed without escape sequences and control characters."""
+    evil = "m\x1b]52;c;cHduZWQ=\x07\x1b[31m\r\n\x9b2J\u202e-9"
+    for cost in ({"input": 4, "output": 20}, {"input": 5, "output": 20}):
+        models = {evil: {"cost": cost}, f"{evil}-bad": {"cost": {"input": "x"}}}
+        done = _updated(home, tmp_path, {f"p{evil}": {"models": models}})
+        assert done.returncode == 0
+        assert "m-9" in done.stdout
+        assert all(line.isprintable() for line in done.stdout.split("\n"))
+    failed = _updated(home, tmp_path, {f"p{evil}": 7})
+    assert failed.returncode == 1
+    assert failed.stderr.removesuffix("\n").isprintable()
+
+
+def _updated(home: Path, folder: Path, providers: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    (folder / "list.json").write_text(json.dumps(providers))
+    command = [sys.executable, "-m", "burnd.pricing.update", "--from", str(folder / "list.json")]
+    environ = {**os.environ, "RELAYBURN_HOME": str(home)}
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
