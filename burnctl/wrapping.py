@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
+_STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl above and of the program that it started
+_DEEPEST = 8
+_SCRIPT_BYTES = 1 << 16
 _STOPPING = {signal.SIGTERM, signal.SIGHUP}
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _OURS = {*_STOPPING, *_FROM_TERMINAL, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
@@ -43,20 +46,54 @@ class Ended:
         self.code, self.was_told_to_stop = code, was_told_to_stop
 
 
-def find_program(name: str, hint: str = "") -> str:
-    """Where a program is, as a shell would find it. Raises CannotRun."""
+def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
+    """Where a program is, as a shell would find it, past wrappers that lead back here. Raises CannotRun.
+
+    `is_client` says that a program of this name is never meant to start burnctl in its own place.
+    """
     if "/" in name:
         candidates = [name]
     else:
         folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
         candidates = [os.path.join(folder or ".", name) for folder in folders]
     there = [path for path in candidates if os.path.isfile(path)]
+    wrapper = ""
     for path in there:
         if os.access(path, os.X_OK):
-            return path
+            if "/" in name or not _leads_back(os.path.realpath(path), is_client=is_client):
+                return path
+            wrapper = wrapper or path
+    if wrapper:
+        what = f"{wrapper} starts burnctl again, and there is no other {name} behind it on PATH"
+        raise CannotRun(what, hint)
     if there:
         raise CannotRun(f"{there[0]} may not be executed", hint, NOT_EXECUTABLE)
     raise CannotRun(f"{name} was not found" + ("" if "/" in name else " on PATH"), hint)
+
+
+def _leads_back(path: str, *, is_client: bool) -> bool:
+    """Whether a program that a burnctl above this one has started is what started this one.
+
+    A client may well run burnctl for its own ends, but not in its own place, as a wrapper does by `exec`; other
+    wrappers are scripts that name burnctl.
+    """
+    starters = [pid for pid, started in _started_above() if started == path]
+    if not starters:
+        return False
+    if is_client and (str(os.getppid()) in starters or len(starters) >= _DEEPEST):
+        return True
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_SCRIPT_BYTES)
+    except OSError:
+        return False
+    return head.startswith(b"#!") and b"burnctl" in head
+
+
+def _started_above() -> list[tuple[str, str]]:
+    """The process ids of the burnctls above this one, each with the program that it started."""
+    entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
+    return [(pid, path) for pid, _, path in entries]
 
 
 def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:
@@ -80,7 +117,10 @@ def _started(program: str, arguments: Sequence[str], mask: set[int | signal.Sign
         if stream is not None:
             stream.flush()
     try:
-        return os.posix_spawn(program, [program, *arguments], os.environ, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON)
+        above = os.environ.get(_STARTED)
+        own = f"{os.getpid()}={os.path.realpath(program)}"
+        environ = {**os.environ, _STARTED: f"{above}{os.pathsep}{own}" if above else own}
+        return os.posix_spawn(program, [program, *arguments], environ, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON)
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         raise CannotRun(f"{program} cannot be run: {reason}", exit_code=NOT_EXECUTABLE) from None

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     mode = wrapper_options.content_mode(os.environ)
     arguments = wrapper_options.after_dashes(options.arguments)
     session = claude_arguments.session_in(arguments)
-    program = wrapping.find_program("claude", "install Claude Code, or mend PATH")
+    program = wrapping.find_program("claude", "install Claude Code, or mend PATH", is_client=True)
     if session.kind == NO_SESSION:
         return wrapping.run(program, arguments).code
     if session.kind == NEW:

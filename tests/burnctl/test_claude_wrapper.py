@@ -403,3 +403,43 @@ def test_what_holds_no_conversation_is_just_run(stage: Stage) -> None:
         assert stage.run("claude", "--tag", "a=b", "--", *words, do="exit 3").returncode == 3
         assert stage.note["argv"] == words
     assert not stage.home.exists()
+
+
+WRAPPERS = {
+    "a script that is replaced": '#!/bin/sh\nexec $BURNCTL claude -- "$@"\n# a wrapper of burnctl\n',
+    "a script that waits": '#!/bin/sh\n$BURNCTL claude -- "$@"\nexit $?\n# a wrapper of burnctl\n',
+    "a script without our arguments": "#!/bin/sh\nexec $BURNCTL claude --tag more=tags # burnctl\n",
+    "a program": "#!/usr/bin/env python3\nimport os\nos.execvp('sh', ['sh', '-c', 'exec $BURNCTL claude'])\n",
+    "a script by burnctl run": '#!/bin/sh\n$BURNCTL run -- claude "$@"\n# a wrapper of burnctl\n',
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("wrappers", [1, 2])
+def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(stage: Stage, wrapper: str, wrappers: int) -> None:
+    """A `claude` first on PATH that runs `burnctl claude` is passed over the second time, and so are two of them."""
+    path = stage.env["PATH"]
+    for number in range(wrappers):
+        folder = stage.work.parent / f"wrapper-{number}"
+        folder.mkdir()
+        (folder / "claude").write_text(WRAPPERS[wrapper])
+        (folder / "claude").chmod(0o755)
+        path = f"{folder}:{path}"
+    done = stage.run("claude", "--quiet", do="exit 7", PATH=path, BURNCTL=" ".join(BURNCTL))
+    assert done.returncode == 7, done.stderr
+    assert stage.note["argv"][0] == "--session-id" or "burnctl run" in wrapper
+    alone = stage.run("claude", PATH=f"{stage.work.parent}/wrapper-0:/usr/bin:/bin", BURNCTL=" ".join(BURNCTL))
+    assert alone.returncode == 127
+    assert "starts burnctl again, and there is no other claude behind it on PATH" in alone.stderr
+
+
+def test_a_client_may_run_burnctl_for_its_own_ends(stage: Stage) -> None:
+    """`burnctl claude` within a session that `burnctl claude` started finds the same Claude Code."""
+    real = Path(shutil.which("claude", path=stage.env["PATH"]) or "")
+    moved = real.with_name("real-claude")
+    real.rename(moved)
+    real.write_text('#!/bin/sh\n[ -n "$NESTED" ] && exec "$REAL" "$@"\nNESTED=1 sh -c "$STEP; exit \\$?"\n')
+    real.chmod(0o755)
+    step = " ".join([*BURNCTL, "claude", "--quiet"])
+    done = stage.run("claude", "--quiet", do="exit 7", STEP=step, REAL=str(moved))
+    assert done.returncode == 7, done.stderr
