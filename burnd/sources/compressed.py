@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from typing import BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
 import zstandard
 
@@ -20,6 +20,7 @@ from burnd.sources.tail import MAX_LINE, Chunk, Line
 _DONE = b"read to its end"
 _BLOCK = 1 << 20
 _LARGEST_WINDOW = 1 << 27
+MOST_UNPACKED = 512 << 20  # far more than a conversation; a small file may claim to unpack to any size
 
 
 def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_bytes: int) -> Chunk:
@@ -32,24 +33,37 @@ def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_b
             return Chunk([], cursor, found.st_size, more=False)
         start = cursor.offset if cursor is not None and fits else 0
         try:
-            lines, skipped, end, more = _lines(file, start, max_bytes)
+            read = _lines(file, start, max_bytes)
         except zstandard.ZstdError as error:
             raise OSError(errno.EIO, "it is damaged, or no zstd") from error
     now = Cursor(
         dev=found.st_dev,
         ino=found.st_ino,
-        offset=end,
-        lines=len(lines),
-        head=b"" if more else _DONE,
+        offset=read.end,
+        lines=len(read.lines),
+        head=b"" if read.more else _DONE,
         size=found.st_size,
         ctime_ns=found.st_ctime_ns,
     )
     rewound: Misfit | None = "rewritten" if cursor is not None and not fits else None
-    return Chunk(lines, now, found.st_size, more=more, rewound=rewound, skipped=skipped)
+    return Chunk(read.lines, now, found.st_size, more=read.more, rewound=rewound, skipped=read.skipped, cut=read.cut)
 
 
-def _lines(file: BinaryIO, start: int, most: int) -> tuple[list[Line], list[tuple[int, int]], int, bool]:
-    """Lines from `start` on, those that are too long, where the next begins, and whether there is one."""
+class _Read(NamedTuple):
+    """Lines, (offset, size) of those that are too long, where the next begins, and whether there is one.
+
+    `cut` is the first line that is too far from the start to be read.
+    """
+
+    lines: list[Line]
+    skipped: list[tuple[int, int]]
+    end: int
+    more: bool
+    cut: tuple[int, int] | None = None
+
+
+def _lines(file: BinaryIO, start: int, most: int) -> _Read:
+    """The lines from `start` on, of about `most` bytes."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=_LARGEST_WINDOW)
     with decompressor.stream_reader(file, read_across_frames=True, closefd=False) as stream:
         text = cast("BinaryIO", io.BufferedReader(stream, _BLOCK))
@@ -60,15 +74,17 @@ def _lines(file: BinaryIO, start: int, most: int) -> tuple[list[Line], list[tupl
         while at - start < most:
             line = text.readline(MAX_LINE + 1)
             if not line:
-                return lines, skipped, at, False
+                return _Read(lines, skipped, at, more=False)
             size = len(line)
+            if at + size > MOST_UNPACKED:
+                return _Read(lines, skipped, at, more=False, cut=(at, size))
             if size > MAX_LINE:
-                size += _rest_of_line(text, line)
+                size += _rest_of_line(text, line, MOST_UNPACKED - at - size)
                 skipped.append((at, size))
             else:
                 lines.append((at, line.removesuffix(b"\n")))
             at += size
-        return lines, skipped, at, True
+        return _Read(lines, skipped, at, more=True)
 
 
 def _pass(text: BinaryIO, count: int) -> None:
@@ -76,9 +92,10 @@ def _pass(text: BinaryIO, count: int) -> None:
         count -= passed
 
 
-def _rest_of_line(text: BinaryIO, begun: bytes) -> int:
+def _rest_of_line(text: BinaryIO, begun: bytes, most: int) -> int:
+    """How long the rest of a line is, up to about `most` bytes."""
     size, line = 0, begun
-    while line and not line.endswith(b"\n"):
+    while line and not line.endswith(b"\n") and size <= most:
         line = text.readline(_BLOCK)
         size += len(line)
     return size

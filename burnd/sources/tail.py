@@ -36,6 +36,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     more: bool
     rewound: Misfit | None = None
     skipped: list[tuple[int, int]] = []
+    cut: tuple[int, int] | None = None  # (offset, size) of the line from which on nothing is read
     ended: bool = False  # its path now names another file or none, and everything was read
     tail: Tail | None = None  # with `ended`: the last line, if it never got its newline
 

@@ -25,7 +25,7 @@ from burnd.sources.cursor import Cursor, loaded
 from burnd.sources.follow import OpenFiles
 from burnd.sources.safe_open import below
 from burnd.sources.tail import Chunk, Line, Tail
-from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LONG, UnusedLines
+from burnd.sources.unused import FATAL, FATAL_WORDS, TOO_LARGE, TOO_LONG, UnusedLines
 
 _READERS_KEPT = 64
 OLD_MS = 600_000
@@ -165,6 +165,8 @@ class Transcripts:
         unused = UnusedLines(() if anew or transcript.cursor is None else transcript.cursor.unused)
         for place in chunk.skipped:
             unused.skip(TOO_LONG, *place)
+        if chunk.cut is not None:
+            unused.skip(TOO_LARGE, *chunk.cut)
         self._feed(transcript, reader, chunk.lines, unused)
         cursor = chunk.cursor
         if chunk.tail is not None and cursor.has_untried_tail:

@@ -12,6 +12,7 @@ LINES_SHOWN = 20  # in status, of all logs of a source
 PLACES_KEPT = 5  # for each reason: the rest is told by its number
 
 TOO_LONG = "longer than a line may be"
+TOO_LARGE = "the compressed log unpacks to more than is read"
 FATAL = "reading it crashed again and again"
 FATAL_WORDS = "storing the text before this place crashed again and again"
 UNFINISHED = "unfinished"

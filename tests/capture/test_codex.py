@@ -19,8 +19,9 @@ from burnd.clients.claims import Claim, matching, settle
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
-from burnd.sources import transcript_settling
+from burnd.sources import compressed, transcript_settling
 from burnd.sources.codex import Codex, codex_roots
+from burnd.sources.unused import TOO_LARGE
 from burnd.sources.watch import Times
 from tests.capture.rig import CodexRig
 from tests.capture.test_kill_nine import run_and_kill
@@ -300,6 +301,30 @@ async def test_a_damaged_archive_is_said_and_hurts_nobody(opened: Opened, tmp_pa
         status = here.source.status()
         assert (status.state, status.files, len(await here.turns())) == ("degraded", 2, 1)
         assert "damaged" in status.detail
+
+
+@pytest.mark.parametrize("with_newlines", [True, False])
+async def test_an_archive_that_unpacks_to_gigabytes_is_read_to_a_bound(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, with_newlines: bool
+) -> None:
+    """What is before the bound is recorded; status has the log, and where it was cut."""
+    monkeypatch.setattr(compressed, "MOST_UNPACKED", 4 << 20)
+    monkeypatch.setattr(compressed, "MAX_LINE", 1 << 20)
+    log = Rollout()
+    log.task()
+    log.item(says("hello"))
+    log.meter(100, 0, 10, 0)
+    filler = (b" " * 1023 + b"\n" if with_newlines else b" " * 1024) * 1024
+    packer = zstandard.ZstdCompressor().compressobj()
+    packed = [packer.compress(log.data), *(packer.compress(filler) for _ in range(1024)), packer.flush()]
+    async with watched(opened, tmp_path / "codex") as here:
+        folder = tmp_path / "codex" / "sessions" / "2026"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{log.name}.zst").write_bytes(b"".join(packed))
+        await here.source.flush()
+        assert len(await here.turns()) == 1
+        unused = [line for line in here.source.status().unused.lines if line.reason == TOO_LARGE]
+        assert [line.offset <= 6 << 20 for line in unused] == [True]
 
 
 async def test_a_claim_takes_the_session_that_begins_in_its_folder(opened: Opened, tmp_path: Path) -> None:
