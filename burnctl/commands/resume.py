@@ -45,13 +45,21 @@ def command(session: dict[str, Any]) -> str:
     if words is None:
         whose = session["source"] or "nobody we know"
         raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")
-    line = " ".join([*words, _word(session["sessionId"])])
+    line = " ".join(_with_id(words, session["sessionId"]))
     folder = session["project"]
     if not folder:
         return line
     if not os.path.isdir(folder):
         say(f"{clean(folder)} is not there any more")
-    return f"cd {_word(folder)} && {line}"
+    return f"cd {_word(f'./{folder}' if folder.startswith('-') else folder)} && {line}"
+
+
+def _with_id(words: tuple[str, ...], session_id: str) -> list[str]:
+    """The harness's command for a session; an id that begins with a dash must not be read as a flag."""
+    *before, last = words
+    if not session_id.startswith("-"):
+        return [*words, _word(session_id)]
+    return [*before, f"{last}={_word(session_id)}"] if last.startswith("-") else [*words, "--", _word(session_id)]
 
 
 def _word(text: str) -> str:

@@ -299,6 +299,9 @@ def test_paragraphs_keep_every_word(room: int) -> None:
         ({"project": None}, "claude --resume {id}"),
         ({"source": "opencode", "sessionId": "ses_1"}, "cd /home/dev/project-1 && opencode --session ses_1"),
         ({"sessionId": "x; rm -rf /"}, "cd /home/dev/project-1 && claude --resume 'x; rm -rf /'"),
+        ({"sessionId": "--yes"}, "cd /home/dev/project-1 && claude --resume=--yes"),
+        ({"sessionId": "-p $x", "source": "opencode", "project": None}, "opencode --session='-p $x'"),
+        ({"sessionId": "--yes", "source": "codex", "project": "-x"}, "cd ./-x && codex resume -- --yes"),
     ],
 )
 def test_the_command_that_resumes_is_safe_to_run(
@@ -308,7 +311,7 @@ def test_the_command_that_resumes_is_safe_to_run(
     about = session(1) | facts
     line = command(about)
     assert line == expected.format(id=about["sessionId"])
-    assert shlex.split(line)[-1] == about["sessionId"]
+    assert shlex.split(line)[-1].removeprefix("--resume=").removeprefix("--session=") == about["sessionId"]
 
 
 def test_a_resume_command_does_nothing_to_a_terminal(tmp_path: Path) -> None:
