@@ -21,6 +21,7 @@ HELP = (
 EXAMPLES = ('in ~/.claude/settings.json: {"statusLine": {"type": "command", "command": "burnctl statusline"}}',)
 
 _PATIENCE_S = 0.25
+_INPUT_S = 0.5
 _MOST_BYTES = 4 << 20
 _WINDOWS = {"5h": "five_hour", "7d": "seven_day"}
 _HIGH, _TOO_HIGH = 80.0, 95.0
@@ -59,10 +60,26 @@ def _told() -> dict[str, Any]:
     if sys.stdin is None or sys.stdin.isatty():
         return {}
     try:
-        told = json.loads(sys.stdin.buffer.read(_MOST_BYTES))
+        told = json.loads(_input(sys.stdin.fileno()))
     except (ValueError, OSError, RecursionError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def _input(fd: int) -> bytes:
+    """All that comes in until it ends, or stays open for too long."""
+    import os
+    import select
+
+    data = b""
+    deadline = time.monotonic() + _INPUT_S
+    while len(data) < _MOST_BYTES:
+        ready, _, _ = select.select([fd], [], [], max(deadline - time.monotonic(), 0))
+        piece = os.read(fd, 1 << 16) if ready else b""
+        if not piece:
+            break
+        data += piece
+    return data
 
 
 def _limits_in(told: dict[str, Any]) -> dict[str, tuple[float, float | None]]:

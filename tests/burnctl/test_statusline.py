@@ -331,3 +331,17 @@ def test_it_imports_little(home: Home) -> None:
         )
     heavy = {"typing", "pathlib", "datetime", "subprocess", "socket", "dataclasses", "rich", "burnd.pricing", "decimal"}
     assert heavy & set(done.stderr.split()) == set()
+
+
+@pytest.mark.parametrize("told", [b"", b'{"cost": {"total_cost_usd": 0.5}}', b'{"cost": '])
+def test_an_input_that_stays_open_is_not_waited_for(home: Home, told: bytes) -> None:
+    """A pipe whose other end is never closed: what came by then is shown."""
+    reader, writer = os.pipe()
+    os.write(writer, told)
+    try:
+        command = [*BURNCTL, "statusline"]
+        done = subprocess.run(command, stdin=reader, env=environment(home), capture_output=True, timeout=60, check=True)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert done.stdout.decode() == ("$0.50 session\n" if told.endswith(b"}") else "burnd is not running\n")
