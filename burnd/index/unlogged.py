@@ -37,7 +37,7 @@ def write_requests(
     entries: Mapping[tuple[str, str], tuple[int, Request | Compaction]],
     names: Mapping[str, int],
 ) -> None:
-    """Put the newest word on each request in the place of what was known of it; by kind and key, with its session."""
+    """Replace the rows of these requests, given by kind and key with their session's number."""
     db.executemany("DELETE FROM requests WHERE kind = ? AND key = ?", list(entries))
     rows = []
     for key, (session, entry) in entries.items():

@@ -224,6 +224,11 @@ def attached_text(attachment: Attachment) -> str:
         return ""
     if raw.startswith(b'"'):
         return msgspec.json.decode(raw, type=str)
+    if attachment.type in HOOKS and raw.startswith(b"["):
+        try:
+            return "\n".join(msgspec.json.decode(raw, type=list[str]))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return raw.decode("utf-8", "replace")
     found = claude_lines.file_contents.decode(raw)
     found = found.value if isinstance(found, Repaired) else found
     body = None if isinstance(found, Rejected) else found.file

@@ -198,10 +198,10 @@ def test_hook_output_that_reached_the_model_is_sized_and_kept() -> None:
     old = Transcript("2.0.60")
     old.prompt("go")
     old.attach("hook_blocking_error", blockingError={"blockingError": "formatted"}, hookEvent="PostToolUse")
-    old.attach("hook_additional_context", content="context", hookEvent="PostToolUse")
+    old.attach("hook_additional_context", content=["context", "more"], hookEvent="PostToolUse")
     old.attach("hook_success", content="not shown", hookEvent="Stop")
     old.says("m1")
-    for transcript, shown in ((t, ["<hook>formatted</hook>"]), (old, ["formatted", "context"])):
+    for transcript, shown in ((t, ["<hook>formatted</hook>"]), (old, ["formatted", "context\nmore"])):
         rows = read(transcript.lines)
         sizes = [("prompt", 2), *(("reminder", len(one)) for one in shown)]
         assert _entered(rows.turn("m1")) == sizes
