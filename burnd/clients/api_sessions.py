@@ -32,11 +32,11 @@ from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, Event, Session, Turn
 from burnd.records.codec import Entry
 from burnd.records.content import TITLE
+from burnd.records.folders import is_bounded
 from burnd.records.times import canonical, to_iso
 
 Ask = Callable[[Callable[[View], Any]], Awaitable[Any]]
 LONGEST_ID: Final = 200
-LONGEST_PATH: Final = 4096
 LONGEST_TITLE, LONGEST_SUMMARY = 500, 10_000
 _LAST_TURNS: Final = 50
 _NOTHING_DONE: Final = "nothing was appended"
@@ -99,7 +99,7 @@ async def new(pipeline: Pipeline, ask: Ask, folders: Folders, params: NewParams)
 
 
 def _is_whole_path(project: str) -> bool:
-    return os.path.isabs(project) and "\0" not in project and len(os.fsencode(project)) <= LONGEST_PATH
+    return os.path.isabs(project) and "\0" not in project and is_bounded(project)
 
 
 async def set_words(pipeline: Pipeline, ask: Ask, params: SetParams) -> str:

@@ -16,6 +16,7 @@ from burnd.queries.view import Params
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Selector, Stamp
+from burnd.records.folders import is_bounded
 from burnd.records.session import ContentMode
 from burnd.records.times import DAY_MS, canonical, to_ms
 
@@ -47,7 +48,8 @@ class Claim(Params, frozen=True):
 
     def checked(self) -> Claim:
         """Itself, if it can be used. Raises ValueError."""
-        if not all(map(os.path.isabs, (self.project, *self.roots))) or not all(self.enrichment):
+        places = (self.project, *self.roots)
+        if not all(os.path.isabs(place) and is_bounded(place) for place in places) or not all(self.enrichment):
             raise ValueError("a claim names a folder, and its keys are not empty")
         if self.expires_ms < self.from_ms:
             raise ValueError("a claim begins before it ends")

@@ -10,6 +10,7 @@ import anyio
 from burnd.queries.view import Folder
 from burnd.recording.looking import Look
 from burnd.recording.projects import key_of
+from burnd.records.folders import is_bounded
 
 AT_ONCE: Final = 4
 PATIENCE_S: Final = 2.0
@@ -18,6 +19,8 @@ PATIENCE_S: Final = 2.0
 def look_at(given: str) -> Folder:
     """What the disk says of a folder; blocking, for as long as the disk likes."""
     unseen = Folder.unseen(given)
+    if not is_bounded(given):
+        return unseen
     try:
         names = dict.fromkeys((*unseen.names, os.path.realpath(given)))
     except (OSError, ValueError):

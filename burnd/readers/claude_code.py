@@ -18,6 +18,7 @@ from burnd.readers.claude_state import Lookups, NoLookups, Reading, State, dump_
 from burnd.readers.holding import Holding
 from burnd.readers.log import cut_reason, iso, rejected, tally
 from burnd.readers.safe_json import Reason, Rejected, Repaired
+from burnd.records import folders
 from burnd.records.times import to_ms
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
@@ -153,7 +154,7 @@ class ClaudeReader:
         self._learn_session(line.session_id)
         facts = self._memory.state.facts
         if facts.project is None:
-            facts.project = line.cwd or None
+            facts.project = folders.bounded(line.cwd)
         if line.version is not None:
             facts.version = line.version
             facts.git_branch = branch_of(line)

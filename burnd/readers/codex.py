@@ -17,7 +17,7 @@ from burnd.readers.holding import Holding
 from burnd.readers.log import Reading, cut_reason, iso, rejected, tally
 from burnd.readers.safe_json import Reason, Repaired
 from burnd.readers.weights import size
-from burnd.records import Block, Compaction, Session, Subagent
+from burnd.records import Block, Compaction, Session, Subagent, folders
 from burnd.records.content import MAIN
 from burnd.records.remotes import canonical_remote
 from burnd.records.times import to_ms
@@ -178,7 +178,7 @@ def _begin_session(memory: Memory, spot: Spot, meta: Meta) -> None:
     about.created_ms = to_ms(created) if born is None else min(born, to_ms(created))
     memory.state.stamp = memory.state.stamp or created
     memory.state.model = meta.model or ""
-    about.project = meta.cwd or None
+    about.project = folders.bounded(meta.cwd)
     if meta.git is not None:
         about.git_branch = meta.git.branch
         about.project_key = canonical_remote(meta.git.repository_url or "")

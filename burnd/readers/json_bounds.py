@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-MOST_VALUES: Final = 50_000  # of one line or row; real ones have some hundreds
+MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
 MOST_DEPTH: Final = 200
 WHOLE_BYTES: Final = 16 << 20  # up to here a text is not cut whatever is in it
 LONGEST_TEXT: Final = 1 << 20  # in a line or row of more bytes than that; it is also the most that content.read shows

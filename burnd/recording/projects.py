@@ -6,6 +6,7 @@ another user that git would not trust, each folder is a project of its own.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from msgspec.structs import replace
 from burnd.recording.git_config import is_trusted, read_pointer, remotes
 from burnd.recording.looking import Look
 from burnd.records import Session
+from burnd.records.folders import is_bounded
 from burnd.records.remotes import canonical_remote
 
 _MOST_REMEMBERED = 10_000
@@ -73,7 +75,7 @@ def key_of(folder: str) -> str | None:
 
     Never raises.
     """
-    if not os.path.isabs(folder):
+    if not os.path.isabs(folder) or not is_bounded(folder):
         return None
     try:
         place = _checkout_of(Path(folder))
@@ -92,7 +94,7 @@ def key_of(folder: str) -> str | None:
 
 def _checkout_of(folder: Path) -> Path | None:
     """The nearest folder with a `.git`, from this one upwards."""
-    for place in (folder, *folder.parents):
+    for place in itertools.chain([folder], folder.parents):
         git = place / ".git"
         if git.is_dir() or git.is_file():
             return place

@@ -10,12 +10,14 @@ from typing import Any, NamedTuple
 
 from burnd.readers.json_bounds import WHOLE_BYTES, small_values
 from burnd.readers.opencode_rows import MessageRow, PartRow, SessionRow
+from burnd.records import folders
 from burnd.sources.opencode_cursor import FIRST_ROWID, LAST_ROWID, Anchor, Marker, digest_of
 from burnd.sources.opencode_schema import Schema
 
 PAGE = 500
 _AT_ONCE = 20
 _READ_BYTES = 1 << 20
+_FOLDER = 1  # among a session's texts
 _LARGEST = 1 << 53
 _LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
 _UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
@@ -304,6 +306,7 @@ def error_name(error: sqlite3.Error) -> str:
 
 def _session(row: Sequence[Any]) -> SessionFound:
     texts = [_text(value) or None if value is not None else None for value in row[2:7]]  # empty tells nothing
+    texts[_FOLDER] = folders.bounded(texts[_FOLDER])
     archived = _whole(row[7]) if row[7] is not None else None
     return SessionFound(SessionRow(_text(row[0]), _whole(row[1]), *texts), archived, digest_of(row))
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from burnd.records.folders import is_bounded
+
 _TRANSCRIPTS = "projects"
 
 
@@ -52,6 +54,8 @@ def absolute(name: str, home: str) -> str:
 
 
 def _identify(name: str) -> Root | None:
+    if not is_bounded(name):
+        return None
     try:
         # The link is resolved first, so that a root whose link is turned over in between is met again as changed.
         path = os.path.realpath(name)

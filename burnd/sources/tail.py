@@ -6,6 +6,7 @@ Called from a worker thread. It knows nothing of JSON, and keeps nothing between
 from __future__ import annotations
 
 import os
+import re
 
 import msgspec
 
@@ -14,6 +15,8 @@ from burnd.sources.safe_open import open_regular
 
 MAX_BYTES = 4 << 20
 MAX_LINE = 64 << 20
+MAX_LINES = 20_000  # at once: the shortest lines take a hundred times their bytes
+_BLANKS = re.compile(rb"[\n\r\t ]*\n")
 
 Line = tuple[int, bytes]  # where it starts, and its bytes without the newline
 
@@ -138,23 +141,41 @@ class _Place:
     def _take(self, data: bytes) -> bool:
         """Split what follows the position into lines; what has no newline yet is only passed.
 
-        False if the beginning of the first line, passed earlier, is no longer what it was.
+        False if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are not handed
+        out, and after very many lines the rest of the data is left for the next call.
         """
-        first, *others = data.split(b"\n")
-        if others:
-            rest = others.pop()
-            if not self._finish(first):
-                return False
-            for line in others:
-                self._add(line, len(line))
-            self.passed = len(rest)
-        else:
+        end = data.find(b"\n")
+        if end < 0:
             self.passed += len(data)
+        else:
+            if not self._finish(data[:end]):
+                return False
+            at = end + 1
+            while len(self.lines) < MAX_LINES:
+                at = self._skip_blanks(data, at)
+                end = data.find(b"\n", at)
+                if end < 0:
+                    self.passed = len(data) - at
+                    break
+                self._add(data[at:end], end - at)
+                at = end + 1
+            else:
+                data = data[:at]
+                self.passed = 0
         self.before = (self.before + data[-ANCHOR_SIZE:])[-ANCHOR_SIZE:]
         if len(self.head) < HEAD_SIZE:
             self.head = (self.head + data[:HEAD_SIZE])[:HEAD_SIZE]
         self.moved = bool(data)
         return True
+
+    def _skip_blanks(self, data: bytes, at: int) -> int:
+        """Past the lines of nothing but blanks at this place; there may be millions of them."""
+        found = _BLANKS.match(data, at) if data[at : at + 1] in (b"\n", b"\r", b"\t", b" ") else None
+        if found is None:
+            return at
+        self.count += data.count(b"\n", at, found.end())
+        self.offset += found.end() - at
+        return found.end()
 
     def _finish(self, rest: bytes) -> bool:
         """Add the line that ends with `rest` and of which some bytes were passed before."""
@@ -170,7 +191,7 @@ class _Place:
     def _add(self, line: bytes, size: int) -> None:
         if size > self.max_line:
             self.skipped.append((self.offset, size + 1))
-        elif not self.inside or line.strip():
+        elif line.strip():
             self.lines.append((self.offset, line))
         self.count += not self.inside
         self.inside = False

@@ -66,7 +66,7 @@ def test_blocks_up_to_the_bound_stay() -> None:
     assert found.value.message is not None
     blocks = found.value.message.content
     assert isinstance(blocks, list)
-    assert 10_000 < len(blocks) < json_bounds.MOST_VALUES
+    assert 5_000 < len(blocks) < json_bounds.MOST_VALUES
     assert blocks[-1].text == "a, [b] {c"
 
 

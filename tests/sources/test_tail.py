@@ -118,7 +118,7 @@ def test_any_chunks_give_the_same_lines(
             skipped += chunk.skipped
             more = chunk.more
     expected = whole_lines(data)
-    assert lines == [(at, line) for at, line in expected if len(line) <= max_line]
+    assert lines == [(at, line) for at, line in expected if len(line) <= max_line and line.strip()]
     assert skipped == [(at, len(line) + 1) for at, line in expected if len(line) > max_line]
     if cursor is not None:
         assert cursor.lines == len(expected)
@@ -139,7 +139,34 @@ def test_bytes_are_delivered_as_they_are(file: Path) -> None:
     """F11: CR, U+2028, U+0085, NUL, a BOM and broken UTF-8 neither split a line nor change."""
     odd = [b"\xef\xbb\xbf{}", b"a\r", "b\u2028c\u0085d".encode(), b"\0\0", b"\xff\xfe", b"", b"\x0b\x0c\x1c"]
     append(file, b"\n".join(odd) + b"\n")
-    assert texts(read(file)) == odd
+    assert texts(read(file)) == [line for line in odd if line.strip()]
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \t\r\n"])
+def test_blank_lines_are_skipped_without_a_list_of_them(file: Path, blank: bytes) -> None:
+    """F18: millions of them take no more memory than their bytes, and count as lines."""
+    append(file, b"one\n" + blank * 100_000 + b"two\n" + blank + b"half")
+    chunk = read(file)
+    assert [line for _, line in chunk.lines] == [b"one", b"two"]
+    assert (chunk.cursor.lines, chunk.cursor.passed) == (100_003, 4)
+    assert chunk.lines[1][0] == 4 + len(blank) * 100_000
+
+
+def test_very_many_lines_come_in_portions(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F18: the shortest lines take a hundred times their bytes; each portion ends where the next one begins."""
+    monkeypatch.setattr(tail, "MAX_LINES", 3)
+    append(file, numbered(0, 10) + b"half")
+    lines: list[bytes] = []
+    chunk = tail.read(str(file), None)
+    while True:
+        assert len(chunk.lines) <= 3
+        lines += texts(chunk)
+        if not chunk.more:
+            break
+        chunk = tail.read(str(file), chunk.cursor)
+        assert chunk.rewound is None
+    assert lines == texts_of(numbered(0, 10))
+    assert chunk.cursor.passed == 4
 
 
 def test_truncated_below_the_offset(file: Path) -> None:

@@ -18,6 +18,11 @@ from tests.make import examples
 WIDTHS = st.lists(st.sampled_from([1, 9, 80, 300, 1200]), min_size=1, max_size=6)
 
 
+def _lines_of(data: bytes) -> list[bytes]:
+    """The whole lines of a file that are handed out: blank ones are not."""
+    return [line for line in data.split(b"\n")[:-1] if line.strip()]
+
+
 class FollowedFile(RuleBasedStateMachine):
     """F01, F03, F04, F06, F07, F08: every whole line that stood in the file at a poll is delivered, none garbled.
 
@@ -53,7 +58,7 @@ class FollowedFile(RuleBasedStateMachine):
         return self.path.read_bytes() if self.path.exists() else b""
 
     def wrote(self) -> None:
-        self.existed.update(self.content().split(b"\n")[:-1])
+        self.existed.update(_lines_of(self.content()))
 
     @rule(widths=WIDTHS)
     def append(self, widths: list[int]) -> None:
@@ -108,7 +113,7 @@ class FollowedFile(RuleBasedStateMachine):
 
     @rule()
     def poll(self) -> None:
-        there = set(self.content().split(b"\n")[:-1])
+        there = set(_lines_of(self.content()))
         more = True
         while more:
             try:
@@ -145,7 +150,7 @@ class HeldFile(FollowedFile):
         with self.path.open("ab") as file:
             file.write(ending)
         self.wrote()
-        there = set(self.content().split(b"\n")[:-1])
+        there = set(_lines_of(self.content()))
         self.path.unlink()
         self.path.write_bytes(b"")
         self.poll()
