@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import zstandard
 
@@ -92,6 +92,25 @@ class BlobStore:
         except (sqlite3.DatabaseError, zstandard.ZstdError):
             return Found(b"", "damaged")
         return Found(data) if sha_of(data) == sha else Found(b"", "damaged")
+
+    def beginning(self, sha: str, most: int) -> Found:
+        """The first bytes of a blob, unpacked as a stream: what is larger than memory is not held in it."""
+        try:
+            row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
+            if row is None or row[0] is None:
+                return Found(b"", "missing")
+            pack, start, length = row
+            wanted = min(length, most)
+            with (
+                self._db.blobopen("pack", "data", pack, readonly=True) as data,
+                zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", data), closefd=False) as reader,
+            ):
+                while start > 0 and (skipped := len(reader.read(min(start, PACK_BYTES)))):
+                    start -= skipped
+                found = reader.read(wanted)
+        except (sqlite3.DatabaseError, zstandard.ZstdError):
+            return Found(b"", "damaged")
+        return Found(found) if len(found) == wanted else Found(b"", "damaged")
 
     def holders(self) -> list[str]:
         with self._in_our_words():

@@ -93,6 +93,26 @@ class ContentStore:
         finally:
             os.close(fd)
 
+    def beginnings_at(
+        self, session_id: str, places: Iterable[tuple[int, int]], most: int
+    ) -> Iterator[tuple[Content, int | None]]:
+        """The same, but of what is larger than `most` bytes only its beginning, and its whole size.
+
+        The beginning of JSON is the text of it.
+        """
+        fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for position, length in places:
+                line = os.pread(fd, length, position)
+                record = decode_content(line, position)
+                ref = _reference_in(record) if isinstance(record, Content) else None
+                if isinstance(record, Skipped) or ref is None or ref.bytes <= most:
+                    yield self._unshelve(line, position), None
+                else:
+                    yield self._begun(record, ref, most), ref.bytes
+        finally:
+            os.close(fd)
+
     def lines_at(self, session_id: str, places: Iterable[tuple[int, int]]) -> list[bytes]:
         """What stands at these places of a session's sidecar, be it what was there before or not; b"" for damage."""
         places = list(places)
@@ -207,11 +227,27 @@ class ContentStore:
             return msgspec.structs.replace(record, file=self._resolve_file(file, file.data))
         return record
 
-    def _resolve(self, ref: BlobRef) -> bytes | BlobRef:
+    def _begun(self, record: Content, ref: BlobRef, most: int) -> Content:
+        """The record with the beginning of its large content, as text; one that is lost says so."""
+        found = self._resolve(ref, most)
+        replace = msgspec.structs.replace
+        text = found if isinstance(found, BlobRef) else found.decode("utf-8", "ignore")
+        if isinstance(record.text, BlobRef):
+            return replace(record, text=text)
+        if record.file is not None:
+            return replace(record, file=replace(record.file, data=found))
+        raw = msgspec.Raw(msgspec.json.encode(text))
+        if record.tool_use is not None:
+            return replace(record, tool_use=replace(record.tool_use, input=raw))
+        assert record.tool_result is not None  # noqa: S101 - what else refers to something
+        return replace(record, tool_result=replace(record.tool_result, content=raw))
+
+    def _resolve(self, ref: BlobRef, most: int | None = None) -> bytes | BlobRef:
         if not self._blobs_path.exists():
             return msgspec.structs.replace(ref, lost="missing")
         try:
-            found = self._open_blobs().get(ref.blob)
+            store = self._open_blobs()
+            found = store.get(ref.blob) if most is None else store.beginning(ref.blob, most)
         except BlobsDamaged:
             return msgspec.structs.replace(ref, lost="damaged")
         return found.data if found.lost is None else msgspec.structs.replace(ref, lost=found.lost)
@@ -258,6 +294,17 @@ def _refs_in(record: Content) -> set[str]:
     )
     refs += [_ref_decoder.decode(raw) for raw in values if raw is not None and looks_like_a_ref(bytes(raw))]
     return {ref.blob for ref in refs if isinstance(ref, BlobRef)}
+
+
+def _reference_in(record: Content) -> BlobRef | None:
+    """The blob of what a record says; a file's own where it has no words."""
+    if isinstance(record.text, BlobRef):
+        return record.text
+    if record.file is not None:
+        return record.file.data if isinstance(record.file.data, BlobRef) else None
+    raw = record.tool_use.input if record.tool_use is not None else None
+    raw = record.tool_result.content if raw is None and record.tool_result is not None else raw
+    return _ref_decoder.decode(raw) if raw is not None and looks_like_a_ref(bytes(raw)) else None
 
 
 def in_pieces(sessions: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -41,8 +41,9 @@ def surplus(data: bytes) -> Surplus | None:
         return "large"
     if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
         return None  # marks within strings were counted as well, so this is where nearly all end
-    values = 0
-    for found in _NEXT.finditer(data):
+    values = at = 0
+    while (found := _NEXT.match(data, at)) is not None:
+        at = found.end()
         values += found[1] in b"[{,"
         if values > MOST_VALUES:
             return "many-values"

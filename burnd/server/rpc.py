@@ -18,6 +18,7 @@ NO_ID = msgspec.Raw(b"null")
 NO_PARAMS = msgspec.Raw(b"{}")
 _ABSENT = msgspec.Raw(b"")
 _encoder = msgspec.json.Encoder()
+_LONG = 64  # items or characters
 
 
 class Fault(Exception):
@@ -147,16 +148,46 @@ def _alternatives(types: Iterable[msgspec.inspect.Type]) -> Iterator[msgspec.ins
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
-    """A line with the result and the protocol's version in it. Raises Fault when that is more than a client takes."""
-    line = _line({"jsonrpc": "2.0", "id": id_, "result": {"version": protocol.VERSION, **result}})
-    if len(line) > protocol.ANSWER_BYTES:
-        most = protocol.ANSWER_BYTES >> 20
-        raise Fault(
-            protocol.TOO_LARGE,
-            f"the answer has {len(line):,} bytes, more than the {most} MiB one may have",
-            "ask for less: narrow the filters, or take it in pages with a smaller limit",
-        )
-    return line
+    """A line with the result and the protocol's version in it. Raises Fault when that is more than a client takes.
+
+    It is encoded piece by piece, and given up as soon as it is too large: what is refused is never made whole.
+    """
+    line = bytearray(b'{"jsonrpc":"2.0","id":' + bytes(id_) + b',"result":')
+    for piece in _pieces({"version": protocol.VERSION, **result}):
+        line += piece
+        if len(line) > protocol.ANSWER_BYTES:
+            most = protocol.ANSWER_BYTES >> 20
+            raise Fault(
+                protocol.TOO_LARGE,
+                f"the answer is larger than the {most} MiB one may have",
+                "ask for less: narrow the filters, or take it in pages with a smaller limit",
+            )
+    return bytes(line + b"}\n")
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """A value as JSON, what is long in pieces."""
+    if isinstance(value, Mapping) and any(map(_is_long, value.values())):
+        before = b"{"
+        for key, item in value.items():
+            yield before + _encoded(str(key)) + b":"
+            yield from _pieces(item)
+            before = b","
+        yield b"}"
+    elif isinstance(value, list | tuple) and _is_long(value):
+        before = b"["
+        for item in value:
+            yield before
+            yield from _pieces(item)
+            before = b","
+        yield b"]"
+    else:
+        yield _encoded(value)
+
+
+def _is_long(value: Any) -> bool:
+    """Whether there may be much in it: texts of any length are pieces of their own then."""
+    return isinstance(value, str | list | tuple | Mapping | msgspec.Raw) and len(value) > _LONG
 
 
 def error(id_: msgspec.Raw, fault: Fault) -> bytes:
@@ -171,10 +202,14 @@ def notification(method: str, params: Mapping[str, Any]) -> bytes:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
+    return _encoded(message) + b"\n"
+
+
+def _encoded(value: Any) -> bytes:
     try:
-        return _encoder.encode(message) + b"\n"
+        return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_mended(message)) + b"\n"
+        return _encoder.encode(_mended(value))
 
 
 def _mended(value: Any) -> Any:

@@ -76,6 +76,13 @@ def one_input(value: bytes) -> bytes:
     return b'[{"type":"tool_use","id":"c","name":"Write","input":{"file_path":"/p/a","content":' + value + b"}}]"
 
 
+def user(session: str, text: bytes) -> bytes:
+    return (
+        b'{"parentUuid":null,"sessionId":"' + session.encode() + b'","type":"user","message":{"role":"user","content":"'
+        + text + b'"},"uuid":"p","timestamp":"' + TIME.encode() + b'"}\n'
+    )  # fmt: skip
+
+
 def one_result(session: str, content: bytes) -> bytes:
     return (
         b'{"parentUuid":null,"sessionId":"' + session.encode() + b'","type":"user","message":{"role":"user","content":'
@@ -112,6 +119,9 @@ def claude_logs(size: float) -> dict[str, Callable[[str], bytes]]:
         "lines of blanks": lambda s: claude(s, b"[]") + b"  \r\n" * int(size * MB / 4),
         "tiny lines": lambda s: claude(s, b"[]") + b"{}\n" * int(size * MB / 3),
         "lines that are no JSON": lambda s: claude(s, b"[]") + b"x\n" * int(size * MB / 2),
+        "long lines in a row": lambda s: (
+            claude(s, b"[]") + user(s, "😀".encode() + b"word, " * int(size * MB / 12)) * 6
+        ),
         "a folder of many parts": lambda s: claude(s, b"[]", cwd=b'"' + b"/a" * int(size * MB / 100) + b'"'),
     }
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 
+from burnd import protocol
 from burnd.content.matching import Matching, Stopped
+from burnd.ledger.content import ContentStore
 from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.records import Session
+from burnd.records import BlobRef, Session
+from burnd.server import rpc
 from burnd.server.methods import content
+from burnd.server.methods.content import LARGEST_RECORD, _shown
+from burnd.server.rpc import Fault
 from tests.conftest import Opened
-from tests.make import at, text, tool_result, tool_use, turn
+from tests.make import START_MS, append_content, at, text, tool_result, tool_use, turn
 from tests.readers.transcript import Transcript, call
 from tests.readers.transcript import text as said
 from tests.server.logs import contents, conversation, write
@@ -72,6 +79,8 @@ def test_a_very_long_piece_is_cut_and_says_so(home: Home) -> None:
         assert records[0]["bytes"] > 3 << 20
         assert "truncated" not in records[1]
         assert isinstance(records[9]["toolUse"]["input"], str)
+        assert (records[9]["truncated"], records[9]["bytes"] > 2 << 20) == (True, True)
+        assert records[9]["toolUse"]["input"].startswith('{"command":"zzz')
 
 
 def test_prune_tells_and_then_does(home: Home) -> None:
@@ -225,3 +234,54 @@ async def test_nothing_is_measured_before_a_secret_goes(monkeypatch: pytest.Monk
     caller: Any = None
     answer = await content.forget(service, content.ForgetParams(session="s1"), caller)
     assert (answer["bytes"], answer["clean"]) == (7, True)
+
+
+def test_the_beginning_of_a_large_blob_is_read_without_the_rest(tmp_path: Path) -> None:
+    """A result of many MB is unpacked as far as it is shown; a string of JSON is its text, and what is lost says so."""
+    store = ContentStore(tmp_path)
+    large = 'zeile \u00e9 \\ "\n' * (1 << 18)
+    records = [text("m1", large), tool_result("m2", large), tool_use("m3", {"a": large}), text("m4", "small")]
+    placed = append_content(store, records, START_MS)
+    places = [(one.position, one.length) for one in placed]
+    shown = [
+        msgspec.json.decode(_shown(record, size)) for record, size in store.beginnings_at("s1", places, LARGEST_RECORD)
+    ]
+    for one, value in ((shown[0], shown[0]["text"]), (shown[1], shown[1]["toolResult"]["content"])):
+        assert one["truncated"]
+        assert one["bytes"] >= len(large.encode())
+        assert large.startswith(value)
+        assert len(value.encode()) > LARGEST_RECORD // 2
+    assert shown[2]["toolUse"]["input"].startswith('{"a":"zeile')
+    assert (shown[3]["text"], "truncated" in shown[3]) == ("small", False)
+    (tmp_path / "blobs.db").unlink()
+    store.close()
+    lost = [record for record, _ in ContentStore(tmp_path).beginnings_at("s1", places, LARGEST_RECORD)]
+    assert isinstance(lost[0].text, BlobRef)
+    assert lost[0].text.lost == "missing"
+
+
+def test_an_answer_that_is_too_large_is_not_made_whole() -> None:
+    """F71: encoding stops where the frame ends, whether it is many rows, one long text or a nested list."""
+    made = 0
+
+    class Rows(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            nonlocal made
+            for _ in range(1_000_000):
+                made += 1
+                yield "x" * 1000
+
+    with pytest.raises(Fault, match="8 MiB"):
+        rpc.answer(msgspec.Raw(b"1"), {"rows": Rows(["x"] * 100), "more": 1})
+    assert made < 10_000
+    for large in ({"a": {"b": ["y" * (9 << 20)]}}, {"rows": [{"c": ["z" * 100] * 100_000}]}):
+        with pytest.raises(Fault, match="8 MiB"):
+            rpc.answer(msgspec.Raw(b"1"), large)
+    odd = {"rows": [{"name": f"\udcff{n}", "n": n} for n in range(100)], "text": "a" * 100, "none": None, "few": [1]}
+    found = msgspec.json.decode(rpc.answer(msgspec.Raw(b'"id"'), odd))
+    assert found["id"] == "id"
+    assert found["result"] == {
+        "version": protocol.VERSION,
+        **odd,
+        "rows": [{"name": f"\\udcff{n}", "n": n} for n in range(100)],
+    }

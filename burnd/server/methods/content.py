@@ -8,6 +8,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from burnd.content.cut_json import closed
 from burnd.content.forgetting import outdated, would_free
 from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
@@ -57,8 +58,8 @@ def _read_page(store: ContentStore, session_id: str, found: Page) -> list[msgspe
     records: list[msgspec.Raw] = []
     size = 0
     try:
-        for record in store.read_at(session_id, found.places) if found.places else ():
-            shown = _shown(record)
+        for record, whole in store.beginnings_at(session_id, found.places, LARGEST_RECORD) if found.places else ():
+            shown = _shown(record, whole)
             size += len(shown)
             if records and size > _PAGE_BYTES:
                 break
@@ -70,16 +71,25 @@ def _read_page(store: ContentStore, session_id: str, found: Page) -> list[msgspe
     return records
 
 
-def _shown(record: Content) -> bytes:
-    whole = msgspec.json.encode(record)
-    return whole if len(whole) <= LARGEST_RECORD else msgspec.json.encode(_cut(msgspec.json.decode(whole), len(whole)))
+def _shown(record: Content, whole_bytes: int | None) -> bytes:
+    """A record as JSON; of one that is cut `whole_bytes` is how large its content is."""
+    shown = msgspec.json.encode(record)
+    if len(shown) <= LARGEST_RECORD and whole_bytes is None:
+        return shown
+    size = len(shown) if whole_bytes is None else whole_bytes + len(shown) - LARGEST_RECORD
+    return msgspec.json.encode(_cut(msgspec.json.decode(shown), size, is_begun=whole_bytes is not None))
 
 
-def _cut(shown: dict[str, Any], size: int) -> dict[str, Any]:
-    """With only the beginning of what it says: of text the text, of anything else its JSON as text."""
+def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
+    """With only the beginning of what it says: of text the text, of anything else its JSON as text.
+
+    Where JSON `is_begun` already, only its beginning was read: that of a string is made one again.
+    """
     for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
         if name in owner:
             value = owner[name]
+            if is_begun and name in ("input", "content") and isinstance(value, str) and value[:1] == '"':
+                value = msgspec.json.decode(closed(value.encode()))
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
             owner[name] = text.encode()[:LARGEST_RECORD].decode("utf-8", "ignore")
     return shown | {"truncated": True, "bytes": size}
