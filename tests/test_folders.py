@@ -29,7 +29,7 @@ def test_a_path_out_of_bounds_is_cut_and_marked(path: str) -> None:
     found = bounded(path)
     assert found is not None
     assert is_bounded(found)
-    assert found.startswith(path[:100])
+    assert found.startswith(path[:100].replace("\ud800", ""))
     assert found == bounded(path)
     assert found != bounded(path + "b")
     assert (len(found.encode()) <= LONGEST, found.count("/") <= MOST_PARTS) == (True, True)
@@ -47,7 +47,7 @@ def test_nothing_walks_a_path_of_60_000_parts() -> None:
         assert look_at(DEEP).keys == ()
         assert present([DEEP]) == []
         with pytest.raises(ValueError, match="folder"):
-            Claim(kind="claim", project=DEEP, from_ts="2026-11-16T10:00:00.000Z", enrichment={"a": "b"}).checked()
+            Claim(v=1, kind="claim", project=DEEP, from_ts="2026-11-16T10:00:00.000Z", enrichment={"a": "b"}).checked()
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()

@@ -36,6 +36,7 @@ class MessageRow(NamedTuple):
     data: bytes
     parts: tuple[PartRow, ...] = ()
     size: int | None = None
+    more_parts: tuple[int, int] = (0, 0)  # how many others it has, too many to be read, and when the newest changed
 
 
 class SessionRow(NamedTuple):
@@ -201,6 +202,8 @@ def opened(row: MessageRow) -> Opened | Rejected:
         return message
     data = message.value if isinstance(message, Repaired) else message
     unusable = _unusable(message, f"message {row.id}", row)
+    if (left_out := row.more_parts[0]) > 0:
+        unusable.append(Unusable(f"message {row.id}", len(row.data), f"{left_out:,} of its parts are left out"))
     parts: list[Part] = []
     for part in row.parts:
         found = _parts.decode(part.data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Final
 
 LONGEST: Final = 4096  # bytes; Linux opens no longer path
@@ -28,7 +27,4 @@ def bounded(path: str | None) -> str | None:
 
 
 def _bytes(path: str) -> bytes:
-    try:
-        return os.fsencode(path)
-    except UnicodeEncodeError:  # half of a surrogate pair
-        return path.encode("utf-8", "replace")
+    return path.encode("utf-8", "surrogatepass")

@@ -16,6 +16,7 @@ from burnd.sources.opencode_schema import Schema
 
 PAGE = 500
 _AT_ONCE = 20
+MOST_PARTS = 5_000  # of a message; a real one has some dozens
 _READ_BYTES = 1 << 20
 _FOLDER = 1  # among a session's texts
 _LARGEST = 1 << 53
@@ -166,24 +167,32 @@ def _versions(rows: Iterable[Sequence[Any]]) -> list[RowVersion]:
 
 def _with_parts(db: sqlite3.Connection, schema: Schema, found: Sequence[RowVersion]) -> list[RowVersion]:
     parts: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    more: defaultdict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for some in _groups([version.id for version in found], PAGE):
         sql = (
             f"SELECT message_id, id, {schema.part_updated} FROM part "
             f"WHERE message_id IN ({_marks(some)}) ORDER BY message_id, id"
         )
-        for message, part, updated in db.execute(sql, some):
-            parts[_text(message)].append((_text(part), _whole(updated)))
-    return [one._replace(digest=version_digest(*one[:3], parts[one.id])) for one in found]
+        for name, part, updated in db.execute(sql, some):
+            message = _text(name)
+            if len(parts[message]) < MOST_PARTS:
+                parts[message].append((_text(part), _whole(updated)))
+            else:
+                more[message] = (more[message][0] + 1, max(more[message][1], _whole(updated)))
+    return [one._replace(digest=version_digest(*one[:3], parts[one.id], more[one.id])) for one in found]
 
 
 def version_of(row: MessageRow) -> RowVersion:
     """The version of a message that was read with its parts."""
     parts = [(part.id, part.updated) for part in row.parts]
-    return RowVersion(row.id, row.created, row.updated, version_digest(row.id, row.created, row.updated, parts))
+    digest = version_digest(row.id, row.created, row.updated, parts, row.more_parts)
+    return RowVersion(row.id, row.created, row.updated, digest)
 
 
-def version_digest(message_id: str, created: int, updated: int, parts: Iterable[tuple[str, int]]) -> int:
-    return digest_of([message_id, created, updated, *parts])
+def version_digest(
+    message_id: str, created: int, updated: int, parts: Iterable[tuple[str, int]], more: tuple[int, int] = (0, 0)
+) -> int:
+    return digest_of([message_id, created, updated, *parts, *([more] if more[0] else [])])
 
 
 def fetch(db: sqlite3.Connection, schema: Schema, ids: Sequence[str], most_bytes: int) -> tuple[Fetched, int]:
@@ -227,7 +236,7 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
     for message, part, updated, data in db.execute(sql, ids):
         parts[message].append(PartRow(_text(part), _whole(updated), _data(data)))
         size += len(parts[message][-1].data)
-        if size > WHOLE_BYTES:
+        if size > WHOLE_BYTES or len(parts[message]) > MOST_PARTS:
             raise _TooMuch
     messages: dict[str, MessageRow] = {}
     sql = f"SELECT id, time_created, {schema.message_updated}, data FROM message WHERE id IN ({_marks(ids)})"
@@ -249,7 +258,12 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
         if found is None:
             return Fetched([])
         data, whole_size = _read_data(db, "message", found[0], WHOLE_BYTES)
-        part_rows = db.execute(_PART_ROWS.format(updated=schema.part_updated), (message_id,)).fetchall()
+        part_rows = db.execute(_PART_ROWS.format(updated=schema.part_updated), (message_id,)).fetchmany(MOST_PARTS)
+        more = (0, 0)
+        if len(part_rows) == MOST_PARTS:
+            sql = f"SELECT count(*), max({schema.part_updated}) FROM part WHERE message_id = ? AND id > ?"
+            count, newest = db.execute(sql, (message_id, _text(part_rows[-1][1]))).fetchone()
+            more = (count, _whole(newest) if count else 0)
     except sqlite3.Error as error:
         return _nothing_if_damaged(error)
     parts: list[PartRow] = []
@@ -262,7 +276,7 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
             continue
         room -= min(room, len(part))
         parts.append(PartRow(_text(part_id), _whole(updated), part, size))
-    message = MessageRow(message_id, _whole(found[1]), _whole(found[2]), data, tuple(parts), whole_size)
+    message = MessageRow(message_id, _whole(found[1]), _whole(found[2]), data, tuple(parts), whole_size, more)
     return Fetched([message], len(message.data) + sum(len(part.data) for part in parts), unreadable)
 
 
