@@ -24,12 +24,12 @@ def test_a_usual_path_stays(path: str) -> None:
     assert bounded(path) == path
 
 
-@pytest.mark.parametrize("path", [DEEP, "/" + "x" * 5000, "/" + "é" * 3000, "/a" * 257, "/\ud800" * 300])
+@pytest.mark.parametrize("path", [DEEP, "/" + "x" * 5000, "/" + "é" * 3000, "/a" * 257])
 def test_a_path_out_of_bounds_is_cut_and_marked(path: str) -> None:
     found = bounded(path)
     assert found is not None
     assert is_bounded(found)
-    assert found.startswith(path[:100].replace("\ud800", ""))
+    assert found.startswith(path[:100])
     assert found == bounded(path)
     assert found != bounded(path + "b")
     assert (len(found.encode()) <= LONGEST, found.count("/") <= MOST_PARTS) == (True, True)
