@@ -16,6 +16,7 @@ from burnd.queries.view import View
 _DATE = re.compile(r"[-@]20\d\d-?\d\d-?\d\d$")
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
 _REMEMBERED = 1024
+_REMEMBERED_KINDS = 16_384  # each turn that its harness priced has one
 _BESIDE_THE_NAME = ("-latest", "@latest", "@default")
 
 
@@ -64,6 +65,7 @@ def kinds_of(view: View) -> Kinds:
     return Kinds(_kind(view.prices, *row) for row in view.rows(_KINDS))
 
 
+@lru_cache(_REMEMBERED_KINDS)
 def _kind(
     prices: PriceTable,
     number: int,

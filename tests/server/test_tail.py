@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from burnd.index.change import Change, OpenTurn
@@ -13,9 +14,9 @@ from burnd.paths import Home
 from burnd.queries.projects import to_come
 from burnd.queries.view import View
 from burnd.recording.batch import Batch
-from burnd.records import Turn
+from burnd.records import Turn, Usage
 from burnd.server.feed import QUEUE, Feed, Landed
-from burnd.server.methods.tail import TailParams
+from burnd.server.methods.tail import TailParams, shown
 from tests.conftest import Opened
 from tests.make import turn
 from tests.queries.asking import PRICES
@@ -188,13 +189,8 @@ def test_several_flush_at_once(live: Daemon) -> None:
 
 def test_a_turn_is_whole() -> None:
     """What is streamed is the record as the ledger has it."""
-    import msgspec
-
-    from burnd.pricing import PriceTable
-    from burnd.server.methods.tail import shown
-
     one = turn(model="nobody-knows-this-model")
-    said = shown(Landed(one, True), PriceTable.load(), 3)
+    said = shown(Landed(one, True), PRICES, 3)
     assert msgspec.convert(said["turn"], Turn) == one
     assert (said["costUsd"], said["missed"]) == (None, 3)
 
@@ -211,3 +207,10 @@ def test_leaving_in_the_middle_is_no_error(live: Daemon) -> None:
         wire.call("flush")
         until(lambda: wire.call("status")["daemon"]["clients"] == 1)
         assert "failed" not in live.why()
+
+
+def test_a_turn_without_a_list_price_costs_what_its_row_states() -> None:
+    stated = turn("m1", model="house-1", provider="house", stated_usd=0.25, usage=Usage(input=7, output=3))
+    assert shown(Landed(stated, open=False), PRICES, 0)["costUsd"] == pytest.approx(0.25)
+    listed = msgspec.structs.replace(stated, model="claude-opus-5", provider=None)
+    assert shown(Landed(listed, open=False), PRICES, 0)["costUsd"] == pytest.approx(7 * 5e-6 + 3 * 25e-6)

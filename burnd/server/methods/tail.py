@@ -9,7 +9,8 @@ import msgspec
 from burnd import protocol
 from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
-from burnd.pricing import PriceTable, Tokens, terms_text
+from burnd.pricing import UNITS_PER_USD, PriceTable, Tokens, terms_text
+from burnd.pricing.terms import figure_of
 from burnd.queries.budgets import standings
 from burnd.queries.projects import Project, to_come
 from burnd.queries.view import Params
@@ -84,7 +85,8 @@ def _cost(turn: Turn, prices: PriceTable) -> float | None:
     tokens = Tokens(
         usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_create_5m, usage.cache_create_1h
     )
-    terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo)
+    figure = figure_of(round((turn.stated_usd or 0) * UNITS_PER_USD), sum(tokens))
+    terms = terms_text(turn.speed, turn.service_tier, turn.inference_geo, figure)
     return prices.turn_usd(turn.model, turn.provider, tokens, terms=terms, searches=turn.searches)
 
 
