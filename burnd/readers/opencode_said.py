@@ -26,6 +26,7 @@ from burnd.records import Block, ToolCall, Usage
 USER: Final = "user"
 ASSISTANT: Final = "assistant"
 _LARGEST_STATUS: Final = 999
+_OUTPUT: Final = ("text", "reasoning", "tool")
 
 
 class Asked(msgspec.Struct, frozen=True, gc=False):
@@ -60,6 +61,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     files: tuple[str, ...] = ()
     children: tuple[tuple[str, str], ...] = ()  # (call, the session it started)
     retries: tuple[tuple[str, int | None, int | None], ...] = ()  # (part, when, status) of attempts that failed
+    has_output: bool = False  # the model had begun to answer, if only with an empty part
 
     @property
     def said_bytes(self) -> int:
@@ -149,6 +151,7 @@ def _answered(data: MessageData, parts: Sequence[Part], by_part: Mapping[int, Ca
         is_summary=is_summary(data),
         calls=tuple(call.call for call in calls),
         made=_made(parts, by_part),
+        has_output=any(part.data.type in _OUTPUT for part in parts),
         came_back=tuple(block for call in calls for block in call.came_back),
         files=_files(parts, calls),
         children=tuple((call.call.id, call.child) for call in calls if call.child),

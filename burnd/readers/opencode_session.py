@@ -23,9 +23,8 @@ from burnd.records.turn import Quality
 SOURCE: Final = "opencode"
 _KEPT_PROMPTS: Final = 8
 _KEPT_ROWS: Final = 32
-_ABORTED: Final = "MessageAbortedError"
 _EVENTS: Final = {
-    _ABORTED: "interrupt",
+    "MessageAbortedError": "interrupt",
     "ContentFilterError": "refusal",
     "MessageOutputLengthError": "output_length",
     "StructuredOutputError": "structured_output",
@@ -187,16 +186,16 @@ def _prompt_of(walked: Walked, answered: Answered) -> Prompt | None:
 
 
 def _quality(answered: Answered) -> Quality:
-    """`partial` where a step reached the model and its usage was not recorded: it never ended, was aborted, or failed
-    or finished without usage after it had made something. `empty` where the request failed before that, and for rows
-    that are no request (`!shell`), which have neither a finish nor an error.
+    """`partial` where a step reached the model and its usage was not recorded: it never ended, or was aborted, failed
+    or finished after the model had begun to answer. `empty` where the request failed or was aborted before that, and
+    for rows that are no request (`!shell`), which have neither a finish nor an error.
     """
     if answered.completed is None:
         return "partial"
     if answered.usage != Usage():
         return "final"
-    is_answer = bool(answered.made) and (answered.finish or answered.error) is not None
-    return "partial" if is_answer or answered.error == _ABORTED else "empty"
+    is_answer = answered.has_output and (answered.finish or answered.error) is not None
+    return "partial" if is_answer else "empty"
 
 
 def _subagent(place: Place, said: Said) -> Subagent | None:

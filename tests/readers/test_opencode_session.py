@@ -116,14 +116,15 @@ def one(**changes: Any) -> Step:
 
 
 def test_how_a_step_ended() -> None:
-    """Final with usage, partial where it is unknown: never ended, aborted, cut off; empty where the request failed."""
+    """Final with usage, partial where it is unknown: never ended, aborted, cut off; empty without any answer."""
     nothing = tokens(total=False)
     aborted = {"name": "MessageAbortedError", "data": {}}
     failed = {"name": "APIError", "data": {"statusCode": 500}}
     assert (one().turn.quality, one().turn.stop_reason) == ("final", "stop")
     assert one(finish="length").turn.stop_reason == "length"
-    ended = one(tokens=nothing, error=aborted, finish=None)
+    (ended,) = walked(step("a", "u", {"type": "text", "text": ""}, tokens=nothing, finish=None, error=aborted))
     assert (ended.turn.quality, ended.turn.stop_reason) == ("partial", "MessageAbortedError")
+    assert one(tokens=nothing, error=aborted, finish=None).turn.quality == "empty"
     assert one(tokens=nothing, finish=None).turn.quality == "empty"
     assert one(tokens=nothing, finish=None, error=failed).turn.quality == "empty"
     cut = walked(step("a", "u", {"type": "text", "text": "half"}, tokens=nothing, finish=None, error=failed))
