@@ -122,6 +122,10 @@ class Keeping:
     def is_pruned(self, session_id: str) -> bool:
         return session_id in self._pruned
 
+    def forks_pruned(self, session_id: str) -> bool:
+        """Whether a session came out of one that was pruned or forgotten."""
+        return any(origin in self._pruned for origin in self._origins.get(session_id, ()))
+
     def keeps_titles(self, session_id: str) -> bool:
         """Whether a harness's titles of a session are its own: a fork repeats those of the session it was made of."""
         if any(origin in self._pruned for origin in self._repeats.get(session_id, ())):

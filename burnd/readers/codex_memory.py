@@ -120,6 +120,8 @@ class Memory:
         """Content, but for what an agent's log repeats of the session that started it."""
         if self.repeats_parent(spot.ts):
             return
+        if self.repeats(spot.ts):
+            self.out.copied.append(message_id)
         self.out.content.append(
             Content(
                 session_id=self.session_id,

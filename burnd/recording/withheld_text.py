@@ -18,6 +18,7 @@ from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import Shelved
+from burnd.readers.codex_memory import born_at
 from burnd.recording.batch import Batch, CameFrom
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of
@@ -52,6 +53,18 @@ _WITHHELD: Final = (
 _COPYING: Final = (
     "SELECT DISTINCT s.session_id FROM sessions s CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' "
     f"WHERE s.session_id IN ({{keys}}) AND f.rail = '{MAIN}'"
+)
+_CODEX_FORKS: Final = (
+    "WITH wanted(origin) AS ({keys}) SELECT s.session_id, w.origin FROM wanted w "
+    "CROSS JOIN origins o ON o.origin = w.origin JOIN sessions s ON s.id = o.session "
+    f"JOIN names n ON n.id = s.source AND n.name = '{CODEX}'"
+)
+# What a fork of Codex repeats is older than its thread, or stands before the last message that another session owns.
+_CODEX_COPIES: Final = (
+    "WITH wanted(session_id, born) AS ({keys}) SELECT DISTINCT m.message_id FROM wanted w "
+    "CROSS JOIN sessions s ON s.session_id = w.session_id "
+    f"JOIN names n ON n.id = s.source AND n.name = '{CODEX}' JOIN messages m ON m.session = s.id AND m.rail = '{MAIN}' "
+    "AND (m.ts < w.born OR m.ts <= (SELECT max(f.ts) FROM facts f WHERE f.session = s.id AND f.kind = 'copy'))"
 )
 _WITH_TEXT: Final = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
 _TIMES: Final = "SELECT session_id, created_at, updated_at FROM sessions WHERE session_id IN ({keys})"
@@ -128,6 +141,11 @@ class TextPolicy:
         spoken = _spoken_in(batch, shelved)
         await work.run(spoken, changed | work.changed)
         barred = work.barred(spoken.values())
+        if batch.source == CODEX:  # whose lines have no ids: what a fork repeats is known by its times
+            repeated = {name for name in batch.copied if self._keeping.forks_pruned(name[0])}
+            barred |= repeated
+            for session_id, origin in {(name[0], one) for name in repeated for one in self._keeping.origins(name[0])}:
+                work.note_origin(session_id, origin)
         if self._keeping.mode != "full":
             barred |= batch.copied  # they have the daemon's mode, whatever was asked for the session that repeats them
         kept = [
@@ -178,7 +196,9 @@ class TextPolicy:
         held = await stored(self._index, session_ids)
         holders = await work.holders(held)
         own, repeating = await anyio.to_thread.run_sync(_owned, held, copies, holders, going)
-        repeating |= {pair for pair in await opencode_copies(self._index, session_ids) if pair[0] not in going}
+        asked = [(session_id,) for session_id in session_ids]
+        known = [*await opencode_copies(self._index, session_ids), *await self._index.keyed(_CODEX_FORKS, asked)]
+        repeating |= {(copier, origin) for copier, origin in known if copier not in going}
         for copier, origin in sorted(repeating):
             work.note_origin(copier, origin)
         for session_id, keys in own.items():
@@ -192,6 +212,9 @@ class TextPolicy:
         work = _Work(self._index, keeping)
         await work.look_up([one.key for one in spoken])
         barred = {message_id for _, message_id in work.barred(spoken)}
+        if keeping.forks_pruned(session_id):
+            asked = [(session_id, born_at(session_id) or 0)]
+            barred |= {message_id for (message_id,) in await self._index.keyed(_CODEX_COPIES, asked)}
         before = keeping.allowed_before(session_id)
         titles = keeping.keeps_titles(session_id)
 

@@ -13,8 +13,9 @@ from burnd.index.change import FileChange
 from burnd.recording.batch import Batch
 from burnd.recording.withheld_text import HELD_MS
 from burnd.records.times import to_ms
-from tests.capture.rig import Rig
+from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
+from tests.readers import rollout
 from tests.readers.transcript import Transcript, text
 from tests.recording.forks import FORK, OFF, PLAIN, SILENT, after, goes_on, logs, private, repeated
 
@@ -248,3 +249,40 @@ async def test_held_text_is_kept_when_its_origin_is_open(reader: Reader) -> None
     assert "please shareable" in reader.words_of(FORK)
     assert "and now shareable" in reader.words_of(FORK)
     assert "On the shareable" in reader.words_of(FORK)
+
+
+def _codex(word: str) -> tuple[rollout.Rollout, rollout.Rollout]:
+    """A log of Codex and that of its fork."""
+    log = rollout.Rollout(1)
+    log.task()
+    log.prompt(f"please {word}")
+    log.item(rollout.call("xc1", "shell", command=["echo", word]))
+    log.answer("xc1", f"out {word} " * 300)
+    log.item(rollout.says(f"I did {word}"))
+    log.meter(100, 50, 7, 0)
+    fork = rollout.Rollout(2, after_s=60, forked_from_id=log.thread)
+    fork.lines += log.lines
+    return log, fork
+
+
+@pytest.mark.parametrize("how", ["off", "forget"])
+@pytest.mark.parametrize("order", ["original first", "fork first"])
+async def test_a_fork_of_codex_keeps_nothing_of_a_private_log(tmp_path: Path, how: str, order: str) -> None:
+    folder = tmp_path / "sessions" / "2026" / "11" / "16"
+    folder.mkdir(parents=True)
+    rig = CodexRig(tmp_path / "home", tmp_path / "sessions")
+    await rig.open()
+    logs_of_both = _codex(CANARY)
+    paths = [folder / log.name for log in logs_of_both]
+    for path, log in zip(paths, logs_of_both, strict=True):
+        path.write_bytes(log.data)
+    original = logs_of_both[0].thread
+    if how == "off":
+        await announce(rig.pipeline, Announcement(original, "codex", 0, "off"))
+    await rig.read(*(paths if order == "original first" else reversed(paths)))
+    await rig.flush()
+    if how == "forget":
+        assert files_with_canary(rig.home) != set()
+        await rig.pipeline.forget([original])
+    assert files_with_canary(rig.home) == set()
+    await rig.close()
