@@ -126,7 +126,7 @@ def _roll_back(memory: Memory, prompts: int) -> None:
 def _name(memory: Memory, spot: Spot, name: str | None) -> None:
     if not name or memory.repeats(spot.ts):
         return
-    if memory.state.titles == 0 and len(memory.state.prompts) == 1:
+    if memory.state.titles == 0 and memory.state.prompt_count == 1:
         memory.out.requests.append(title_request(memory.session_id, spot.ts))
     memory.out.content.append(
         Content(

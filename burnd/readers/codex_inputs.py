@@ -49,6 +49,7 @@ def _begin_prompt(memory: Memory, name: str, text: str) -> None:
         end_task(memory)  # releases without tasks begin one with every prompt
     else:
         end_response(memory)
+    state.prompt_count += 1
     state.prompts = [*state.prompts, Prompt(name, prompt_words(text), state.last_turn)][-KEPT_PROMPTS:]
 
 

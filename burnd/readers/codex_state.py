@@ -12,7 +12,7 @@ from burnd.readers.holding import Holding
 from burnd.records import Block, Subagent
 
 SOURCE: Final = "codex"
-VERSION: Final = 3
+VERSION: Final = 4
 KEPT_HOLDINGS: Final = 8
 KEPT_SUMS: Final = 8
 KEPT_PROMPTS: Final = 64
@@ -77,6 +77,7 @@ class State(msgspec.Struct, omit_defaults=True):
     last_turn: str | None = None
     entering: list[Block] = []
     prompts: list[Prompt] = []
+    prompt_count: int = 0  # of all prompts, those that were rolled back included
     spawns: dict[str, str] = {}
     quotas: dict[str, tuple[float, int]] = {}
     titles: int = 0

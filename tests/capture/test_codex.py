@@ -254,6 +254,7 @@ async def test_the_request_that_made_a_threads_name_is_counted_once(opened: Open
         log.meter(100, 0, 10, 0)
         log.task()
         log.prompt("look again")
+        log.event("thread_rolled_back", num_turns=1)
         if n == 2:
             log.event("thread_name_updated", thread_name="A look")
     names = [(logs[0].thread, "2026-11-16T10:00:30Z"), (logs[1].thread, "2026-11-16T10:00:30Z")]
