@@ -92,10 +92,16 @@ def load(db: sqlite3.Connection, sessions: Iterable[int]) -> dict[int, History]:
 
 
 def epochs(states: Sequence[State]) -> list[list[State]]:
-    """Totals that go on from one another, in the order of time."""
-    found: defaultdict[int, list[State]] = defaultdict(list)
+    """Totals that go on from one another, in the order of time.
+
+    Those of one start time do. Where that is not known, one that is less than the one before began again.
+    """
+    found: defaultdict[tuple[int, int], list[State]] = defaultdict(list)
+    restarts, last = 0, 0
     for state in states:
-        found[state.since].append(state)
+        if not state.since:
+            restarts, last = restarts + (state.total < last), state.total
+        found[state.since, 0 if state.since else restarts].append(state)
     return list(found.values())
 
 

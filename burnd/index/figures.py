@@ -124,7 +124,7 @@ def _increases(
 ) -> list[_Increase]:
     found: list[_Increase] = []
     for epoch in epochs(states):
-        begin = epoch[0].since - 1 if epoch[0].since else -(1 << 62)
+        begin = epoch[0].since - 1 if epoch[0].since else found[-1].end if found else -(1 << 62)
         before = _inherited(db, session, source, epoch[0], turns)
         units, tokens = _stated(before, model) if before is not None else (0, 0)
         for state in epoch:

@@ -239,11 +239,20 @@ class Naive:
         ]
 
     def _stated(self) -> dict[tuple[str, str], list[int]]:
-        """By session and model the largest of the running totals since each start, added up."""
+        """By session and model the largest of the running totals since each start, added up.
+
+        Where a start is not stated, a total that is less than the one before began again.
+        """
         said = [entry for entry in self.folded.latest.values() if isinstance(entry, Overhead)]
-        largest: dict[tuple[str, str | None], Overhead] = {}
-        for entry in sorted(said, key=lambda entry: (_in_all(entry), to_ms(entry.ts))):
-            largest[entry.session_id, entry.since] = entry
+        largest: dict[tuple[str, Any], Overhead] = {}
+        last: dict[str, tuple[int, int]] = {}
+        for entry in sorted(said, key=lambda entry: to_ms(entry.ts)):
+            total = _in_all(entry)
+            times, before = last.get(entry.session_id, (0, 0))
+            if entry.since is None:
+                last[entry.session_id] = times, before = times + (total < before), total
+            key = (entry.session_id, entry.since or times)
+            largest[key] = max(largest.get(key, entry), entry, key=_in_all)
         stated: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0] * 6)
         for (session_id, _), entry in largest.items():
             for model, usage in entry.models.items():

@@ -79,6 +79,12 @@ async def test_a_total_that_begins_again_covers_what_came_after(opened: Opened) 
     assert await by_turn(opened) == {"m1": pytest.approx(0.4), "killed": None, "m3": pytest.approx(0.1)}
 
 
+async def test_a_total_without_a_start_time_began_again_when_it_is_less(opened: Opened) -> None:
+    entries = [own("m1", 1), state(2, 0.4, 300, since=None), own("m3", 6), state(8, 0.1, 100, since=None)]
+    await costs(opened, *entries)
+    assert await by_turn(opened) == {"m1": pytest.approx(0.4 / 3), "m3": pytest.approx(0.1)}
+
+
 @pytest.mark.parametrize("parent_first", [True, False])
 async def test_a_fork_begins_with_its_parents_cost(opened: Opened, parent_first: bool) -> None:
     copy = Copy(source="claude-code", session_id="fork", rail_id="main", message_id="m1", turn_index=1, ts=at(1))
