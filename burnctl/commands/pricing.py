@@ -80,6 +80,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _priced(answer: dict[str, Any], screen: Screen) -> str:
     from burnctl.render.tables import Column, table
+    from burnctl.render.text import clean
 
     found = answer["found"]
     columns = [Column("context"), *(Column(title, "right") for _, title in _KINDS)]
@@ -87,9 +88,10 @@ def _priced(answer: dict[str, Any], screen: Screen) -> str:
     rows = [
         [size, *(_rate(tier[kind]) for kind, _ in _KINDS)] for size, tier in zip(sizes, answer["tiers"], strict=True)
     ]
-    lines = [f"{_name(answer)} is priced as {found['provider']} {found['model']}, {_from(found)}."]
+    sold_as = clean(f"{found['provider']} {found['model']}, {_from(found)}")
+    lines = [f"{_name(answer)} is priced as {sold_as}."]
     if found["retiredAfter"]:
-        lines.append(f"It is not sold any more; its last price, seen on {found['retiredAfter']}, still counts.")
+        lines.append(f"It is not sold any more; its last price, seen on {clean(found['retiredAfter'])}, still counts.")
     lines += ["", "USD per million tokens:", table(columns, rows, screen, indent=2), ""]
     lines.append(f"Fast mode costs twice that. A web search costs ${answer['searchUsd']:g}.")
     return _told(answer, lines, screen)
@@ -98,11 +100,11 @@ def _priced(answer: dict[str, Any], screen: Screen) -> str:
 def _unpriced(answer: dict[str, Any], screen: Screen) -> str:
     lines = [f"{_name(answer)} is unpriced: {answer['reason']}. Its turns and tokens are counted, without a cost."]
     if answer["lookedIn"]:
-        lines.append(f"Looked for at: {', '.join(answer['lookedIn'])}.")
+        lines.append(f"Looked for at: {_listed(answer['lookedIn'])}.")
     if answer["soldBy"]:
-        lines.append(f"Listed by: {', '.join(answer['soldBy'])}; add --provider to see what it costs there.")
+        lines.append(f"Listed by: {_listed(answer['soldBy'])}; add --provider to see what it costs there.")
     if answer["near"]:
-        lines.append(f"Near names, which are other models: {', '.join(answer['near'])}.")
+        lines.append(f"Near names, which are other models: {_listed(answer['near'])}.")
     lines.append("Give it a price in models.dev.json in the home, or try: burnctl pricing update")
     return _told(answer, lines, screen)
 
@@ -116,6 +118,12 @@ def _told(answer: dict[str, Any], lines: list[str], screen: Screen) -> str:
     lines += map(clean, price_caveats(answer))
     text = "\n".join(_wrapped(line, screen) for line in lines)
     return screen.paint(name, "bold") + text.removeprefix(name) if text.startswith(name) else text
+
+
+def _listed(names: list[str]) -> str:
+    from burnctl.render.text import clean
+
+    return ", ".join(map(clean, names))
 
 
 def _name(answer: dict[str, Any]) -> str:

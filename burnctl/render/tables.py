@@ -35,7 +35,7 @@ class Column:
         where: str = "end",
         style: str = "",
     ) -> None:
-        self.title, self.align, self.least, self.drop = title, align, least, drop
+        self.title, self.align, self.least, self.drop = clean(title), align, least, drop
         self.where, self.style = where, style
 
 
@@ -80,7 +80,7 @@ def _fitted(
 ) -> tuple[list[int], list[int]]:
     """Which columns are shown, and how wide each is."""
     natural = [
-        max([width_of(row[i][0]) for row in rows] + [len(column.title) if header else 0])
+        max([width_of(row[i][0]) for row in rows] + [width_of(column.title) if header else 0])
         for i, column in enumerate(columns)
     ]
     smallest = [

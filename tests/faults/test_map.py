@@ -15,7 +15,6 @@ ELSEWHERE = {
     "F23": "only from inside can a handler be made to raise and its thread to die",
     "F28": "an emitter that says nothing has to be put in the place of the kernel's",
     "F73": "it is burnctl that meets a daemon of another version",
-    "F74": "it is burnctl that writes to a terminal",
     "F84": "what is imported where, without a running daemon",
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 from burnd.paths import Home
 from burnd.records.codec import encode
+from tests.burnctl.person import run as burnctl
 from tests.make import turn
 from tests.readers.opencode_data import Writer, tokens, tool
 from tests.readers.rollout import Rollout, says
@@ -175,3 +176,37 @@ def test_an_older_ledger_with_long_names(home: Home, long: str) -> None:
         assert wire.call("summary")["totals"]["turns"] == 2
         _check_reports(wire)
     assert long in Path(home.ledger).read_text() or json.dumps(long)[1:-1] in Path(home.ledger).read_text()
+
+
+EVIL = "\x1b]52;c;aGk=\x07\x1b[31mEV\x9b2J\u202eIL\r\n\tX"
+
+
+def test_names_with_control_characters_are_shown_without(home: Home) -> None:
+    """F74: ids, models, tags, branches, tools and projects, in reports, errors and pictures, also through a pipe."""
+    session = f"s{EVIL[10:]}"
+    _write(home, session, {"gitBranch": f"b{EVIL}", "cwd": f"/p{EVIL}"}, model=f"m{EVIL}", tool=f"t{EVIL}")
+    with running(home) as daemon, daemon.wire() as wire:
+        until(lambda: wire.call("summary")["totals"]["turns"] == 1)
+        wire.call("stamp", selector={"sessionId": session}, enrichment={f"k{EVIL}": f"v{EVIL}"})
+        for words in (
+            ["status"],
+            ["doctor"],
+            ["sessions"],
+            ["show", session],
+            ["why", session],
+            ["why", f"no{EVIL}"],
+            ["flow", session],
+            ["flow", session, "--svg", "-"],
+            ["flow", session, "--mermaid"],
+            ["resume", session],
+            ["summary", "--by", f"tag:k{EVIL}"],
+            ["summary", "--by", "branch"],
+            ["summary", "--model", f"no{EVIL}"],
+            ["compare", "--by", f"tag:k{EVIL}"],
+            ["by-tool"],
+            ["stamps", "list"],
+            ["pricing", "show", f"m{EVIL}", "--provider", f"p{EVIL}"],
+        ):
+            done = burnctl(home, *words)
+            assert all(line.isprintable() for line in (done.stdout + done.stderr).split("\n")), (words, done)
+            assert "EV" in done.stdout + done.stderr or words in (["status"], ["doctor"], ["by-tool"])
