@@ -25,11 +25,13 @@ _MOST_CUTS: Final = 64
 _LEAST_ROOM: Final = 256
 _SHORT, _SHORTEST = 1024, 64
 _PADDING: Final = b" \t\r\n\0"
-# Up to the next bracket or comma outside of strings.
-_NEXT: Final = re.compile(rb'[^"\[\]{},]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^"\[\]{},]*+)*+([\[\]{},])', re.DOTALL)
-# The rest of a string, or as much of it as ends behind a whole escape.
-_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\(?:u[0-9a-fA-F]{4}|[^u])[^"\\]*+)*+', re.DOTALL)
+_MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
+# The rest of a string.
+_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _ESCAPE_BYTES: Final = 6
+_FEW_BYTES: Final = 64
+_TRIES: Final = 32  # quotes within a string, before all of its escapes are looked at
+_BEGINNINGS: Final = b"[{,"
 _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _any: Final = msgspec.json.Decoder(msgspec.Raw)
 _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
@@ -42,9 +44,8 @@ def surplus(data: bytes) -> Surplus | None:
     if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
         return None  # marks within strings were counted as well, so this is where nearly all end
     values = at = 0
-    while (found := _NEXT.match(data, at)) is not None:
-        at = found.end()
-        values += found[1] in b"[{,"
+    while (at := _after_mark(data, at)) > 0:
+        values += data[at - 1] in _BEGINNINGS
         if values > MOST_VALUES:
             return "many-values"
     return None
@@ -52,7 +53,7 @@ def surplus(data: bytes) -> Surplus | None:
 
 def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
     """The JSON text within all bounds; empty where it is no JSON, is nested too deeply or is too large even so."""
-    data = _Cut(data, most).bounded() if _marks(data) > most else data
+    data = _Cut(data, most).bounded()
     if len(data) <= WHOLE_BYTES:
         return data
     view = memoryview(data)
@@ -73,14 +74,13 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
                 kept += data[at:end]
                 in_string, length, at = quote >= 0, 0, end
                 continue
-            end = _end_in_string(data, at)
+            end = _quote_after(data, at)
+            end = _whole_escapes(data, at) if end < 0 else end
             room = _longest_after(len(kept)) - length
             if room >= 0:
                 kept += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
             length += end - at
             if data[end : end + 1] == b"\\":
-                if len(data) - end >= _ESCAPE_BYTES:
-                    return b""  # no escape of JSON
                 rest = data[end:]  # the other half of the escape is in the next chunk
                 break
             if end < len(data):
@@ -101,7 +101,7 @@ def _longest_after(kept: int) -> int:
 
 def _whole_characters(text: bytes) -> bytes:
     """The beginning of a JSON string without half an escape or half a character at its end."""
-    text = text[: _end_in_string(text, 0)]
+    text = text[: _whole_escapes(text, 0)]
     for back in range(1, min(4, len(text)) + 1):
         if text[-back] < 0x80:
             break
@@ -110,9 +110,47 @@ def _whole_characters(text: bytes) -> bytes:
     return text
 
 
-def _end_in_string(data: bytes, at: int) -> int:
+def _after_mark(data: bytes, at: int) -> int:
+    """Behind the next bracket or comma outside of strings; 0 where there is none."""
+    while (found := _MARK.match(data, at)) is not None:
+        at = found.end()
+        if found[1] != b'"':
+            return at
+        at = _quote_after(data, at) + 1
+        if at == 0:
+            break
+    return 0
+
+
+def _quote_after(data: bytes, at: int) -> int:
+    """Where the string ends that `at` is in; -1 where it does not. A long text without escapes takes no time at all."""
+    begin = at
+    for _ in range(_TRIES):
+        quote = data.find(b'"', at)
+        if quote < 0 or _slashes_before(data, begin, quote) % 2 == 0:
+            return quote
+        at = quote + 1
     found = _IN_STRING.match(data, at)
-    return found.end() if found is not None else at
+    end = found.end() if found is not None else at
+    return end if data[end : end + 1] == b'"' else -1
+
+
+def _slashes_before(data: bytes, begin: int, end: int) -> int:
+    text = data[max(begin, end - _FEW_BYTES) : end]
+    slashes = len(text) - len(text.rstrip(b"\\"))
+    if slashes < _FEW_BYTES:
+        return slashes
+    text = data[begin:end]
+    return len(text) - len(text.rstrip(b"\\"))
+
+
+def _whole_escapes(data: bytes, at: int) -> int:
+    """The end of a text that is cut within a string, or where an escape begins that is not whole."""
+    slash = data.rfind(b"\\", max(at, len(data) - _ESCAPE_BYTES + 1))
+    if slash < 0 or _slashes_before(data, at, slash + 1) % 2 == 0:
+        return len(data)
+    is_whole = len(data) - slash >= 2 and data[slash + 1 : slash + 2] != b"u"
+    return len(data) if is_whole else slash
 
 
 def _marks(data: bytes) -> int:
@@ -138,8 +176,8 @@ class _Cut:
         view = memoryview(data)
         kept: list[bytes | memoryview] = []
         at = begin = len(data) - len(data.lstrip(_PADDING))
-        while (found := _NEXT.match(data, at)) is not None:
-            mark, at = found[1], found.end()
+        while (found := _after_mark(data, at)) > 0:
+            at, mark = found, data[found - 1 : found]
             if mark in b"]}":
                 if not self._open or self._open.pop() != mark:
                     return b""

@@ -23,12 +23,16 @@ _PADDING: Final = b" \t\r\n\0"
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # one without an end goes to the end of the text
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
-# One escape at a time, so that the `ud800` of an escaped backslash (`\\ud800`) is left alone.
-_ESCAPE: Final = re.compile(
-    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-    rb"|(?P<lone>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+_LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+# Up to the next halves of surrogate pairs, and these. Escapes are taken whole, so that the `ud800` of an escaped
+# backslash (`\\ud800`) is left alone.
+_TO_LONE: Final = re.compile(
+    rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
+    rb"((?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb")++)",
     re.DOTALL,
 )
+_ESCAPE_BYTES: Final = 6
 _ERROR_PATH: Final = "at `$"
 _PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -201,11 +205,12 @@ def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
 
 def without_lone_surrogates(data: bytes) -> bytes:
     """JSON in which half of an escaped surrogate pair is the replacement character."""
-    return _ESCAPE.sub(_without_lone_surrogate, data)
-
-
-def _without_lone_surrogate(match: re.Match[bytes]) -> bytes:
-    return b"\\ufffd" if match["lone"] else match[0]
+    parts: list[bytes] = []
+    at = 0
+    while (found := _TO_LONE.match(data, at)) is not None:
+        parts += [found[1], b"\\ufffd" * (len(found[2]) // _ESCAPE_BYTES)]
+        at = found.end()
+    return b"".join([*parts, data[at:]]) if parts else data
 
 
 def _with_big_numbers_as_text(data: bytes) -> Any | Rejected:
