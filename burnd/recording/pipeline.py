@@ -287,13 +287,17 @@ class Pipeline:
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
         await self._renewer.catch_up()
-        files = size = 0
+        entries: list[Entry] = []
+        erase: set[str] = set()
         for some in in_pieces(session_ids):
             ruling = await self._policy.pruned(some, frozenset(session_ids))
-            pruned = await drop_content(self._stores, self.keeping, some, up_to_ms, partial(self._record, ruling))
-            files, size = files + pruned.files, size + pruned.bytes
-            await self._erase(ruling.erase)
-        return Pruned(files, size)
+            entries += ruling.entries
+            erase |= ruling.erase
+            self.pulse.beat()
+        record = partial(self._record, Ruling([], entries, erase))
+        pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, record)
+        await self._erase(erase)
+        return pruned
 
     async def _erase(self, session_ids: Iterable[str]) -> None:
         """Takes text out of sidecars, the index and search that its sessions, or those it was copied from, withhold."""
@@ -317,6 +321,7 @@ class Pipeline:
     async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
         logged = (await self._append([*ruling.entries, *entries])).logged
         await self._apply(Change(logged=logged, cursors=due_erasures(ruling.erase)))
+        self._unerased |= ruling.erase
         for entry in ruling.entries:
             self.keeping.learn(entry)
 
