@@ -64,6 +64,8 @@ def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: 
     lines = [_head(first["meta"], name, screen, now)]
     if title := first.get("matchedTitle"):
         lines += [f"  {line}" for line in _marked(title["snippet"], title["highlights"], screen.width - 2, screen)]
+    import shlex
+
     last = None
     for rail, item in _in_order(hits):
         if last is not None and last != (rail, item["msgIdx"] - 1):
@@ -71,8 +73,8 @@ def _session(hits: Sequence[Mapping[str, Any]], name: str, screen: Screen, now: 
         lines += _item(item, screen)
         last = (rail, item["msgIdx"])
     begin = max((first["msgIdx"] or 0) - 4, 0)
-    rail = f" --rail {clean(first['railId'])}" if first["railId"] not in (None, "main") else ""
-    lines.append(screen.paint(f"  burnctl show {name}{rail} --from {begin}", "dim"))
+    rail = f" --rail {shlex.quote(clean(first['railId']))}" if first["railId"] not in (None, "main") else ""
+    lines.append(screen.paint(f"  burnctl show {shlex.quote(name)}{rail} --from {begin}", "dim"))
     return "\n".join(lines)
 
 

@@ -240,6 +240,12 @@ def test_a_title_that_matched_is_shown() -> None:
     assert "  About cron jobs" in text
 
 
+def test_the_command_below_a_hit_is_safe_to_run() -> None:
+    """An id may be anything that a file can be called."""
+    hit = HIT | {"sessionId": "x;$(rm -rf ~)", "shortId": "x;$(rm", "railId": "`a`"}
+    assert "burnctl show 'x;$(rm' --rail '`a`' --from" in found({"hits": [hit]}, Screen(160), NOW)
+
+
 def test_hits_of_a_session_are_shown_in_order() -> None:
     """As they were said, with a sign where something is left out, and none where nothing is."""
 
