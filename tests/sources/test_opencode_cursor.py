@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnd.sources.opencode_cursor import (
+    FIRST_ROWID,
     Anchor,
     Cursors,
     Marker,
@@ -49,8 +50,8 @@ def test_going_back_costs_about_as_much_as_was_deleted(gone: int, seed: int) -> 
     assert back.anchors[-1] == standing[-1]
 
 
-def test_without_any_anchor_it_begins_anew() -> None:
-    assert grown([5, 5]).back_to(None).next == 0
+def test_without_any_anchor_it_starts_at_the_smallest_rowid() -> None:
+    assert grown([5, 5]).back_to(None).next == FIRST_ROWID
 
 
 def test_what_is_stored_is_what_was_known() -> None:
