@@ -243,7 +243,7 @@ def test_a_title_that_matched_is_shown() -> None:
 def test_the_command_below_a_hit_is_safe_to_run() -> None:
     """An id may be anything that a file can be called."""
     hit = HIT | {"sessionId": "x;$(rm -rf ~)", "shortId": "x;$(rm", "railId": "`a`"}
-    assert "burnctl show 'x;$(rm' --rail '`a`' --from" in found({"hits": [hit]}, Screen(160), NOW)
+    assert "burnctl show 'x;$(rm -' --rail '`a`' --from" in found({"hits": [hit]}, Screen(160), NOW)
 
 
 def test_hits_of_a_session_are_shown_in_order() -> None:
