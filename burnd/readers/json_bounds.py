@@ -26,8 +26,6 @@ _LEAST_ROOM: Final = 256
 _SHORT, _SHORTEST = 1024, 64
 _PADDING: Final = b" \t\r\n\0"
 _MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
-# The rest of a string.
-_IN_STRING: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+', re.DOTALL)
 _ESCAPE_BYTES: Final = 6
 _FEW_BYTES: Final = 64
 _TRIES: Final = 32  # quotes within a string, before all of its escapes are looked at
@@ -130,9 +128,14 @@ def _quote_after(data: bytes, at: int) -> int:
         if quote < 0 or _slashes_before(data, begin, quote) % 2 == 0:
             return quote
         at = quote + 1
-    found = _IN_STRING.match(data, at)
-    end = found.end() if found is not None else at
-    return end if data[end : end + 1] == b'"' else -1
+    while at < len(data):  # in portions, so that other threads need not wait for all of it
+        end = min(at + LONGEST_TEXT, len(data))
+        end -= _slashes_before(data, at, end) % 2
+        text = data[at:end].replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        if (quote := text.find(b'"')) >= 0 or not text:
+            return at + quote if text else -1
+        at = end
+    return -1
 
 
 def _slashes_before(data: bytes, begin: int, end: int) -> int:
