@@ -54,9 +54,9 @@ async def test_two_sessions_may_be_summed_up_in_the_same_words(tmp_path: Path) -
         tmp_path,
         one=session("one", "x", 1),
         two=session("two", "y", 1),
-        three=holder("three", ("Invalid API key", "x1"), ("Invalid API key", "y1")),
+        three=holder("three", ("Mend the build", "x1"), ("Mend the build", "y1")),
     )
-    assert found == [{"one": "Invalid API key", "two": "Invalid API key"}] * 6
+    assert found == [{"one": "Mend the build", "two": "Mend the build"}] * 6
 
 
 async def test_the_summary_of_the_line_furthest_down_counts(tmp_path: Path) -> None:
