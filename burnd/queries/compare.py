@@ -56,7 +56,7 @@ class Cell:
         if target is not None:
             rates = rates_over(target, kind.tier if tier is None else tier, kind.terms)
             units = cost(counts[1:7], rates) + counts[7] * SEARCH_UNITS if rates else 0
-            if kind.price is None:
+            if kind.own_rates is None:
                 self.what_if_unpriced += units
             else:
                 self.what_if += units

@@ -19,7 +19,7 @@ from burnd.server.method import at_its_prices
 from tests.conftest import Opened
 from tests.dump import index_dump
 from tests.make import at, turn
-from tests.queries.asking import NOW, PRICES, ask_hotspots, ask_summary
+from tests.queries.asking import NOW, PRICES, ask_compare, ask_hotspots, ask_summary
 
 UNLISTED, LISTED = "claude-haiku-5-5", "claude-sonnet-4-5"
 
@@ -175,3 +175,12 @@ def test_an_old_list_is_named_where_it_lacks_a_model_in_use(answer: dict[str, An
 def test_a_fetched_list_is_the_newest() -> None:
     fetched = '{"anthropic": {"models": {"a": {"cost": {"input": 1, "output": 1}, "fetched": "2026-11-01"}}}}'
     assert PRICES.under(read_user_lists(fetched, "models.dev.json")).newest == "2026-11-01"
+
+
+async def test_what_another_model_would_cost_is_set_beside_the_figure(opened: Opened) -> None:
+    """Turns that the harness priced have a cost to compare with; those without any price are told apart."""
+    await costs(opened, own("m1", 1), state(3, 0.4, 100), own("m2", 4))
+    assert opened.pipeline is not None
+    found = (await ask_compare(opened.pipeline.index, whatIf=LISTED))["whatIf"]
+    assert (found["actualUsd"], found["unpricedTurns"]) == (pytest.approx(0.4), 1)
+    assert (found["costUsd"], found["unpricedCostUsd"]) == (pytest.approx(300e-6), pytest.approx(300e-6))
