@@ -21,7 +21,7 @@ log = structlog.get_logger()
 EVERY_S = 3600
 _NEWEST_SESSION = "SELECT max(updated_at) FROM sessions WHERE updated_at < ?"
 _SUSPECT = "the clock ran ahead of real time, so nothing is deleted by its word"
-_BEHIND = "the clock is years behind, so nothing is deleted by its word"
+_BEHIND = "the clock is years behind, so old content is not pruned"
 
 
 class Retaining:
