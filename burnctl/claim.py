@@ -1,4 +1,4 @@
-"""A claim: asks the daemon to give the next session of a folder these tags, when its id is not known beforehand."""
+"""Claims the next session of a folder in the spool, so that the daemon tags it although its id is not known yet."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
 
 
 class Claim:
-    """A file in the spool: the next session in this folder is ours, until we write that we have ended."""
+    """A file in the spool that claims the next session in a folder; `close` writes when the run has ended."""
 
     def __init__(
         self, folder: str, program: str, tags: dict[str, str], mode: str | None, roots: Sequence[str] = ()
@@ -37,13 +37,13 @@ class Claim:
             self._record["roots"] = list(roots)
 
     def open(self) -> None:
-        """Makes it durable. Raises NotSpooled, and then nothing should be started."""
+        """Makes the claim durable. Raises NotSpooled: the harness must not be started then."""
         spool.put_as(self._home, self.name, self._record)
 
     def close(self, session_id: str | None = None, *, grace_s: float = 0) -> None:
-        """Ends the claim, so many seconds from now, or gives it to one session that is known by now.
+        """Ends the claim `grace_s` seconds from now, or assigns it to a session whose id is known by now.
 
-        Without that the claim would wait some days longer, but it is not lost.
+        A claim that is never closed expires after a week.
         """
         end = {"sessionId": session_id} if session_id is not None else {"toTs": stamping.now_iso(grace_s)}
         try:

@@ -28,9 +28,9 @@ _COMMANDS = """
 
 
 class Session:
-    """Which session it will be, `kind`, and its id where the arguments name it.
+    """The session that a run will write to: its kind, and its id if the arguments name it.
 
-    One that `has_past` goes on with another's conversation, in the same session or in a copy.
+    `has_past`: it resumes a conversation, in the same session or in a copy.
     """
 
     __slots__ = ("has_past", "id", "kind")

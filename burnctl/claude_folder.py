@@ -1,5 +1,4 @@
-"""Claude Code's transcripts of one working folder, and which of them a run wrote to. It reads names and sizes,
-and the registry of live sessions."""
+"""Finds Claude Code's transcripts of a working folder and its live sessions, by file names, sizes and the registry."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ Look = dict[str, tuple[int, int]]
 
 
 class LiveSession:
-    """What the registry says of a process: its session, and the folder it works in."""
+    """A process in the registry: its session and its working folder."""
 
     __slots__ = ("cwd", "id")
 
@@ -53,7 +52,7 @@ def look(config: str, working_folder: str, env: Mapping[str, str] = os.environ) 
 
 
 def live_sessions(config: str) -> dict[int, LiveSession]:
-    """The sessions that Claude Code's processes work on just now, by process: its registry in `sessions/<pid>.json`."""
+    """The current session of each Claude Code process, by process id, from the registry (`sessions/<pid>.json`)."""
     found: dict[int, LiveSession] = {}
     folder = os.path.join(config, "sessions")
     try:

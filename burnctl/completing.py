@@ -1,4 +1,4 @@
-"""Candidates for shell completion: verbs, flags, choices, and names from the daemon, quoted for bash where it asks."""
+"""Candidates for shell completion: verbs, flags, choices and names from the daemon; for bash they are quoted."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def candidates(words: Sequence[str]) -> list[Candidate]:
 
 
 def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
-    """Candidates as bash has to insert them, quoted, for its COMP_WORDS after `burnctl` and its COMP_WORDBREAKS.
+    """Quoted candidates for bash. `words` are COMP_WORDS after `burnctl`, `breaks` is COMP_WORDBREAKS.
 
-    bash breaks words at some characters (`=`, `:`, `@`): the parts are joined here, and a candidate lacks what comes
-    before the last break, because bash replaces only what follows it. After an opening quote it replaces all of it.
+    bash splits words at some characters (`=`, `:`, `@`). The parts are joined here, and candidates begin after the last
+    split, because bash replaces only what follows it. After an opening quote it replaces the whole word.
     """
     *before, typed = _joined(words, set(breaks) - set(" \t\n'\""))
     start = typed[:1] if typed[:1] in ("'", '"') else ""
@@ -51,7 +51,7 @@ def bash_candidates(words: Sequence[str], breaks: str) -> list[str]:
 
 
 def _joined(words: Sequence[str], breaks: set[str]) -> list[str]:
-    """Undoes the breaking of words, except at the `=` after a flag."""
+    """Joins the parts of words that bash split, except at the `=` after a flag."""
     joined: list[str] = []
     glue = False
     for word in words:
@@ -69,8 +69,7 @@ def _joined(words: Sequence[str], breaks: set[str]) -> list[str]:
 
 
 def _unquoted(word: str) -> str | None:
-    """What a word means to bash, with or without an opening quote at its start. None if it has other quotes, or
-    something that bash would expand."""
+    """A word without its opening quote and escapes. None if it has other quotes, or something that bash expands."""
     quote = word[:1] if word[:1] in ("'", '"') else ""
     plain: list[str] = []
     chars = iter(word[len(quote) :])
@@ -90,12 +89,12 @@ def _is_escaped(word: str, at: int) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """With a backslash before everything that may mean something to bash."""
+    """The text with a backslash before every character that may be special in bash."""
     return "".join(char if char.isalnum() or char in "_-./:=@%+," or ord(char) > 127 else f"\\{char}" for char in text)
 
 
 def _within(quote: str, text: str) -> str:
-    """For the inside of an open quote, which bash closes, except after a text that ends with that very character."""
+    """The text escaped for an open quote. bash adds the closing quote, unless the text already ends with one."""
     if quote == "'":
         escaped = text.replace("'", "'\\''")
         return escaped[:-1] if text.endswith("'") else escaped
@@ -199,8 +198,8 @@ def _models() -> list[Candidate]:
 
 
 def _insertable(found: Sequence[tuple[object, str]]) -> list[Candidate]:
-    """Leaves out names from logs that no command line can hold as they are: empty ones, those with control or invisible
-    characters, and those that begin with a dash and would be read as flags."""
+    """Leaves out names that cannot be inserted: empty ones, those with control or invisible characters, and those with
+    a leading dash, which would be read as flags."""
     from burnctl.render import clean
 
     return [

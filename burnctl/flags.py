@@ -47,9 +47,9 @@ def no_start(parser: argparse.ArgumentParser) -> None:
 
 
 def no_wait(parser: argparse.ArgumentParser) -> None:
-    """`starting.reach` waits for the backfill at a terminal where a verb has this flag and it is not given."""
+    """Adds --no-wait. Verbs that have it wait for the backfill at a terminal (`starting.reach`), unless it is given."""
     parser.add_argument(
-        "--no-wait", action="store_true", help="while old logs are read, print what there is so far instead of waiting"
+        "--no-wait", action="store_true", help="do not wait while old logs are read: print what is recorded so far"
     )
 
 

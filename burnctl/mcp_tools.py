@@ -20,8 +20,8 @@ from burnd import __version__, protocol
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_WINDOW, MOST_MESSAGES, BLOCK_BYTES = 20, 16, 40, 2_000
-_NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, where all of them would be too long
-_LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; of a longer one only its place is shown
+_NEIGHBOUR_CHARACTERS: Final = 200  # of each message around a hit, if the answer is too long
+_LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown without its text
 MOST_CAUSES, MOST_ROWS = 40, 40
 _LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
@@ -64,10 +64,10 @@ def search_sessions(
     role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,
     tool: Annotated[str | None, Field(description="Calls of this tool and their results.")] = None,
     session: Annotated[str | None, Field(description="Only in this session.")] = None,
-    limit: Annotated[int, Field(description=f"At most so many hits, up to {MOST_HITS}.")] = 10,
+    limit: Annotated[int, Field(description=f"How many hits at most, up to {MOST_HITS}.")] = 10,
     before: Annotated[int, Field(description="Messages to show before each hit.")] = 4,
     after: Annotated[
-        int, Field(description=f"Messages to show after each hit; with the hit, {MOST_WINDOW} at most.")
+        int, Field(description=f"Messages to show after each hit; {MOST_WINDOW} at most, hit included.")
     ] = 4,
 ) -> str:
     """Find past conversations by words that were said in them: prompts, answers, tool calls and results, titles."""
@@ -85,7 +85,7 @@ def search_sessions(
 
 
 def _with_short_neighbours(answer: dict[str, Any]) -> dict[str, Any]:
-    """Where an answer is too long, the messages around its hits are cut before any hit is left out."""
+    """Cuts the messages around hits if the answer is too long, so that fewer hits are left out."""
     if _size(answer) > MOST_BYTES:
         for hit in answer["hits"]:
             for item in hit["window"]:
@@ -96,10 +96,10 @@ def _with_short_neighbours(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def search_memory(
-    query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
-    limit: Annotated[int, Field(description=f"At most so many entries, up to {MOST_HITS}.")] = 5,
+    query: Annotated[str, Field(description='Words; a "quoted phrase" must match exactly.')],
+    limit: Annotated[int, Field(description=f"How many entries at most, up to {MOST_HITS}.")] = 5,
 ) -> str:
-    """Find standing instructions and memories by their words, in every project that was worked in, each entry whole.
+    """Find whole entries of standing instructions and memories, of the user and of all projects, by their words.
 
     CLAUDE.md and AGENTS.md by section, Claude Code's memory files, opencode's instructions, as the files are now.
     """

@@ -99,7 +99,7 @@ class Methods:
         ts: str | None = None,
         is_new: bool | None = None,
     ) -> dict[str, Any]:
-        """Announces a session: what may be kept of it since `ts`, or from now on, and where its harness logs.
+        """Announces a session: its content mode from `ts` or from now on, and where its harness logs.
 
         `is_new` is False for a session that is resumed or begins as a copy of another.
         """
@@ -288,7 +288,7 @@ class Methods:
         return self._ask("sessions.search", query=query, since=since, until=until, tz=tz, **chosen, **shown)
 
     def search_memory(self, query: str, *, limit: int | None = None) -> dict[str, Any]:
-        """The entries that match some words best, of the instruction and memory files of every project, each whole."""
+        """The entries of instruction and memory files of every project that best match some words, each whole."""
         return self._ask("search_memory", query=query, limit=limit)
 
     def sessions_new(

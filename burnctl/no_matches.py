@@ -17,7 +17,7 @@ def no_matches(client: Client, options: argparse.Namespace, lead: str = "") -> s
     """One sentence: `lead`, or else that there are no turns; and where that is for the time asked for, the newest."""
     newest, when = client.summary(limit=1)["newest"], _when(options)
     if newest is None:
-        # A session in which no request was answered has no turn, and can be listed and searched all the same.
+        # A session without an answered request has no turns, but can be listed and searched.
         if lead and client.sessions_list(limit=1)["sessions"]:
             return f"{lead}{when}."
         return "No turns are recorded yet. `burnctl status` says what burnd is reading."

@@ -27,7 +27,7 @@ def json_line(answer: Any) -> None:
 def as_csv(rows: list[dict[str, Any]], answer: dict[str, Any]) -> int:
     """Prints the rows of an answer as CSV with a header; None is an empty cell, a flag `true` or `false`.
 
-    That old logs are still being read is said on stderr. Returns exit code 0.
+    Warns on stderr while old logs are being read. Returns exit code 0.
     """
     import csv
 

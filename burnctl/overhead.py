@@ -45,9 +45,9 @@ def priced(answer: Mapping[str, Any], files: Sequence[MemoryFile], servers: Sequ
 
 
 def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[MemoryFile]:
-    """A harness's files: those that its log lists as large as they were in the newest session, the others as they are.
+    """A harness's files: those in its log with their size in the newest session, the others with today's.
 
-    What a file of another size said below its headings is not known.
+    A logged file whose size has changed since has no sections: those of that time are not known.
     """
     from burnctl.instructions.files import MemoryFile
 

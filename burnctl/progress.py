@@ -33,7 +33,7 @@ class _Rate(ProgressColumn):
 
 
 def follow(client: Client, status: dict[str, Any], *, color: bool) -> None:
-    """Shows the bar until old logs are read, or until that is blocked. Ctrl-C ends the bar, burnd reads on."""
+    """Shows the bar until old logs are read or reading is blocked. Ctrl-C ends the bar; burnd reads on."""
     console = Console(stderr=True, no_color=not color or None)
     columns = (
         TextColumn("reading old logs"),

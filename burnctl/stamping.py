@@ -27,7 +27,7 @@ class BadStamp(Usage, ValueError):
 
 
 def now_iso(later_s: float = 0) -> str:
-    """The time so many seconds from now in the ledger's form, `2026-11-16T00:14:05.445Z`."""
+    """The time `later_s` seconds from now in the ledger's form, `2026-11-16T00:14:05.445Z`."""
     seconds, rest = divmod(time.time_ns() // 1_000_000 + int(later_s * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:03d}Z"
 

@@ -24,10 +24,10 @@ _FEW_CONVERSATIONS = 5
 
 
 def reach(options: argparse.Namespace, *, causes: bool = False) -> Client:
-    """A connected client. At a terminal burnd is started where it does not run, unless --no-start; else: NotRunning.
+    """A connected client. Starts burnd at a terminal, unless --no-start; raises NotRunning otherwise.
 
     A report (a verb with --no-wait) waits at a terminal until old logs are read, and with `causes` until costs are
-    attributed; other verbs only where they started burnd. In a pipe nothing waits.
+    attributed; other verbs only if they started burnd. In a pipe nothing waits.
     """
     # A person who asks while burnd is just starting would only ask again.
     client = Client(patience=_STARTING_S if sys.stdout.isatty() else 0.0)
@@ -78,7 +78,7 @@ def await_answer(client: Client, daemon: Detached | Service) -> None:
 
 
 def wait_until_open(client: Client) -> dict[str, Any]:
-    """The status of burnd once its storage is open: that takes long where the index has to be rebuilt."""
+    """Waits until burnd has opened its storage, which takes long if the index is rebuilt; returns its status."""
     said = ""
     while (status := client.status()).get("daemon", {}).get("state") == "starting":
         state = str((status.get("index") or {}).get("state") or "")
@@ -99,18 +99,18 @@ def wait_for_old_logs(client: Client, *, color: bool = True) -> None:
 
             follow(client, status, color=color)
             return
-        time.sleep(_PAUSE_S)  # how much there is to read is known a moment after the start: no bar that only flashes
+        time.sleep(_PAUSE_S)  # the total is known a moment after the start; a bar before that would only flash
         status = client.status()
 
 
 def unread(status: dict[str, Any]) -> dict[str, Any] | None:
-    """The backfill of a status where it goes on; None when it is done or blocked."""
+    """The backfill of a status; None when it is done or blocked."""
     backfill = status.get("backfill")
     return None if not backfill or backfill.get("blocked") else backfill
 
 
 def _wait_for_causes(client: Client) -> None:
-    """Shows a progress line until costs are attributed. The last few conversations are waited for by burnd."""
+    """Shows a progress line until costs are attributed. For the last few conversations burnd itself waits."""
     from burnctl.progress_line import ProgressLine
 
     most = 0

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-_STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl above and of the program that it started
+_STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl among our ancestors and the program it started
 _DEEPEST = 8
 _SCRIPT_BYTES = 1 << 16
 _STOPPING = {signal.SIGTERM, signal.SIGHUP}
@@ -47,9 +47,9 @@ class Ended:
 
 
 def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
-    """Where a program is, as a shell would find it, past wrappers that lead back here. Raises CannotRun.
+    """The path of a program as a shell would find it, skipping wrappers that start burnctl again. Raises CannotRun.
 
-    `is_client` says that a program of this name is never meant to start burnctl in its own place.
+    `is_client`: a program of this name that replaces itself by burnctl is a wrapper.
     """
     if "/" in name:
         candidates = [name]
@@ -64,7 +64,7 @@ def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
                 return path
             wrapper = wrapper or path
     if wrapper:
-        what = f"{wrapper} starts burnctl again, and there is no other {name} behind it on PATH"
+        what = f"{wrapper} starts burnctl again, and there is no other {name} after it on PATH"
         raise CannotRun(what, hint)
     if there:
         raise CannotRun(f"{there[0]} may not be executed", hint, NOT_EXECUTABLE)
@@ -72,10 +72,10 @@ def find_program(name: str, hint: str = "", *, is_client: bool = False) -> str:
 
 
 def _leads_back(path: str, *, is_client: bool) -> bool:
-    """Whether a program that a burnctl above this one has started is what started this one.
+    """Whether an ancestor burnctl started this program and the program, as a wrapper, started us.
 
-    A client may well run burnctl for its own ends, but not in its own place, as a wrapper does by `exec`; other
-    wrappers are scripts that name burnctl.
+    A client may run burnctl as a subprocess; it is a wrapper if it replaced itself by burnctl (`exec`). Other wrappers
+    are scripts that contain the word burnctl.
     """
     starters = [pid for pid, started in _started_above() if started == path]
     if not starters:
@@ -91,15 +91,15 @@ def _leads_back(path: str, *, is_client: bool) -> bool:
 
 
 def _started_above() -> list[tuple[str, str]]:
-    """The process ids of the burnctls above this one, each with the program that it started."""
+    """The process ids of burnctl processes among our ancestors, each with the program that it started."""
     entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
     return [(pid, path) for pid, _, path in entries]
 
 
 def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:
-    """Runs a program to its end in our place at the terminal. Raises CannotRun when it cannot be started.
+    """Runs a program in the foreground until it ends. Raises CannotRun when it cannot be started.
 
-    `watch` is called about once a second with its process id, where the platform has a wait that times out.
+    `watch` is called about once a second with its process id, on platforms with `sigtimedwait`.
     """
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, _OURS)
     # With SIGCHLD ignored, which a parent may have left us, no child could be waited for.
@@ -146,14 +146,14 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
 
 
 def _next_signal(within: float | None = None) -> tuple[int, bool]:
-    """The next signal, 0 where none comes in time, and whether a key of the terminal sent it: the child has it too."""
+    """The next signal, 0 after the timeout, and whether a terminal key sent it, so that the child has it too."""
     if hasattr(signal, "sigwaitinfo"):
-        said = signal.sigwaitinfo(_OURS) if within is None else signal.sigtimedwait(_OURS, within)
-        if said is None:
+        info = signal.sigwaitinfo(_OURS) if within is None else signal.sigtimedwait(_OURS, within)
+        if info is None:
             return 0, False
         # What the kernel itself sends has a positive code, what comes from kill() has not. A hang-up reaches only
         # the leader of a session, so that one is passed on whoever sent it.
-        return said.si_signo, said.si_signo in _FROM_TERMINAL and said.si_code > 0
+        return info.si_signo, info.si_signo in _FROM_TERMINAL and info.si_code > 0
     number = signal.sigwait(_OURS)  # macOS does not say who sent it
     return number, number in _FROM_TERMINAL and _has_terminal()
 

@@ -11,9 +11,9 @@ from burnctl.claude_arguments import BACKGROUND, CONTINUED, NEW, NO_SESSION, PIC
 from burnctl.client import Client
 from burnctl.errors import BurnctlError
 
-_RUN = "BURNCTL_RUN"  # in the environment of what a run starts, so that its processes are known by it
+_RUN = "BURNCTL_RUN"  # environment variable that marks the processes of this run
 _BACKGROUND_S = 5.0  # how long a session in the background may take to appear in the registry
-_LATE_S = 60.0  # and in its log
+_LATE_S = 60.0  # how long after that its log may still appear
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 HELP = (
     "Runs Claude Code with a session id of our making, tagged before it starts. RELAYBURN_CONTENT_STORE and "
-    "CLAUDE_CONFIG_DIR hold for every session that Claude Code makes then, even where burnd was started without them. "
+    "CLAUDE_CONFIG_DIR apply to every session that Claude Code starts then, even if burnd was started without them. "
     "With --resume, --continue or --session-id among Claude Code's arguments that session is tagged, from now on; with "
-    "--bg the one that it begins in the background. The exit code is Claude Code's."
+    "--bg the one that it starts in the background. The exit code is Claude Code's."
 )
 EXAMPLES = (
     "burnctl claude --tag workflowId=wf-1 --tag persona=senior",
@@ -88,7 +88,7 @@ class Wrapped:
         return ended.code
 
     def run_in_background(self, program: str, arguments: Sequence[str]) -> int:
-        """Runs `claude --bg`, which begins a session of its own choice and ends while that goes on."""
+        """Runs `claude --bg`, which starts a session under an id of its own in the background and exits."""
         folder = os.getcwd()
         roots = [self._config] if os.environ.get("CLAUDE_CONFIG_DIR") else []
         claim = Claim(folder, "claude", self._tags, self._mode, roots)
@@ -103,7 +103,7 @@ class Wrapped:
         return ended.code
 
     def _begun(self, before: set[str], folder: str) -> str | None:
-        """The session that began in the background; None where there is none yet, or no way to tell which it is."""
+        """The session that started in the background; None if it does not appear in time, or several do."""
         deadline = time.monotonic() + _BACKGROUND_S
         while True:
             live = claude_folder.live_sessions(self._config)
@@ -118,14 +118,14 @@ class Wrapped:
             time.sleep(0.1)
 
     def _run(self, program: str, arguments: Sequence[str]) -> wrapping.Ended:
-        """Runs it and announces every session that it makes, where anything is to be said of them."""
+        """Runs the program and announces each session it starts, if there is a content mode or a folder to announce."""
         if self._session.id is not None:
             self._known.add(self._session.id)
         is_watched = self._mode is not None or bool(os.environ.get("CLAUDE_CONFIG_DIR"))
         return wrapping.run(program, arguments, self._announce_others if is_watched else None)
 
     def _announce_others(self, child: int) -> None:
-        """After /clear or /branch a process works on another session, which its entry in the registry names."""
+        """Announces sessions that a process switched to by /clear or /branch, as its registry entry shows."""
         for pid, live in claude_folder.live_sessions(self._config).items():
             if live.id not in self._known and (pid == child or self._is_ours(pid)):
                 self._known.add(live.id)
@@ -136,7 +136,7 @@ class Wrapped:
                     after_run.say(str(error))
 
     def _is_ours(self, pid: int) -> bool:
-        """Whether a process was started by this run: it has our mark in its environment. Linux tells."""
+        """Whether a process has the mark of this run in its environment. Always False without /proc."""
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 return f"{_RUN}={self._mark}".encode() in file.read().split(b"\0")
@@ -166,8 +166,8 @@ class Wrapped:
     def _tell(self, session_id: str) -> None:
         """Announces and tags a session. What cannot be kept stops us here, before it starts."""
         with Client(timeout=delivery.ANSWER_S) as client:
-            told = delivery.announcement(client, self._wishes(session_id), self._begun_at)
-            self._stamp(client, session_id, 0 if told.spooled else delivery.ANSWER_S)
+            receipt = delivery.announcement(client, self._wishes(session_id), self._begun_at)
+            self._stamp(client, session_id, 0 if receipt.spooled else delivery.ANSWER_S)
 
     def _stamp(self, client: Client, session_id: str, timeout: float = delivery.ANSWER_S) -> None:
         """A new session is tagged whole; an older one only from now on, so that its past stays as it was."""

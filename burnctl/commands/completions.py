@@ -16,7 +16,7 @@ EXAMPLES = (
     "burnctl completions fish > ~/.config/fish/completions/burnctl.fish",
 )
 
-# Names from logs are inserted: burnctl quotes them for bash, which would not; zsh and fish do that themselves.
+# Names from logs need quoting: zsh and fish do it themselves, for bash burnctl does it.
 _BASH = r"""# bash completions of burnctl; use with: source <(burnctl completions bash)
 _burnctl() {
     local reply
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shells = parser.add_subparsers(dest="shell", required=True, metavar="SHELL")
     for shell in _SCRIPTS:
         shells.add_parser(shell, help=f"the script for {shell}", description=f"prints the script for {shell}")
-    # For the scripts: one candidate a line, a tab, and a word about it. For bash, the quoted candidate alone.
+    # For the scripts: one candidate a line, a tab and its description. For bash, only the quoted candidate.
     words = shells.add_parser("words")
     words.add_argument("--bash", metavar="BREAKS")
     words.add_argument("word", nargs="*")

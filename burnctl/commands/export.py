@@ -92,7 +92,7 @@ class _Counted:
 
 
 def _every(client: Client, filters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Page after page; smaller ones where turns have long tags. Says on stderr when not all logs are read."""
+    """Yields turns page by page, in smaller pages if turns have long tags. Warns on stderr while logs are unread."""
     from burnctl.render.caveats import backfill_line
 
     after, limit, line = None, _PAGE, ""

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     client = reach(options)
     if options.session:
-        wait_until_open(client)  # burnd answers `flush` then; ids it can only look up in its index
+        wait_until_open(client)  # a starting burnd accepts `flush`, but cannot look up the id
     answer = client.flush(session=whole_id(client, options.session))
     missing = [source for source in answer["sources"] if not source["flushed"]]
     if options.json:
@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         return 1 if missing else 0
     if missing:
         reasons = "; ".join(f"{source['name']}: {source.get('reason', 'does not run')}" for source in missing)
-        raise BurnctlError(f"not all is recorded: {reasons}", "do not delete any logs yet; see: burnctl status")
+        raise BurnctlError(
+            f"some logs are not recorded yet: {reasons}", "do not delete any logs yet; see: burnctl status"
+        )
     print("everything that was readable is recorded")
     return 0

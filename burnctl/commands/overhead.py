@@ -15,8 +15,8 @@ HELP = (
     "in every turn. CLAUDE.md (yours, the project's, what they import), rules, the memory that Claude Code writes for "
     "itself, AGENTS.md and opencode's instructions, by file and section, as a share of what the prefixes of the "
     "project's sessions cost; files in folders below and rules for some paths, which are only read when needed, are "
-    "listed without. Files that the log lists are sized as sessions began with them, others as they are today. Also "
-    "says which MCP servers were never called"
+    "listed without. Files that the log lists have their size at the start of the newest session, others that of "
+    "today. Also says which MCP servers were never called"
 )
 EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 30d")
 
@@ -44,11 +44,11 @@ def run(options: argparse.Namespace) -> int:
         answer = client.overhead(project=project, since=options.since, until=options.until, tz=zone, heard=heard)
     is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
     files, known = (find(folder, os.environ), servers(folder, os.environ)) if is_path else ([], [])
-    told = priced(answer, files, known) | {"folder": folder if os.path.isdir(folder) else None}
+    report = priced(answer, files, known) | {"folder": folder if os.path.isdir(folder) else None}
     if options.json:
         from burnctl.output import as_json
 
-        return as_json(told)
+        return as_json(report)
     from burnctl.no_matches import no_matches
     from burnctl.render.overhead import shown
     from burnctl.render.screen import Screen
@@ -56,6 +56,6 @@ def run(options: argparse.Namespace) -> int:
 
     screen = Screen.of(options)
     screen.report(
-        told, shown(told, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(asked)}")
+        report, shown(report, folder, asked, screen) or no_matches(client, options, f"No sessions of {clean(asked)}")
     )
     return 0

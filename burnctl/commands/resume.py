@@ -55,7 +55,7 @@ def command(session: dict[str, Any]) -> str:
 
 
 def _with_id(words: tuple[str, ...], session_id: str) -> list[str]:
-    """The harness's command for a session; an id that begins with a dash must not be read as a flag."""
+    """The harness's command for a session, written so that an id with a leading dash is not read as a flag."""
     *before, last = words
     if not session_id.startswith("-"):
         return [*words, _word(session_id)]

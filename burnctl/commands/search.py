@@ -15,7 +15,7 @@ HELP = (
     "titles. Any of the words will do, and those that have more of them come first. What stands in quotation marks "
     "must stand so in a message; a shell takes them away unless they are quoted themselves. With --memory it searches "
     "standing instructions instead: CLAUDE.md and AGENTS.md by section, Claude Code's memory files and opencode's "
-    "instructions, yours and those of every project that was worked in"
+    "instructions, yours and those of every project with recorded sessions"
 )
 EXAMPLES = (
     "burnctl search cron refactor",
@@ -53,7 +53,7 @@ def _search_memory(options: argparse.Namespace) -> int:
     for name in _OF_SESSIONS:
         if getattr(options, name) not in (None, False):
             flag = {"before": "-B", "after": "-A"}.get(name, f"--{name}")
-            raise Usage(f"{flag} cannot be used with --memory", "it narrows a search over sessions")
+            raise Usage(f"{flag} cannot be used with --memory", "it filters sessions: leave it out")
     answer = reach(options).search_memory(" ".join(options.words), limit=options.limit)
     if options.json:
         from burnctl.output import as_json

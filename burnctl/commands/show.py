@@ -105,7 +105,7 @@ def _ending(page: dict[str, Any], options: argparse.Namespace, screen: Any) -> l
 
 
 def _where_it_ends(page: dict[str, Any]) -> list[str]:
-    """The line below a page without messages; where the session has none at all, the heading says why."""
+    """The line below a page past the last message. A session without messages has the reason in its heading."""
     if page["messages"] or not page["total"]:
         return []
     return ["", f"No messages from there on; the last one is #{page['total'] - 1:,}."]

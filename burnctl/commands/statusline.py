@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = (
-    "prints one line with what the session cost (Claude Code's own figure where it is higher), what today cost, how "
+    "prints one line with the cost of the session (Claude Code's own figure if it is higher), the cost of today, how "
     "much of the 5-hour window and of the week is used, and how full the context is. Claude Code runs it for its "
-    "status bar and tells it about the session on stdin; the account's rate limits in there are recorded, for "
-    "`burnctl limits` to show. It never starts burnd, and shows what it was told when burnd is down"
+    "status bar and passes facts about the session on stdin; the account's rate limits in there are recorded, for "
+    "`burnctl limits` to show. It never starts burnd; while burnd is down it shows only the facts from stdin"
 )
 EXAMPLES = ('in ~/.claude/settings.json: {"statusLine": {"type": "command", "command": "burnctl statusline"}}',)
 
@@ -60,14 +60,14 @@ def _told() -> dict[str, Any]:
     if sys.stdin is None or sys.stdin.isatty():
         return {}
     try:
-        told = json.loads(_input(sys.stdin.fileno()))
+        facts = json.loads(_input(sys.stdin.fileno()))
     except (ValueError, OSError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _input(fd: int) -> bytes:
-    """All that comes in until it ends, or stays open for too long."""
+    """The input up to its end, or what has come in before the timeout."""
     import os
     import select
 
@@ -157,9 +157,9 @@ def _parts(
 
 
 def _session(known: dict[str, Any], stated: float | None) -> list[str]:
-    """What the session cost by burnd's count, or by Claude Code's own where that is higher.
+    """The cost of the session by burnd, or by Claude Code if that is higher.
 
-    It knows of requests that it does not log, and of prices that no list has.
+    Claude Code's figure includes requests that it does not log and prices that no list has.
     """
     from burnctl.render.numbers import money
 
@@ -169,7 +169,7 @@ def _session(known: dict[str, Any], stated: float | None) -> list[str]:
 
 
 def _unread(backfill: dict[str, Any]) -> list[str]:
-    """That old logs are still being read, so that the figures are not complete."""
+    """A note while old logs are being read and figures are incomplete."""
     if backfill.get("done") is not False:
         return []
     percent = _number(backfill.get("percent"))

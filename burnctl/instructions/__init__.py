@@ -1,6 +1,6 @@
 """The standing instruction files of a folder, as the harnesses would read them now; a module for each harness.
 
-They are read here to be sized, by the command that a person runs; the daemon reads them only to search them.
+They are read here for `burnctl overhead`; the daemon reads them only for `search_memory`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class MemoryFile:
 
     `how` is managed, global, project, nested, import or memory; a nested one is only read when work is done below its
     folder, or in files that it names, and is not in the prefix. `sections` are (heading, bytes), what stands before the
-    first heading under an empty one. One that is `logged` is as large as sessions began with it.
+    first heading under an empty one. The size of a `logged` file is that at the start of the newest session.
     """
 
     __slots__ = ("how", "logged", "path", "sections", "size", "source")
@@ -73,8 +73,8 @@ class Found:
         if text is None:
             return False
         self._known.add((real, source))
-        known = only(text) if only is not None else text
-        self._files.append(MemoryFile(path, source, how, len(known), list(sections(known))))
+        part = only(text) if only is not None else text
+        self._files.append(MemoryFile(path, source, how, len(part), list(sections(part))))
         if source == CLAUDE and how != "memory" and deep < _IMPORTS_DEEP:
             for name in imports(text):
                 where = os.path.normpath(os.path.join(os.path.dirname(real), os.path.expanduser(name)))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
 _MOST_NAMED = 1000
-# A string or a comment without an end goes to the end of the file, so that none is looked for twice.
+# An unclosed string or comment matches to the end of the file, which keeps the search linear.
 _STRING = r'(?s)("(?:\\.|[^"\\])*+"?)'
 _STRING_OR_COMMENT = rf"{_STRING}|//[^\n]*|/\*(?:[^*]|\*(?!/))*+(?:\*/)?"
 _STRING_OR_LAST_COMMA = rf"{_STRING}|,(?=\s*[}}\]])"

@@ -45,7 +45,7 @@ def backfill_line(answer: Mapping[str, Any], what: str = "Totals") -> str:
 
 
 def _unlogged(extra: Mapping[str, Any]) -> str:
-    """One sentence on what was billed and is in no log; of requests without a response only the least is known."""
+    """One sentence on usage that is in no log; for requests without a response it is a lower bound."""
     cost = "" if extra["costUsd"] is None else f", {money(extra['costUsd'])}"
     tokens = sum(extra["usage"].values())
     used = f"{roughly(tokens, 'token')}{cost}"
@@ -58,7 +58,7 @@ def _unlogged(extra: Mapping[str, Any]) -> str:
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
-    """What costs leave out, and why prices may be missing, or not those that a person wrote down."""
+    """Notes on unlogged usage, a price file that cannot be used, and an old price list."""
     extra = answer.get("unlogged")
     notes = [_unlogged(extra)] if extra else []
     if problem := answer.get("pricesProblem"):

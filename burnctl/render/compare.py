@@ -123,7 +123,7 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
 
 
 def _lone_notes(answer: dict[str, Any]) -> list[str]:
-    """A line for each activity in which only one of several has data; a single line where there is only one."""
+    """A line for each activity in which only one of several models has data; one line if there is a single model."""
     if len(answer["models"]) == 1:
         return [f"Only {_name(answer['models'][0])} has data, so there is nothing to compare it with."]
     return [f"{note['category']}: only {_name(note['model'])} has data." for note in answer["notes"]]

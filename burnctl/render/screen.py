@@ -46,7 +46,7 @@ class Screen:
         return f"\x1b[{codes}m{text}\x1b[0m"
 
     def report(self, answer: Mapping[str, Any], text: str, what: str = "Totals") -> None:
-        """Prints the text of an answer; above it, in yellow, that old logs are still being read, where they are."""
+        """Prints the text of an answer, below a yellow line while old logs are being read."""
         from burnctl.render.caveats import backfill_line
         from burnctl.render.paragraphs import wrapped
 

@@ -131,7 +131,7 @@ def _notes(answer: dict[str, Any], *, with_days: bool) -> list[str]:
 
 
 def _trend(days: list[tuple[str, float | None]]) -> str:
-    """The cost over time in a line: by day where that fits, else by calendar week, else by month, the last ones."""
+    """A sparkline of cost by day, or by calendar week or month if days are too many; the newest ones that fit."""
     unit, spent = "day", [usd or 0.0 for _, usd in days]
     if len(spent) > _SPARK:
         unit, spent = "week", _added_up(days, _week)

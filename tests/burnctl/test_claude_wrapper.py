@@ -430,7 +430,7 @@ def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(stage: Stage, w
     assert stage.note["argv"][0] == "--session-id" or "burnctl run" in wrapper
     alone = stage.run("claude", PATH=f"{stage.work.parent}/wrapper-0:/usr/bin:/bin", BURNCTL=" ".join(BURNCTL))
     assert alone.returncode == 127
-    assert "starts burnctl again, and there is no other claude behind it on PATH" in alone.stderr
+    assert "starts burnctl again, and there is no other claude after it on PATH" in alone.stderr
 
 
 def test_a_client_may_run_burnctl_for_its_own_ends(stage: Stage) -> None:
