@@ -102,6 +102,7 @@ class Spool:
         self._awaits = False
         self.waiting = 0  # stamps whose session is not known yet
         self.is_reading: Callable[[], bool] = _always  # whether logs of sessions are still to be read
+        self.is_growing: Callable[[], bool] = _always  # whether they are being read, and no source is blocked
         self.on_roots: Callable[[str, list[str]], None] = _nobody
         self._pipeline = pipeline
         self._sources = frozenset(sources)
@@ -209,12 +210,13 @@ class Spool:
     async def _for_known_sessions(self, stamps: dict[str, Stamp], taken: Taken) -> dict[str, Stamp]:
         """The stamps with their sessions' ids in full, where these were shortened.
 
-        While old logs are read, a stamp whose session is not known stays. After that, and where several sessions
+        While old logs are read, a stamp whose session is not certain stays. After that, and where several sessions
         begin so, it is put aside with the reason.
         """
         is_reading = self.is_reading()
         named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
-        sessions = await self._pipeline.index.ask(partial(stamped_sessions, names=named)) if named else {}
+        ask = partial(stamped_sessions, names=named, is_growing=self.is_growing())
+        sessions = await self._pipeline.index.ask(ask) if named else {}
         known: dict[str, Stamp] = {}
         for name, stamp in stamps.items():
             given = stamp.selector.session_id

@@ -30,24 +30,28 @@ def row_of(view: View, given: str) -> int:
     return int(found[0][0])
 
 
-def stamped_sessions(db: sqlite3.Connection, names: Iterable[str]) -> dict[str, str | Refusal | None]:
+def stamped_sessions(
+    db: sqlite3.Connection, names: Iterable[str], *, is_growing: bool = False
+) -> dict[str, str | Refusal | None]:
     """The sessions that stamps name by an id, or by as much of its beginning as no other session shares.
 
     A stamp may come before its session: an id that no session begins with is that of a session to come, unless it
-    reads like the beginning of a harness's id. Then None. A Refusal where several sessions begin so.
+    reads like the beginning of a harness's id. Then None. A Refusal where several sessions begin so. With `is_growing`,
+    old logs add sessions that may share a beginning, so a shortened id of a harness is None too.
     """
-    return {given: _stamped_session(db, given) for given in names}
+    return {given: _stamped_session(db, given, is_growing=is_growing) for given in names}
 
 
-def _stamped_session(db: sqlite3.Connection, given: str) -> str | Refusal | None:
+def _stamped_session(db: sqlite3.Connection, given: str, *, is_growing: bool) -> str | Refusal | None:
     if _WHOLE.fullmatch(given) or db.execute(_EXACT, (given,)).fetchone() is not None:
         return given
     found = db.execute(_BEGINNING, (given, given + "\U0010ffff", _SHOWN + 1)).fetchall()
     if len(found) > 1:
         return _ambiguous(given, found)
-    if found:
+    is_shortened = _SHORTENED.fullmatch(given) is not None
+    if found and not (is_growing and is_shortened):
         return str(found[0][1])
-    return None if _SHORTENED.fullmatch(given) else given
+    return None if is_shortened else given
 
 
 def no_such_session(given: str) -> str:

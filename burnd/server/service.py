@@ -122,6 +122,7 @@ class Service:
         pipeline.follow(explainer.landed)
         spool.on_roots = self.add_roots
         spool.is_reading = lambda: not self.backfill().done
+        spool.is_growing = lambda: self.backfill().is_growing
 
     def _is_reading(self) -> bool:
         """Whether a source still reads in what was there before."""

@@ -62,6 +62,11 @@ class BackfillState(msgspec.Struct, frozen=True, rename=camel):
     seconds_left: int | None
     blocked: str | None = None
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether old logs are being read, so that sessions may be added."""
+        return not self.done and self.blocked is None
+
 
 _DONE = BackfillState(True, 100, 0)
 UNKNOWN = BackfillState(False, None, None)  # not done, and not known how far

@@ -58,11 +58,11 @@ class Gates:
 
 
 @contextmanager
-def gated(home: Home, *names: str, ready: bool = True) -> Iterator[Gates]:
+def gated(home: Home, *names: str, ready: bool = True, **more: str) -> Iterator[Gates]:
     gates = Gates(home, home.root.parent / "gates")
     gates.folder.mkdir()
     gates.open(*names)
-    with running(home, script="tests.server.gated", GATES=str(gates.folder), ready=ready) as daemon:
+    with running(home, script="tests.server.gated", GATES=str(gates.folder), ready=ready, **more) as daemon:
         until(lambda: daemon.state() != "not listening")
         yield gates
 
@@ -169,6 +169,23 @@ def test_an_opencode_database_that_was_not_looked_at_is_not_read(home: Home) -> 
             gates.open("opencode")
             wire.call("flush")
             assert backfill(wire, "summary")["done"] is True
+
+
+def test_a_short_id_is_not_resolved_before_all_sessions_are_known(home: Home) -> None:
+    """Two sessions begin with the same character and one is read: the stamp waits in the spool and is then refused."""
+    for session in ("f1", "f2"):
+        write(home, conversation(session, "one"), session)
+    os.utime(projects(home) / "-home-dev-app" / "f2.jsonl", (1e9, 1e9))
+    with gated(home, "scan", "opencode", LATE="f2") as gates, gates.wire() as wire:
+        until(lambda: wire.call("summary")["totals"]["turns"] == 1)
+        assert wire.error("stamp", selector={"sessionId": "f"}, enrichment={"a": "b"})["data"]["name"] == "not_now"
+        assert run(home, "stamp", "--session", "f", "a=b").returncode == 0
+        assert wire.call("stamp", selector={"sessionId": "f1"}, enrichment={"a": "c"})["stamped"] == 1
+        gates.open("late")
+        wire.call("flush")
+        assert [one["selector"]["sessionId"] for one in wire.call("stamps.list")["stamps"]] == ["f1"]
+        (trouble,) = wire.call("status")["degraded"]
+        assert "more than one session begins with 'f'" in trouble["what"]
 
 
 def test_a_source_that_cannot_go_on_keeps_no_one_waiting(home: Home) -> None:

@@ -1,8 +1,8 @@
 """A daemon that reads old logs only as far as files in the folder $GATES allow.
 
-Without `scan` no folder is looked through, without `late` no transcript is read whose name begins so, without
-`opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start, and as long as there
-is a file `shut` the storage is not opened.
+Without `scan` no folder is looked through, without `late` no transcript is read whose name begins with $LATE ("late"),
+without `opencode` no database is looked at. A file `broken` makes the source of Codex fail at every start, and as long
+as there is a file `shut` the storage is not opened.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def gated_scan(self: Finder, reason: str) -> None:
 
 
 async def gated_read(self: Pieces, path: str, *given: Any) -> Any:
-    if Path(path).name.startswith("late"):
+    if Path(path).name.startswith(os.environ.get("LATE", "late")):
         await opened("late")
     return await read(self, path, *given)
 

@@ -470,6 +470,7 @@ async def test_a_stamp_on_a_short_id_gets_its_session(opened: Opened) -> None:
     leave(pipeline.home.spool, stamped(FIRST, c="d"))
     leave(pipeline.home.spool, stamped("c1b2c3d4-0000-4000-8000-000000000003"))  # of a session to come
     spool = spool_of(pipeline)
+    spool.is_growing = lambda: False
     taken = await spool.take_in()
     assert (taken.stamps, taken.bad, taken.waiting) == (4, 0, 0)
     stamps = entries(pipeline, Stamp)
@@ -487,6 +488,8 @@ async def test_a_short_id_waits_for_old_logs_and_is_then_refused(opened: Opened)
     assert (await spool.take_in()).waiting == spool.waiting == 2
     assert len(files(pipeline)) == 2
     await known(pipeline, FIRST)
+    assert (await spool.take_in()).waiting == 2  # a log that is not read yet may have another that begins so
+    spool.is_growing = lambda: False
     assert (await spool.take_in()).stamps == 1
     spool.is_reading = lambda: False
     assert (await spool.take_in()).bad == 1

@@ -66,12 +66,13 @@ async def stamp(service: Service, params: StampParams) -> Result:
 async def _for_known_sessions(service: Service, stamps: list[Stamp]) -> list[Stamp]:
     """The stamps with their sessions' ids in full. Raises Refusal, or NotNow while the session may still turn up."""
     named = {one.selector.session_id for one in stamps if one.selector.session_id is not None}
-    done = service.backfill().done
+    backfill = service.backfill()
     sessions: dict[str, str] = {}
-    for given, found in (await service.ask(lambda view: stamped_sessions(view.db, named))).items():
+    answer = await service.ask(lambda view: stamped_sessions(view.db, named, is_growing=backfill.is_growing))
+    for given, found in answer.items():
         if isinstance(found, Refusal):
             raise found
-        if found is None and not done:
+        if found is None and not backfill.done:
             raise NotNow("old logs are still being read, so the session is not known yet", given, "try again later")
         if found is None:
             raise Refusal(no_such_session(given), "nothing was stamped; burnctl sessions lists them")
