@@ -159,7 +159,7 @@ def _leave_no_core() -> None:
 
 
 def _configure_log(options: argparse.Namespace, settings: Settings, home: Home) -> Background:
-    """Sets up the log by the settings and the command line, which comes first; returns its writer."""
+    """Sets up the log by the command line, else by the settings; returns its writer."""
     from burnd import logs
 
     file = settings.log_file if options.log_file is None else options.log_file

@@ -56,16 +56,16 @@ def configure(*, as_json: bool, level: str = "info", stream: Sink | None = None,
 
 
 class Background:
-    """Writes lines to a sink in a thread of its own: a pipe that is not read, or a stopped terminal, blocks its writer.
+    """Writes lines to a sink in its own thread, since an unread pipe or a stopped terminal would block the caller.
 
-    While `most` lines wait, further ones are dropped, and counted in the log later.
+    While `most` lines are queued, further ones are dropped; the number is logged later.
     """
 
     def __init__(self, sink: Sink, *, most: int = MOST_WAITING) -> None:
         self._sink = sink
         self._most = most
         self._dropped = 0
-        self._lines: SimpleQueue[str | None] = SimpleQueue()  # its put() may be interrupted by another put()
+        self._lines: SimpleQueue[str | None] = SimpleQueue()  # reentrant put()
         self._thread = threading.Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
@@ -79,7 +79,7 @@ class Background:
         """No-op: the thread writes each line at once."""
 
     def drain(self, seconds: float = DRAIN_S) -> None:
-        """Ends the thread once the waiting lines are written, or gives up on them after some seconds."""
+        """Ends the thread when the queued lines are written, or after a timeout."""
         self._lines.put(None)
         self._thread.join(seconds)
 
@@ -92,7 +92,7 @@ class Background:
 
 
 class Stderr:
-    """Writes to stderr past Python's buffer, and ignores that it is closed: a line left in the buffer would change the
+    """Writes to stderr without Python's buffer, and ignores a closed stderr: a line left in the buffer would change the
     exit code."""
 
     def write(self, text: str) -> None:

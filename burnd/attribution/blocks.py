@@ -84,9 +84,9 @@ def inherited_tokens(copy: Copy) -> int:
 
 
 def entered_claims(blocks: Sequence[Block], owners: Owners, *, begins: bool) -> list[Claim]:
-    """What came into the context since the turn before. What is said of a call that is long gone is a reminder.
+    """The blocks that entered the context since the previous turn; one about a call that is long gone is a reminder.
 
-    Instruction files that a row `begins` with are a part of its prefix and claim nothing.
+    Instruction files at the beginning of a row (`begins`) are part of its prefix and claim nothing.
     """
     claims = []
     for block in blocks:

@@ -21,7 +21,7 @@ CLASSES: Final = 7
 class Rate(NamedTuple):
     """All that decides what a token of a class costs.
 
-    `over` is the context threshold the turn crossed, or 0; `speed` are its billing terms, of which the speed is one.
+    `over` is the context threshold the turn crossed, or 0; `speed` has its billing terms, speed among them.
     """
 
     model: str

@@ -135,7 +135,7 @@ def _turns(
     said = [(records.get(row[2]) if row[3] else lines.get(row[4])) or _LOST for row in rows]
     for (session, name, number, *_, terms), entry in zip(rows, decode_many_again(said), strict=True):
         if isinstance(entry, Turn):
-            # Attribution takes a turn's billing terms for its speed: they may be known from other records alone.
+            # Attribution reads billing terms from `speed`; some of them come from other records than the turn.
             yield (session, name), entry if entry.speed == terms else msgspec.structs.replace(entry, speed=terms)
         else:
             lost.append(number)

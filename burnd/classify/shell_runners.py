@@ -13,7 +13,7 @@ Finding = tuple[str | None, tuple[str, ...]]
 """A family, and the words that follow the program's name in its verb."""
 
 UNKNOWN_GOAL: Final = "other"
-"""Replaces a project's own goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
+"""Stands for a project's own goal or script in a verb. `make` alone is a build and `yarn` alone an install."""
 
 SCRIPT_RUNNERS: Final = word_set("npm pnpm yarn bun")
 _RUN: Final = word_set("run run-script")

@@ -19,7 +19,7 @@ Act = Literal["pass", "pass value", "script", "module", "nothing", "unknown"]
 
 
 class Wrapper(NamedTuple):
-    """How a wrapper's own words end and the wrapped command begins.
+    """Where a wrapper's own words end and the wrapped command begins.
 
     `is_remote`: it runs the command elsewhere, in a container or on a host. `joins`: it passes the rest to a shell.
     """

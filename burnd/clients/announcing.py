@@ -19,9 +19,9 @@ ANNOUNCED = "burnctl"  # what `createdBy` says of a session that a client told o
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A session by its id, and what holds for it. `roots` are folders as its harness was told them.
+    """A session's content mode and log folders (`roots`), as a client announced them.
 
-    Of one that `is_new` everything is its own. Another may hold text from before `at_ms`, its own or another session's.
+    A session that `is_new` has no text from before `at_ms`; another may have its own or another session's.
     """
 
     session_id: str

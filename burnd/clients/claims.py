@@ -35,7 +35,7 @@ class Claim(Params, frozen=True):
     to_ts: str | None = None
     source: str | None = None
     content_mode: ContentMode | None = None
-    session_id: str | None = None  # where the client found out which it is
+    session_id: str | None = None  # if the client found it out by itself
     roots: tuple[str, ...] = ()
 
     @property

@@ -41,14 +41,14 @@ T = TypeVar("T")
 log = structlog.get_logger()
 
 EVERY_S = 5.0
-SOON_S = 1.0  # while a session is about to begin for which less text may be kept
+SOON_S = 1.0  # while a claim with a stricter content mode waits for its session
 _AWAITED_MS = 600_000
 SUFFIX = ".json"
 BAD = "bad"
 LARGEST = 1 << 20
 AT_ONCE = 500
 _LEFTOVER_S = 3600
-_REASONS_READ = 100  # of the files that were put aside
+_REASONS_READ = 100  # files in `bad/` whose reason is read
 _NOT_PLAIN = {errno.ELOOP, errno.ENXIO, errno.EOPNOTSUPP}  # what opening a link or a socket gives
 _FRESH_NS = 2_000_000_000  # clocks of file systems are coarse
 
@@ -97,7 +97,7 @@ class Spool:
         self.folder = folder
         self.blocked = ""
         self.bad = 0  # files put aside so far, those of earlier daemons included
-        self.refusals: list[str] = []  # why stamps among them were refused
+        self.refusals: list[str] = []  # reasons of the refused stamps among them
         self.pending = 0
         self._awaits = False
         self.waiting = 0  # stamps whose session is not known yet
@@ -208,10 +208,10 @@ class Spool:
         return claims
 
     async def _for_known_sessions(self, stamps: dict[str, Stamp], taken: Taken) -> dict[str, Stamp]:
-        """The stamps with their sessions' ids in full, where these were shortened.
+        """The stamps with prefixes of session ids replaced by whole ids.
 
-        While old logs are read, a stamp whose session is not certain stays. After that, and where several sessions
-        begin so, it is put aside with the reason.
+        A stamp whose session is uncertain stays in the spool while old logs are read. After that, or if several
+        sessions match, it is moved to `bad/` with the reason.
         """
         is_reading = self.is_reading()
         named = {stamp.selector.session_id or "" for stamp in stamps.values()} - {""}
@@ -290,7 +290,7 @@ class Spool:
 
 
 def _always() -> bool:
-    """Before there are sources, nothing is read."""
+    """Logs are unread as long as there are no sources."""
     return True
 
 
@@ -367,7 +367,7 @@ def _move_aside(folder: Path, name: str) -> None:
 
 
 def _refuse(folder: Path, name: str, stamp: Stamp, reason: str) -> None:
-    """Puts a stamp aside with the reason in its file; a crash in between leaves both files, and it is done again."""
+    """Moves a stamp to `bad/` with the reason in its file. A crash in between leaves both files; it is redone then."""
     files.make_folder(folder / BAD)
     record = msgspec.json.decode(encode(stamp)) | {"refused": reason}
     files.replace_file(folder / BAD / name, msgspec.json.encode(record) + b"\n")
@@ -380,7 +380,7 @@ class _Refused(msgspec.Struct):
 
 
 def _bad_files(folder: Path) -> tuple[int, list[str]]:
-    """How many files were put aside, and the reasons in some of them."""
+    """The number of files in `bad/`, and the reasons in the first of them."""
     try:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):

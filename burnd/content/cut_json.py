@@ -15,7 +15,7 @@ _CLOSING: Final = {b"[": b"]", b"{": b"}"}
 
 
 class _Cut(NamedTuple):
-    """How a text ends, and where its last comma is: what comes before that is whole."""
+    """The state at the end of a cut JSON text. All values before the last comma are complete."""
 
     is_in_string: bool
     closing: bytes  # the brackets that would close it

@@ -23,7 +23,7 @@ from burnd.records.times import to_iso
 async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, now_ms: int) -> dict[str, Sidecar]:
     """The sidecars whose newest record is older than that by its own time, by session.
 
-    A sidecar without a record in the index, as after damage, is as old as its file says.
+    If the index has no record of a sidecar, as after damage, the file's time counts.
     """
 
     def listed() -> dict[str, Sidecar]:

@@ -116,9 +116,9 @@ class Applier:
         self._write_requests(db, entries)
         self._write_stamps_and_quotas(db, entries)
         self._write_withheld(db, [item.entry for item, _ in entries])
-        told = [(one.session_id, one.origin, 1) for item, _ in entries if isinstance(one := item.entry, Origin)]
-        told += [(session_id, origin, 0) for session_id, origin in change.origins]
-        pairs = [(self._sessions[session_id], *origin) for session_id, *origin in told]
+        origins = [(one.session_id, one.origin, 1) for item, _ in entries if isinstance(one := item.entry, Origin)]
+        origins += [(session_id, origin, 0) for session_id, origin in change.origins]
+        pairs = [(self._sessions[session_id], *origin) for session_id, *origin in origins]
         many(db, _CAME_FROM, pairs)
         messages.write(db, change.placed, self._sessions, self._names)
         messages.prune(db, [item.entry for item, _ in entries if isinstance(item.entry, Prune)])
@@ -249,7 +249,7 @@ class Applier:
         return None
 
     def _write_withheld(self, db: sqlite3.Connection, entries: Sequence[Entry | Skipped]) -> None:
-        """Which messages' text is not to be kept."""
+        """Writes the messages whose text must not be stored."""
         withheld = [entry for entry in entries if isinstance(entry, Withheld)]
         many(
             db,
@@ -296,7 +296,7 @@ class Applier:
         cost_states.write(db, numbered, self._names)
 
     def _write_requests(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
-        """Requests that no log has: those without a response, and Claude Code's compactions."""
+        """Writes requests without a response in any log, and Claude Code's compactions."""
         found: dict[tuple[str, str], tuple[int, Request | Compaction]] = {}
         for item, _ in entries:
             entry = item.entry

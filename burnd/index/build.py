@@ -179,7 +179,7 @@ async def _apply_content(store: IndexStore, content: ContentStore, report: Calla
 
 
 async def apply_sidecar(store: IndexStore, content: ContentStore, session_id: str) -> None:
-    """Adds rows for all of a sidecar; those that were there before are to be forgotten first."""
+    """Adds rows for a whole sidecar. Call `forget_messages` first if it had rows."""
     applier, records = Applier(store), content.placed(session_id)
     while batch := await anyio.to_thread.run_sync(_take_placed, records):
         await applier.apply(Change(placed=batch))
@@ -215,7 +215,7 @@ def _take_placed(records: Iterable[Placed]) -> list[Placed]:
 
 
 async def forget_messages(store: IndexStore, session_id: str) -> None:
-    """Deletes the rows of a sidecar that became shorter, with the titles in it: they are made anew."""
+    """Deletes the rows and titles of a sidecar that lost records, before `apply_sidecar` adds them again."""
 
     def forget(db: sqlite3.Connection) -> None:
         own = "(SELECT id FROM sessions WHERE session_id = ?)"

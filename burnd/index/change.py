@@ -98,7 +98,9 @@ class Change:
     agents: Sequence[AgentRow] = ()
     open: Sequence[OpenTurn] = ()
     closed: Sequence[Turn] = ()  # open no more, and the ledger says the same already
-    origins: Sequence[tuple[str, str]] = ()  # sessions, and those that their logs say they came out of
-    erased: Sequence[str] = ()  # sessions of which some messages are gone: for listeners alone
+    origins: Sequence[
+        tuple[str, str]
+    ] = ()  # (session, the session it was forked, branched or cleared from, by its log)
+    erased: Sequence[str] = ()  # sessions that lost some messages; read by listeners only
     ledger_end: int | None = None  # None: the ledger did not grow
     ledger_anchor: str = ""

@@ -1,7 +1,7 @@
-"""The running totals that a harness stated of its sessions: tokens, web searches and cost by model.
+"""Running totals of sessions as a harness states them: tokens, web searches and cost by model.
 
-Claude Code writes one when it ends. A resumed session goes on with the total it had, a fork with its parent's; after a
-kill the total begins again, with another start time.
+Claude Code writes one when it ends. A resumed session continues its total, a fork its parent's; after a kill the total
+starts at zero again, with another start time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from burnd.pricing import Tokens
 from burnd.records import Overhead, Usage
 from burnd.records.times import index_ms
 
-_LONG_CONTEXT = "[1m]"  # the same model; a log names it with and without
+_LONG_CONTEXT = "[1m]"  # suffix that logs use for some requests of the same model
 
 
 class Model(NamedTuple):
@@ -32,7 +32,7 @@ class Model(NamedTuple):
 
 
 class Stated(NamedTuple):
-    """What a running total has of one model; `cost` is USD."""
+    """One model's part of a running total; `cost` is USD."""
 
     tokens: Tokens = Tokens()
     searches: int = 0
@@ -44,7 +44,7 @@ class Stated(NamedTuple):
 
 
 class State(NamedTuple):
-    """One running total, stated at `ts`, of what was used since `since` (0: not known)."""
+    """A running total at `ts` of usage since `since` (0: unknown)."""
 
     ts: int
     since: int
@@ -62,9 +62,9 @@ def plain(model: str) -> str:
     return model.removesuffix(_LONG_CONTEXT)
 
 
-def write(db: sqlite3.Connection, said: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
+def write(db: sqlite3.Connection, totals: Sequence[tuple[int, int, Overhead]], names: dict[str, int]) -> None:
     """Adds running totals, given with the numbers of their session and source."""
-    for session, source, overhead in said:
+    for session, source, overhead in totals:
         ts, since = index_ms(overhead.ts), index_ms(overhead.since) if overhead.since is not None else 0
         db.execute("DELETE FROM cost_states WHERE session = ? AND source = ? AND ts = ?", (session, source, ts))
         rows = [
@@ -92,9 +92,9 @@ def load(db: sqlite3.Connection, sessions: Iterable[int]) -> dict[int, History]:
 
 
 def epochs(states: Sequence[State]) -> list[list[State]]:
-    """Totals that go on from one another, in the order of time.
+    """Groups totals that continue each other, in the order of time.
 
-    Those of one start time do. Where that is not known, one that is less than the one before began again.
+    They have the same start time. If that is unknown, a total smaller than the previous one starts a new group.
     """
     found: defaultdict[tuple[int, int], list[State]] = defaultdict(list)
     restarts, last = 0, 0
@@ -106,7 +106,7 @@ def epochs(states: Sequence[State]) -> list[list[State]]:
 
 
 def in_all(states: Sequence[State]) -> dict[Model, tuple[int, Stated]]:
-    """By model when it was last stated and what was used: the largest total of each that began."""
+    """Usage by model, with the time it was last stated: the sum of the largest totals of all epochs."""
     added: dict[Model, tuple[int, Stated]] = {}
     for epoch in epochs(states):
         largest = max(epoch, key=lambda state: (state.total, state.ts))

@@ -28,7 +28,7 @@ class Dimensions(NamedTuple):
 
 
 class Tiers(NamedTuple):
-    """At which context sizes the turns of a model are told apart, and whether a list had its price."""
+    """The context sizes at which a model's price changes, and whether a list has a price for it."""
 
     sizes: tuple[int, ...]
     listed: bool
@@ -105,19 +105,19 @@ class Numbering:
         )
 
     def _figure(self, turn: Turn) -> int:
-        """Units for a token, where the turn's own row states its cost and no list has a price."""
+        """Units per token if the turn states its own cost and no list has a price, else 0."""
         if turn.stated_usd is None or self._tiers[turn.model, turn.provider].listed:
             return 0
         usage = turn.usage
         return figure_of(round(turn.stated_usd * UNITS_PER_USD), usage.context + usage.output + usage.reasoning)
 
     def is_listed(self, db: sqlite3.Connection, model: int, name: str) -> bool:
-        """Whether a list has a price for a model that names no provider."""
+        """Whether a list has a price for a model without a provider."""
         self._learn_tiers(db, {(name, None)}, {name: model})
         return self._tiers[name, None].listed
 
     def _learn_tiers(self, db: sqlite3.Connection, models: set[tuple[str, str | None]], names: dict[str, int]) -> None:
-        """The tiers of models: as they were before, else as the prices have them."""
+        """Loads the tiers of models from the index; those of new models come from the price list."""
         for model, provider in sorted(models - self._tiers.keys(), key=repr):
             key = (names[model], _id(names, provider))
             found = db.execute("SELECT sizes, listed FROM tiers WHERE model = ? AND provider = ?", key).fetchall()

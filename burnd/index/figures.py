@@ -1,8 +1,8 @@
-"""Prices turns of models that no list has by what their harness states, as billing terms of their class.
+"""Prices turns of unlisted models by the cost that their harness states, as billing terms of their class.
 
-Claude Code states a session's cost so far, by model. What one running total has more than the one before is shared out
-by tokens among the turns between them, and what these do not account for is left to what was not logged. The figure is
-part of a turn's class, so all sums and causes have it; a list price overrides it.
+Claude Code states a session's cost so far, by model. The difference between two running totals is divided by tokens
+among the turns between them; the rest is the cost of unlogged usage. The figure is part of a turn's class, so all sums
+and causes have it; a list price overrides it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class _Turn(NamedTuple):
     id: int
     ts: int
     source: int
-    model: str  # without the mark of a long context
+    model: str  # without the long-context suffix
     tokens: int
     kind: int
     key: Key  # of its class
@@ -33,7 +33,7 @@ class _Turn(NamedTuple):
 
 
 class _Increase(NamedTuple):
-    """What a running total has more of a model than the one before: it is of turns after `begin`, up to `end`."""
+    """The increase of a model's running total; it belongs to turns after `begin`, up to `end`."""
 
     begin: int
     end: int
@@ -61,7 +61,7 @@ def reclassified(
 
 
 def left_over(db: sqlite3.Connection, session: int, numbering: Numbering) -> dict[str, int]:
-    """By model that no list has, what its harness states beyond what the turns are priced at, in units."""
+    """For each unlisted model, the stated cost minus that of its turns, in units."""
     history = cost_states.load(db, [session]).get(session, {})
     unlisted = _unlisted(db, history, numbering)
     if not unlisted:
@@ -80,7 +80,7 @@ def left_over(db: sqlite3.Connection, session: int, numbering: Numbering) -> dic
 def restated(
     db: sqlite3.Connection, model: int, provider: int, numbering: Numbering, *, listed: bool
 ) -> list[tuple[int, int]]:
-    """The turns of a model whose rows state their own cost and whose class changes, as (class, turn)."""
+    """The turns of a model that state their own cost and whose class changes, as (class, turn)."""
     changes: list[tuple[int, int]] = []
     rows = db.execute(_STATING, (model, provider)).fetchall()
     for turn, usd, tokens, terms, *key in rows:
@@ -93,7 +93,7 @@ def restated(
 
 
 def _unlisted(db: sqlite3.Connection, history: cost_states.History, numbering: Numbering) -> set[str]:
-    """The models of running totals that have a cost there, and no price."""
+    """The models with a cost in running totals and no list price."""
     costly = {
         model
         for states in history.values()
@@ -107,7 +107,7 @@ def _unlisted(db: sqlite3.Connection, history: cost_states.History, numbering: N
 def _figures(
     db: sqlite3.Connection, session: int, turns: Sequence[_Turn], history: cost_states.History, unlisted: set[str]
 ) -> dict[int, int]:
-    """Units for a token of each turn that a running total accounts for."""
+    """Units per token of each turn that a running total covers, by turn."""
     figures: dict[int, int] = {}
     for source, states in history.items():
         for model in unlisted:
@@ -135,13 +135,13 @@ def _increases(
 
 
 def _stated(state: State, model: str) -> tuple[int, int]:
-    """What a running total has of a model: units and tokens."""
+    """A model's cost in units and its tokens in a running total."""
     of_it = [stated for named, stated in state.models.items() if named.plain == model]
     return sum(round(one.cost * UNITS_PER_USD) for one in of_it), sum(sum(one.tokens) for one in of_it)
 
 
 def _inherited(db: sqlite3.Connection, session: int, source: int, first: State, turns: Sequence[_Turn]) -> State | None:
-    """The total that a fork's own began with: its parent's, as it was when the fork was made."""
+    """The total that a fork's own total starts with: its parent's at the time of the fork."""
     owners = {row[0] for row in copied(db, session)}
     if not owners:
         return None
@@ -156,7 +156,7 @@ def _inherited(db: sqlite3.Connection, session: int, source: int, first: State, 
 
 
 def copied(db: sqlite3.Connection, session: int) -> list[tuple[int, ...]]:
-    """Whose messages a session holds copies of, and what these used; without those that its log marks as forked."""
+    """The owner and usage of each message that a session copied, except those that its log marks as forked."""
     sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
     messages = {copies.holding(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
     return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])

@@ -55,7 +55,7 @@ class Rollup:
         self._turns: set[int] = set()
         self._sessions: set[int] = set()
         self._revised = False
-        self._every = False  # also turns of listed models may have a figure that does not count any more
+        self._every = False  # also remove figures from turns whose model a list prices now
 
     def forget(self) -> None:
         """For a transaction that did not happen."""
@@ -105,7 +105,7 @@ class Rollup:
         self._clear()
 
     def _price_by_harness(self, db: sqlite3.Connection) -> None:
-        """Gives turns without a list price the figure that their harness's running totals state."""
+        """Prices turns without a list price by their harness's running totals."""
         if not db.execute("SELECT 1 FROM cost_states LIMIT 1").fetchall():
             return
         own = db.execute(_SESSIONS_OF, (_listed(self._turns),)).fetchall()
@@ -160,10 +160,10 @@ class Rollup:
 
 
 async def too_coarse(store: IndexStore, prices: PriceTable) -> dict[tuple[int, int], Tiers]:
-    """The models whose turns are not classed as these prices need it, with the tiers they need.
+    """The models whose classes do not fit these prices, with the tiers they need.
 
-    Either their contexts are not told apart wherever prices change, and until that is done reports read their turns one
-    by one; or a list has, or has no more, the price of a model for which a harness states one.
+    Either a price changes at a context size that their classes do not have, and reports read their turns one by one
+    until it is added; or a list gained or lost the price of a model for which a harness states a cost.
     """
     wanted = {}
     for model, provider, model_name, provider_name, text, listed, is_stated in await store.rows(_TIERS):
@@ -190,7 +190,7 @@ async def refine(store: IndexStore, report: Report) -> None:
 
 
 def _tell_apart(db: sqlite3.Connection, model: int, provider: int, tiers: Tiers) -> None:
-    """Numbers the turns of a model again, by these tiers."""
+    """Assigns new classes to the turns of a model, by these tiers."""
     sizes = tiers.sizes
     names = ",".join(CLASS_COLUMNS)
     olds = list(

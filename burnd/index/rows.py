@@ -88,7 +88,7 @@ def turn_names(turn: Turn) -> list[str | None]:
 
 
 def turn_row(turn: Turn, row_id: int, session: int, name_id: NameId) -> Row:
-    """The columns a turn itself fills, up to `stated_usd`; the rest says where its line stands."""
+    """The columns from the turn itself, up to `stated_usd`; the others locate its line in the ledger."""
     usage, subagent, tools = turn.usage, turn.subagent, turn.server_tools
     return (
         row_id,
@@ -233,7 +233,7 @@ def is_summary(label: Label) -> bool:
 
 
 def _is_name(label: Label) -> bool:
-    """Whether a title says what a session is about: where the request for one failed, some clients kept the error."""
+    """Whether a title is real: some clients store the error if the request for a title failed."""
     is_chosen = label.message_id == "title:custom"
     return label.title is not None and (is_chosen or not is_client_error(label.title))
 

@@ -43,7 +43,7 @@ CREATE TABLE sessions(
   summary_key TEXT NOT NULL DEFAULT '',       -- of several summaries the one with the greatest key
   content_bytes INTEGER NOT NULL DEFAULT 0,   -- how much of the sidecar these rows cover
   pruned_up_to INTEGER,
-  erasures INTEGER NOT NULL DEFAULT 0         -- how often some of its messages were taken out of the sidecar
+  erasures INTEGER NOT NULL DEFAULT 0         -- how often messages were erased from the sidecar
 );
 CREATE INDEX sessions_by_update ON sessions(coalesce(updated_at, 0), session_id);
 CREATE INDEX sessions_by_parent ON sessions(parent_session_id) WHERE parent_session_id IS NOT NULL;
@@ -82,7 +82,7 @@ CREATE TABLE turns(
   agent_id TEXT,
   agent_type INTEGER,
   parent_call TEXT,
-  stated_usd REAL,            -- what its harness itself says it cost
+  stated_usd REAL,            -- its cost as the harness states it
   open INTEGER NOT NULL,      -- may still grow; not in the ledger in this form yet
   rev INTEGER NOT NULL,       -- the newest in the ledger; 0: none yet
   digest INTEGER NOT NULL,
@@ -156,13 +156,13 @@ CREATE TABLE messages(
   length INTEGER NOT NULL,
   PRIMARY KEY(session, rail, msg_idx, n, b)
 ) WITHOUT ROWID;
--- Ids are long and end at random: the end finds one, or very few, in one session or in all.
+-- Ids are long with random endings, so their last characters are a short and selective key.
 CREATE INDEX messages_by_message ON messages(substr(message_id, -5), session);
 
--- Messages whose text is not to be kept in any session, by a hash of their ids; `by_mode`: by their session's mode.
+-- Messages whose text must not be stored in any session, by hash of their ids; `by_mode`: due to their session's mode.
 CREATE TABLE withheld(
   id INTEGER NOT NULL, session INTEGER NOT NULL, by_mode INTEGER NOT NULL, PRIMARY KEY(id, session)) WITHOUT ROWID;
--- The sessions that a session was forked, branched or cleared from; `repeats`: it holds withheld messages of that one.
+-- The sessions that a session was forked, branched or cleared from; `repeats`: it repeats withheld messages of it.
 CREATE TABLE origins(
   session INTEGER NOT NULL, origin TEXT NOT NULL, repeats INTEGER NOT NULL,
   PRIMARY KEY(session, origin)) WITHOUT ROWID;
@@ -210,7 +210,7 @@ CREATE TABLE classes(
 -- The context sizes at which the turns of a model were told apart.
 CREATE TABLE tiers(
   model INTEGER NOT NULL, provider INTEGER NOT NULL, sizes TEXT NOT NULL,
-  listed INTEGER NOT NULL,    -- whether a list had a price: if not, the harness's own figure is in the terms
+  listed INTEGER NOT NULL,    -- whether a list has a price: if not, the terms have the harness's figure
   PRIMARY KEY(model, provider)) WITHOUT ROWID;
 CREATE TABLE places(
   id INTEGER PRIMARY KEY, project INTEGER NOT NULL, project_key INTEGER NOT NULL, UNIQUE(project, project_key));
@@ -269,8 +269,7 @@ CREATE TABLE endings(
   turn INTEGER, ts INTEGER, class INTEGER, place INTEGER, branch INTEGER, activity INTEGER, subagent INTEGER,
   quality TEXT, stop_reason INTEGER, event INTEGER);
 
--- The running totals that a harness stated of a session, each since a time (0: not known), and what no turn accounts
--- for. `cost` is USD.
+-- Running totals of sessions as harnesses state them, each since a time (0: unknown). `cost` is USD.
 CREATE TABLE cost_states(
   session INTEGER NOT NULL, source INTEGER NOT NULL, ts INTEGER NOT NULL, model INTEGER NOT NULL,
   since INTEGER NOT NULL,
@@ -278,7 +277,7 @@ CREATE TABLE cost_states(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   searches INTEGER NOT NULL, cost REAL NOT NULL,
   PRIMARY KEY(session, source, ts, model)) WITHOUT ROWID;
--- Requests whose response no log has, and compactions, which are requests that no log has: at least what they used.
+-- Requests without a response in any log, and compactions, which no log has as requests; tokens are lower bounds.
 CREATE TABLE requests(
   kind TEXT NOT NULL, key TEXT NOT NULL, session INTEGER NOT NULL, rail TEXT NOT NULL, source INTEGER NOT NULL,
   model INTEGER NOT NULL, ts INTEGER NOT NULL,
@@ -286,7 +285,7 @@ CREATE TABLE requests(
   cache_read INTEGER NOT NULL, cache_create_5m INTEGER NOT NULL, cache_create_1h INTEGER NOT NULL,
   PRIMARY KEY(kind, key)) WITHOUT ROWID;
 CREATE INDEX requests_by_session ON requests(session);
--- `requests` counts those of them whose tokens are a lower bound.
+-- Usage that no turn accounts for; `requests` counts the requests in it whose tokens are a lower bound.
 CREATE TABLE unlogged(
   session INTEGER NOT NULL, class INTEGER NOT NULL, ts INTEGER NOT NULL, place INTEGER NOT NULL,
   input INTEGER NOT NULL, output INTEGER NOT NULL, reasoning INTEGER NOT NULL,
@@ -393,5 +392,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 31  # of what is packed into values, and of the first steps while nothing has shipped: it goes up with them
+_LAYOUT = 31  # of packed values and, before the first release, of the tables: raise it when either changes
 VERSION = len(STEPS) + _LAYOUT

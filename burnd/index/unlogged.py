@@ -1,10 +1,10 @@
-"""Works out what a harness used beyond what it logged: its running total of a session, less its turns and its copies.
+"""Computes unlogged usage of a session: its harness's running total minus its turns and copies.
 
 What it says of a fork begins with all that the session used which it was made from, and so with that one's overhead,
 which counts once. Where the log marks copies as forked, it begins at nothing: these copies are no part of it.
 
-Requests without a response are in no harness's figure and are added to it. Compactions are in it, if it was stated
-after them and is more than the log: otherwise each counts as a request of at least the context that it summed up.
+Requests without a response are in no running total and are added. A compaction is part of a later running total that
+exceeds the log; otherwise it counts as a request with at least the context that it summarized.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def _requests(db: sqlite3.Connection, sessions: str) -> defaultdict[int, list[_R
 
 
 def _is_known(db: sqlite3.Connection, request: _Request, *, is_stated: bool) -> bool:
-    """Whether a compaction is in a log, as some releases write an agent's for it, or in a running total.
+    """Whether a compaction is counted elsewhere: in a log, as an agent's in some releases, or in a running total.
 
-    `is_stated` says that the session's harness used more than it logged.
+    `is_stated`: the session's running total exceeds its log.
     """
     if request.kind != COMPACTION:
         return False
@@ -137,7 +137,7 @@ def _is_known(db: sqlite3.Connection, request: _Request, *, is_stated: bool) -> 
 
 
 def _as_unlogged(db: sqlite3.Connection, request: _Request) -> _Unlogged:
-    """A compaction is made with the model of the turn before it."""
+    """The request as unlogged usage. A compaction uses the model of the turn before it."""
     model = request.model
     if request.kind == COMPACTION:
         rows = db.execute(_MODEL_BEFORE, (request.session, request.rail, request.ts)).fetchall()
@@ -241,14 +241,14 @@ def _said(db: sqlite3.Connection, sessions: str) -> dict[int, Said]:
 
 
 class _Logged(NamedTuple):
-    """Tokens and searches by model, and the sessions that own what is copied of them."""
+    """Tokens and searches by model, and the sessions that own the copied messages among them."""
 
     used: defaultdict[str, Stated]
     owners: frozenset[int]
 
 
 def _logged(db: sqlite3.Connection, session: int) -> _Logged:
-    """What a session's own turns used, and the messages it holds copies of."""
+    """The usage of a session's own turns and of the messages it copied."""
     used: defaultdict[str, Stated] = defaultdict(Stated)
     found = db.execute(_OWN, (session,)).fetchall() + copied(db, session)
     for _, name, searches, *tokens in found:

@@ -36,14 +36,14 @@ class Entry(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An entry that has words of the query, and its score."""
+    """An entry that matches the query, and its score."""
 
     entry: Entry
     score: float
 
 
 def entries(files: Iterable[MemoryFile]) -> list[Entry]:
-    """All entries of these files; equal ones once, for the first file that has it."""
+    """All entries of these files; equal ones once, for the first file that has them."""
     found: dict[tuple[str, str], Entry] = {}
     for file in files:
         for entry in _memory(file) if file.kind == "claude-memory" else _sections(file):
@@ -81,7 +81,7 @@ def _sections(file: MemoryFile) -> list[Entry]:
 
 
 class Query:
-    """Words to look for with their weights, and phrases of which each must be in an entry."""
+    """Search words with their weights, and phrases that an entry must contain."""
 
     def __init__(self, query: str) -> None:
         parts = typed(query)

@@ -1,8 +1,8 @@
 """Finds and reads instruction and memory files: a user's own, and those of each project folder.
 
-Folders come out of logs and files out of repositories, so both may be anything. Only regular files of this user or of
+Folder names come from logs and files from repositories, so neither is trusted. Only regular files of this user or of
 root are read, of bounded size and number. A link in a project is followed only within that project. A folder that does
-not answer, such as one on a dead network mount, delays an answer by a moment and is skipped from then on.
+not answer, such as one on a dead network mount, delays an answer once and is skipped from then on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OWN_SETTINGS: Final = ("config.json", "opencode.json", "opencode.jsonc")
 
 
 class Homes(NamedTuple):
-    """Where a user's own files are: the folders in which each harness has its configuration."""
+    """The configuration folders of each harness, which have the user's own files."""
 
     user: str
     claude: Sequence[str]
@@ -54,16 +54,16 @@ class Homes(NamedTuple):
 
 @dataclass
 class Found:
-    """Files that were read, and how many were not: too large, of another user, links that lead out of a project."""
+    """Files that were read, and the number of those skipped: too large, of another user, links out of a project."""
 
     files: list[MemoryFile] = field(default_factory=list)
     skipped: dict[str, int] = field(default_factory=dict)
     unanswered: list[str] = field(default_factory=list)
-    is_whole: bool = True  # False where a bound or the time was reached
+    is_whole: bool = True  # False if a bound or the deadline was reached
 
 
 class Reader:
-    """Reads files for one request after the other. It stores nothing but the names of folders that do not answer."""
+    """Reads files, one request at a time. It remembers only the folders that do not answer."""
 
     def __init__(self) -> None:
         self._stuck: list[tuple[str, Look[None]]] = []
@@ -96,7 +96,7 @@ class Reader:
             else:
                 found.is_whole = False
                 waiting = []
-            # The thread still has the other objects, and may write to them when its folder answers.
+            # Copies: the stuck thread may still write to the originals when its folder answers.
             found = Found([*found.files], {**found.skipped}, [*found.unanswered], found.is_whole)
             known = {*known}
             waiting = waiting[walk.number + 1 :]
@@ -105,7 +105,7 @@ class Reader:
 
 
 async def _progress(look: Look[None], walk: _Walk, deadline: float) -> None:
-    """Waits until the walk has ended, makes no progress, or the time is up."""
+    """Waits until the walk ends, stops making progress, or reaches the deadline."""
     before = -1
     while not look.has_ended and walk.steps != before and time.monotonic() < deadline:
         before = walk.steps
@@ -169,9 +169,9 @@ class _Walk:
                 self._read(path, "claude-memory", project, None)
 
     def _read_project(self, project: str) -> None:
-        """The folder and those above it. A link may lead anywhere in the repository, else nowhere out of its folder.
+        """Reads a folder and those above it. Links may lead anywhere in the repository, else only within the folder.
 
-        A home that is a repository as a whole is no project's: a link in one would lead to everything a user has.
+        A home folder that is itself a repository does not count: a link could then lead to all files of the user.
         """
         chain = _upwards(project)
         repositories = (folder for folder in chain if os.path.lexists(os.path.join(folder, ".git")))
@@ -205,7 +205,7 @@ class _Walk:
         self._read(os.path.join(folder, "CONTEXT.md"), "opencode", folder, root)
 
     def _read_claude(self, path: str, project: str | None, root: str | None, deep: int = 0) -> None:
-        """A file and those that it imports with `@path`."""
+        """Reads a file and those that it imports with `@path`."""
         text = self._read(path, "claude-md", project, root)
         if text is None or deep >= _IMPORTS_DEEP:
             return
@@ -214,7 +214,7 @@ class _Walk:
             self._read_claude(os.path.normpath(target), project, root, deep + 1)
 
     def _read(self, path: str, kind: Kind, project: str | None, root: str | None) -> str | None:
-        """The text of a file that was not read before; `root` is the folder that it must be in."""
+        """Reads a file once; returns its text, or None. `root` is the folder that it must be in."""
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
             return None
@@ -244,7 +244,7 @@ class _Walk:
         self.found.skipped[why] = self.found.skipped.get(why, 0) + 1
 
     def _named_in(self, path: str, root: str | None) -> list[str]:
-        """The patterns that a configuration of opencode's has as `instructions`; addresses on the net are left out."""
+        """The patterns under `instructions` in an opencode configuration, without URLs."""
         if not os.path.lexists(path):
             return []
         real = os.path.realpath(path)
@@ -261,11 +261,11 @@ class _Walk:
 
 
 class _Unsafe(Exception):
-    """Raised for a file that is not read; `str` is why."""
+    """Raised for a file that must not be read; `str` is the reason."""
 
 
 def _opened(path: str, most: int) -> tuple[bytes, os.stat_result]:
-    """A regular file of this user or of root, whole. Raises _Unsafe or OSError. A pipe does not block it."""
+    """The content of a regular file of this user or of root. Raises _Unsafe or OSError. Never blocks at a pipe."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         facts = os.fstat(fd)
@@ -303,7 +303,7 @@ def _expanded(name: str, user: str) -> str:
 
 
 def _by_slug(projects: Iterable[str]) -> dict[str, str | None]:
-    """The project with each name among Claude Code's; None where several have the same name."""
+    """Projects by their folder name in Claude Code's `projects/`; None if several have the same name."""
     found: dict[str, str | None] = {}
     for folder in dict.fromkeys(projects):
         name = _slug(folder)
@@ -312,7 +312,7 @@ def _by_slug(projects: Iterable[str]) -> dict[str, str | None]:
 
 
 def _slug(folder: str) -> str:
-    """The name of a working folder among Claude Code's projects; of a long one, the part before its hash."""
+    """The folder name of a project in Claude Code's `projects/`; for a long one, the part before its hash."""
     units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder[:_SLUG_LIMIT])
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)[:_SLUG_LIMIT]
 
@@ -325,7 +325,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def _markdown(folder: str, deep: int) -> Iterator[str]:
-    """The Markdown files of a folder and of those in it, not through links to folders."""
+    """The Markdown files in and below a folder. Links to folders are not followed."""
     waiting, count = [(folder, deep)], 0
     while waiting and count < _MOST_LISTED:
         where, left = waiting.pop()
@@ -387,7 +387,7 @@ def _imports(text: str) -> Iterator[str]:
 
 
 def _plain_json(text: str) -> str:
-    """JSON without comments and without commas behind the last of a list."""
+    """JSON without comments and trailing commas."""
     output: list[str] = []
     at = 0
     while at < len(text):

@@ -94,7 +94,7 @@ class BlobStore:
         return Found(data) if sha_of(data) == sha else Found(b"", "damaged")
 
     def beginning(self, sha: str, most: int) -> Found:
-        """The first bytes of a blob, unpacked as a stream: what is larger than memory is not held in it."""
+        """The first bytes of a blob, unpacked as a stream, so that a huge blob is never in memory as a whole."""
         try:
             row = self._db.execute(_PLACE, (key_of(sha),)).fetchone()
             if row is None or row[0] is None:
@@ -126,7 +126,7 @@ class BlobStore:
         return self._wiped(drop)
 
     def retain(self, session_id: str, shas: AbstractSet[str]) -> int:
-        """The same for all references of a session but these."""
+        """Drops all references of a session except these, as `release` does."""
 
         def drop_others() -> None:
             kept = self._numbers(shas).values()

@@ -96,9 +96,9 @@ class ContentStore:
     def beginnings_at(
         self, session_id: str, places: Iterable[tuple[int, int]], most: int
     ) -> Iterator[tuple[Content, int | None]]:
-        """The same, but of what is larger than `most` bytes only its beginning, and its whole size.
+        """Like `read_at`, but content larger than `most` bytes is cut and comes with its whole size.
 
-        The beginning of JSON is the text of it.
+        Cut JSON is returned as text.
         """
         fd = os.open(self.sidecars.path(session_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -153,9 +153,9 @@ class ContentStore:
         return freed + (remove_aside(self._blobs_path) if session_ids else 0)
 
     def erase(self, session_id: str, keeps: Callable[[Content], bool]) -> int:
-        """Takes the records out of a session's sidecar that are not to be kept; returns how many.
+        """Deletes records of a session's sidecar for which `keeps` is false, and unreadable lines; returns how many.
 
-        A line that cannot be read goes as well. Done again after a crash it ends what that cut short.
+        Idempotent: called again after a crash, it completes the deletion.
         """
         kept: list[bytes] = []
         refs: set[str] = set()
@@ -228,7 +228,7 @@ class ContentStore:
         return record
 
     def _begun(self, record: Content, ref: BlobRef, most: int) -> Content:
-        """The record with the beginning of its large content, as text; one that is lost says so."""
+        """The record with the beginning of its large content as text; lost content has the reason instead."""
         found = self._resolve(ref, most)
         replace = msgspec.structs.replace
         text = found if isinstance(found, BlobRef) else found.decode("utf-8", "ignore")
@@ -239,7 +239,7 @@ class ContentStore:
         raw = msgspec.Raw(msgspec.json.encode(text))
         if record.tool_use is not None:
             return replace(record, tool_use=replace(record.tool_use, input=raw))
-        assert record.tool_result is not None  # noqa: S101 - what else refers to something
+        assert record.tool_result is not None  # noqa: S101 - only these have references
         return replace(record, tool_result=replace(record.tool_result, content=raw))
 
     def _resolve(self, ref: BlobRef, most: int | None = None) -> bytes | BlobRef:
@@ -297,7 +297,7 @@ def _refs_in(record: Content) -> set[str]:
 
 
 def _reference_in(record: Content) -> BlobRef | None:
-    """The blob of what a record says; a file's own where it has no words."""
+    """The blob of a record's text, or of its file if it has no text."""
     if isinstance(record.text, BlobRef):
         return record.text
     if record.file is not None:

@@ -43,7 +43,7 @@ def make_folder(path: Path) -> None:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of a regular file of ours, made 0600 when new, never through a link, never waiting at a pipe."""
+    """Opens a regular file of this user, created with 0600; follows no link and never blocks at a pipe."""
     try:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, FILE_MODE)
     except OSError as error:

@@ -40,8 +40,8 @@ def outranks(old: Entry, new: Entry) -> bool:
     """Whether what is known stays, though something else is said of the same thing.
 
     Several logs may hold the same event: it is that of one which does not repeat another's, told at the earliest time,
-    and in the conversation itself rather than in an agent's log of it. A request that was withdrawn stays so, though
-    its log is read again; of two times it has the earlier.
+    and in the conversation itself rather than in an agent's log of it. A withdrawn request stays withdrawn when
+    its log is read again; the earlier of two times counts.
     """
     if isinstance(old, Compaction | Event) and isinstance(new, Compaction | Event):
         return _claim(old) < _claim(new)

@@ -21,20 +21,20 @@ class Keeping:
     def __init__(self, mode: ContentMode) -> None:
         self.mode = mode
         self.has_withheld = False  # whether the text of any message is withheld from all sessions
-        self.withholders: set[str] = set()  # private sessions of which messages are known
+        self.withholders: set[str] = set()  # private sessions with withheld messages
         self._modes: dict[str, ContentMode] = {}
         self._since: dict[str, int] = {}
-        self._announced: set[str] = set()  # those whose mode a client asked for
+        self._announced: set[str] = set()  # sessions whose mode a client set
         self._parents: dict[str, str] = {}
         self._origins: dict[str, set[str]] = {}
         self._repeats: dict[str, set[str]] = {}  # sessions that repeat withheld messages of others
         self._pruned: dict[str, int] = {}
 
     def learn(self, entry: Entry) -> None:
-        """Takes in what a session, a prune or a withheld record says."""
+        """Updates the policy from a session, prune, withheld or origin record."""
         if isinstance(entry, Prune):
-            known = self._pruned.get(entry.session_id, index_ms(entry.up_to))
-            self._pruned[entry.session_id] = max(known, index_ms(entry.up_to))
+            up_to = self._pruned.get(entry.session_id, index_ms(entry.up_to))
+            self._pruned[entry.session_id] = max(up_to, index_ms(entry.up_to))
         elif isinstance(entry, Withheld):
             self.has_withheld = True
             if entry.by_mode:
@@ -55,10 +55,10 @@ class Keeping:
                 self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
 
     def came_from(self, session_id: str, origin: str) -> bool:
-        """Notes that a session came out of another; whether that is new."""
-        known = self._origins.setdefault(session_id, set())
-        is_new = origin not in known and origin != session_id
-        known |= {origin} - {session_id}
+        """Notes that a session was derived from another; returns whether that is new."""
+        origins = self._origins.setdefault(session_id, set())
+        is_new = origin not in origins and origin != session_id
+        origins |= {origin} - {session_id}
         return is_new
 
     def mode_of(self, session_id: str) -> ContentMode:
@@ -67,34 +67,33 @@ class Keeping:
         return self.mode if decider is None else self._modes[decider]
 
     def since(self, session_id: str) -> int:
-        """Since when a session's mode applies: its own messages are not older."""
+        """The time from which a session's mode applies; older messages are not its own."""
         decider = self._decider(session_id)
         return 0 if decider is None else self._since[decider]
 
     def is_private(self, session_id: str) -> bool:
-        """Whether a client asked for less than full content for this session, or for one that it came out of."""
+        """Whether a client set a stricter mode than full for this session, or for one that it was derived from."""
         return self._decider(session_id) is not None and self.mode_of(session_id) != "full"
 
     def allowed_before(self, session_id: str) -> int | None:
-        """Up to when stored text of a session may stay; None for all of it.
+        """The time before which stored text of a session may stay; None for all of it.
 
-        A client that goes on with a session in a stricter mode leaves its past as it is. A session that came out of a
-        private one keeps nothing.
+        Text from before a client set a stricter mode stays. A session derived from a private one keeps no text.
         """
         if not self.is_private(session_id):
             return None
         return self._since[session_id] if session_id in self._announced else 0
 
     def private_sessions(self) -> Iterator[str]:
-        """The sessions that were given such a mode by themselves."""
+        """The sessions that have a stricter mode than full themselves, not through a parent."""
         return (session_id for session_id, mode in self._modes.items() if mode != "full")
 
     def has_unread(self) -> bool:
-        """Whether there is a private session of which no message was read yet."""
+        """Whether no message of some private session was read yet."""
         return any(session_id not in self.withholders for session_id in self.private_sessions())
 
     def children(self, session_ids: set[str]) -> set[str]:
-        """The sessions that these started, and those that came out of any of them, at any depth."""
+        """The sessions that these started, or that were derived from any of them, at any depth."""
         found: set[str] = set()
         while True:
             known = session_ids | found
@@ -108,9 +107,9 @@ class Keeping:
         return frozenset(self._origins.get(session_id, ()))
 
     def inherited(self, session_id: str, origin: str, at_ms: int) -> Origin | None:
-        """The record of a session that came out of another, by a message or line of this time, with a stricter mode.
+        """The record that gives a session the stricter mode of its origin; `at_ms` is the time of a shared line.
 
-        None where the mode is no stricter, or a client asked for full content.
+        None if the origin's mode is not stricter or did not apply yet, or if a client set full.
         """
         theirs = self.mode_of(origin)
         is_stricter = _STRICTNESS[theirs] > _STRICTNESS[self.mode_of(session_id)]
@@ -123,11 +122,11 @@ class Keeping:
         return session_id in self._pruned
 
     def forks_pruned(self, session_id: str) -> bool:
-        """Whether a session came out of one that was pruned or forgotten."""
+        """Whether a session was derived from one that was pruned or forgotten."""
         return any(origin in self._pruned for origin in self._origins.get(session_id, ()))
 
     def keeps_titles(self, session_id: str) -> bool:
-        """Whether a harness's titles of a session are its own: a fork repeats those of the session it was made of."""
+        """Whether harness titles of a session may be stored: a fork repeats those of its origin."""
         if any(origin in self._pruned for origin in self._repeats.get(session_id, ())):
             return False
         return not any(self.is_private(origin) for origin in self._origins.get(session_id, ()))
@@ -140,14 +139,14 @@ class Keeping:
         return msgspec.structs.replace(turn, tool_calls=calls)
 
     def keeps(self, session_id: str, at: int) -> bool:
-        """Whether what a session said at a time, in milliseconds, may be kept."""
+        """Whether text of a session from this time, in milliseconds, may be stored."""
         if self.mode_of(session_id) != "full":
             return False
         pruned = self._pruned.get(session_id)
         return pruned is None or at > pruned
 
     def _decider(self, session_id: str) -> str | None:
-        """The session whose mode counts for this one: itself or its nearest ancestor that was given one."""
+        """The session whose mode counts for this one: itself, or its nearest ancestor with a mode."""
         if not self._modes:
             return None
         seen: set[str] = set()

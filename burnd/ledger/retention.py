@@ -10,13 +10,13 @@ import msgspec
 from burnd.ledger.sidecars import Sidecar
 from burnd.records.times import DAY_MS, to_ms
 
-# Wall and boot time drift apart by what NTP slews and steps; more than this means that the clock was set.
+# NTP makes wall and boot time drift apart a little; more than this means that the clock was set.
 _JUMP_MS = DAY_MS // 2
 # Across a restart of the machine there is no boot time to compare with. It may have been off for weeks, but a year is
 # more likely a clock that was years behind.
 _JUMP_ACROSS_BOOTS_MS = 365 * DAY_MS
 _PROBATION_MS = DAY_MS
-# Before this there was neither burnd nor any log that it reads. A clock that is earlier is wrong, and so is a record.
+# burnd is newer than 2026-01-01 and the logs it reads newer than 2020: an earlier clock or record is wrong.
 EARLIEST_CLOCK_MS = to_ms("2026-01-01")
 _EARLIEST_RECORD_MS = to_ms("2020-01-01")
 
@@ -29,7 +29,7 @@ class Pruned(NamedTuple):
 
 
 class ClockReading(msgspec.Struct, frozen=True):
-    """Two clocks read together. `boot_ms` goes on while the machine sleeps, and cannot be set."""
+    """Two clocks read together. `boot_ms` also runs while the machine sleeps, and cannot be set."""
 
     wall_ms: int
     boot_ms: int
@@ -37,7 +37,7 @@ class ClockReading(msgspec.Struct, frozen=True):
 
 
 class ClockTrust(msgspec.Struct, frozen=True):
-    """Tracks whether the wall clock can be believed: the last sound reading, and one on probation.
+    """Tracks whether the wall clock can be trusted: the last sound reading, and one on probation.
 
     A clock that leaps ahead would let everything look old at once. Such a leap is not believed until the
     clock has run evenly for a day of real time after it: by then it was a correction, not an accident.
@@ -49,9 +49,9 @@ class ClockTrust(msgspec.Struct, frozen=True):
     compared: bool = False
 
     def next(self, now: ClockReading, newest_ms: int | None = None) -> ClockTrust:
-        """The belief after one more reading; while `suspect` is set, nothing may be deleted by the clock.
+        """The state after one more reading. While `suspect` is set, nothing may be deleted by age.
 
-        `newest_ms` is the time of the newest record there is.
+        `newest_ms` is the time of the newest record.
         """
         trust = self._after(now)
         if trust.compared or trust.suspect is not None or newest_ms is None:
@@ -70,20 +70,20 @@ class ClockTrust(msgspec.Struct, frozen=True):
 
 
 def candidates(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
-    """The sidecars that look old by their file times, which a wrong clock may have set: `date_of` decides."""
+    """The sidecars that look old by their file times. A wrong clock may have set these, so `date_of` decides."""
     return [sidecar for sidecar in sidecars if sidecar.mtime_ms < now_ms - older_than_ms]
 
 
 def date_of(sidecar: Sidecar, newest_ms: int | None) -> int:
-    """The time from which a sidecar's age counts; `newest_ms` is that of its newest record with a plausible time.
+    """The date of a sidecar: `newest_ms`, the time of its newest record with a plausible time.
 
-    If no record has one, as in a log with times of the year 1 or 9999, it is when the file was last written.
+    If no record has one, as in a log with times of the year 1 or 9999, it is the file's last change.
     """
     return newest_ms if newest_ms is not None else sidecar.changed_ms
 
 
 def plausible_times(now_ms: int) -> tuple[int, int]:
-    """The range in which a record's own time is believed."""
+    """The range of times in which a record's own time is trusted."""
     return _EARLIEST_RECORD_MS, now_ms + DAY_MS
 
 

@@ -30,7 +30,7 @@ class Sidecar(NamedTuple):
 
     path: Path
     size: int
-    mtime_ms: int  # of its newest record, but never later than the clock was when that was written
+    mtime_ms: int  # of its newest record, or of its writing if that is earlier
     changed_ms: int  # when the file itself was last changed
 
 
@@ -160,7 +160,7 @@ class Sidecars:
         return size
 
     def replace(self, session_id: str, lines: Sequence[bytes], newest_ms: int) -> None:
-        """Puts a sidecar with only these lines in the place of a session's own, atomically."""
+        """Atomically replaces a session's sidecar by one with only these lines."""
         self._forget_open(session_id)
         path = self.path(session_id)
         with files.replacement(path) as new:

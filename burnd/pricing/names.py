@@ -107,7 +107,7 @@ LOCAL_PROVIDERS = frozenset(
 # Models that nobody can run but who sells them: whatever stands before such a name is a gateway.
 _CLOSED = re.compile(r"(?:claude|chatgpt|codex|gemini|gpt(?!-oss)|grok|o\d)\b")
 
-_LONGEST = 512  # characters; a name is taken apart slash by slash
+_LONGEST = 512  # characters, since names are split at each slash
 _LONG_CONTEXT = "[1m]"
 _ARN = re.compile(r"arn:aws[a-z-]*:bedrock:[^:]*:[^:]*:(?:inference-profile|foundation-model)/(.+)")
 _VERTEX = re.compile(r"(?:projects/[^/]+/locations/[^/]+/)?publishers/([^/]+)/models/(.+)")
@@ -166,7 +166,7 @@ def provider_id(provider: str, known: Container[str]) -> str:
 def parse(model: str, known: Container[str]) -> Name | None:
     """Take a name apart; `known` holds the providers whose id may stand before a slash.
 
-    None for a name that cannot say which model it is, such as an application inference profile or an endless one.
+    None for a name that does not identify a model, such as an application inference profile, or is too long.
     """
     if len(model) > _LONGEST:
         return None

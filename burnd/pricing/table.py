@@ -84,7 +84,7 @@ class PriceTable:
     def turn_usd(
         self, model: str, provider: str | None, tokens: Tokens, *, terms: str | None, searches: int
     ) -> float | None:
-        """What one turn comes to at API prices, else by its harness's figure; None when there is neither."""
+        """The cost of a turn at API prices, else by its harness's figure; None if there is neither."""
         price = self.find(model, provider)
         units = stated_cost(tokens, terms) if price is None else turn_cost(price, tokens, terms, searches)
         return None if units is None else float(usd(units))

@@ -1,7 +1,7 @@
 """Billing terms: what decides a request's price besides its model and its context.
 
-Terms are words of one text, so that an index can keep them as one value: `fast`, `batch`, `flex`, `us`, and
-`=N`, the harness's own figure in units for each token. The figure counts only where no list has a price.
+Terms are words in one text, which the index stores as one value: `fast`, `batch`, `flex`, `us`, and `=N`, the harness's
+own figure in units per token. The figure counts only if no list has a price.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from burnd.pricing.cost import SEARCH_UNITS, Price, Rates, Tokens, cost
 FAST: Final = "fast"
 US_ONLY: Final = "us"
 
-# What a token's price is multiplied by. A priority tier has no word: Anthropic bills it at the list's price, and
-# OpenAI's is what Codex calls fast.
+# Factors of the token price. Priority tiers have no word: Anthropic bills them at list price, and Codex calls OpenAI's
+# fast.
 _FACTORS: Final = {FAST: (2, 1), "batch": (1, 2), "flex": (1, 2), US_ONLY: (11, 10)}
 _REMEMBERED: Final = 4096
 
@@ -29,7 +29,7 @@ class Terms(NamedTuple):
 
 
 def terms_text(speed: str | None, service_tier: str | None, geo: str | None, figure: int = 0) -> str | None:
-    """The terms of a request as the index keeps them; None for the usual ones."""
+    """The terms of a request as the index stores them; None for the usual ones."""
     if not (speed or service_tier or geo or figure):
         return None
     words = [word for word in (speed, service_tier, geo) if word in _FACTORS]
@@ -54,7 +54,7 @@ def terms_of(text: str | None) -> Terms:
 
 
 def figure_of(units: int, tokens: int) -> int:
-    """What a token costs where a harness says what so many of them came to; 0 where that says nothing."""
+    """Units per token for a stated cost of so many tokens; 0 if there are no tokens or no cost."""
     return (units + tokens // 2) // tokens if tokens > 0 and units > 0 else 0
 
 
@@ -73,7 +73,7 @@ def _at_terms(rates: Rates, billed: Terms) -> Rates:
 
 
 def search_units(price: Price | None) -> int:
-    """Units for a web search. A harness's figure has the fee of its searches in it."""
+    """Units for a web search; 0 without a price, since a harness's figure includes its searches."""
     return SEARCH_UNITS if price is not None else 0
 
 

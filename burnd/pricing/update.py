@@ -29,7 +29,7 @@ _DEADLINE_S = 120.0
 _MOST_BYTES = 64 << 20
 _MOST_TOLD = 20
 _Key = tuple[str, str]
-# Strings up to their end, CSI sequences, and the short ones.
+# Escape sequences: strings up to their terminator, CSI sequences, and short ones.
 _ESCAPES = (
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
@@ -182,9 +182,9 @@ def _dollars(rate: int) -> str:
 
 
 def fetch(address: str = ADDRESS) -> bytes:
-    """The list as it is published. Raises BurndError, in words for somebody who is offline.
+    """The published list. Raises BurndError with a message for a user who may be offline.
 
-    In a thread, because a server that sends a byte now and then keeps every timeout of a socket from passing.
+    Reads in a thread with a deadline: socket timeouts never fire if the server sends a byte now and then.
     """
     found: list[bytes | BurndError] = []
 
@@ -257,7 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _printable(text: str) -> str:
-    """Without escape sequences and control characters: names in a list are its publisher's."""
+    """The text without escape sequences and control characters; names in a list come from its publisher."""
     return "".join(char for char in re.sub(_ESCAPES, "", text) if char.isprintable())
 
 

@@ -52,7 +52,7 @@ async def open_pipeline(
             await pipeline.mend_index()
             await _teach(keeping, index)
         await pipeline.finish_erasures()
-        await pipeline.load_held()
+        await pipeline.load_deferred()
     except BaseException:
         await pipeline.close()
         raise

@@ -35,7 +35,7 @@ from burnd.recording.renewing import Renewer
 from burnd.recording.room import Room
 from burnd.recording.steps import Steps
 from burnd.recording.stores import Stores
-from burnd.recording.withheld_text import HELD, Ruling, TextPolicy
+from burnd.recording.withheld_text import DEFERRED, Ruling, TextPolicy
 from burnd.records import Copy, Turn
 from burnd.records.codec import Entry, Written, written
 
@@ -238,13 +238,13 @@ class Pipeline:
         new = await novelty.not_kept(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
-        # Kept until they are durable: the policy does not say them again.
+        # Kept until they are durable: the policy returns them only once.
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
         entries = [*new_sessions, *batch.entries, *self._unrecorded, *joined.entries, *weighed.entries, *overheads]
         said = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
-        change.cursors = [*change.cursors, *due_erasures(self._unerased), *self._holds(ruling.held)]
+        change.cursors = [*change.cursors, *due_erasures(self._unerased), *self._deferrals(ruling.deferred)]
         change.origins = [(session_id, origin) for session_id, origin, _ in batch.origins]
         change.logged, change.closed = said.logged, said.closed
         still_open = [*joined.open, *weighed.open]
@@ -256,26 +256,26 @@ class Pipeline:
         return len(said.logged)
 
     async def released(self) -> list[str]:
-        """Sessions whose logs are to be read again: copied text in them was held back until its origin was known."""
-        if not any(self._policy.held.values()):
+        """Sessions whose logs must be read again, because their copied text was deferred until its origin was known."""
+        if not any(self._policy.deferred.values()):
             return []
         async with self._writing():
             done = await self._policy.released(self.now())
             if done:
-                await self._stores.apply(Change(cursors=self._holds(done)))
+                await self._stores.apply(Change(cursors=self._deferrals(done)))
         return [session_id for session_id in done if not self.keeping.is_private(session_id)]
 
-    def _holds(self, session_ids: Iterable[str]) -> list[CursorChange]:
-        held = self._policy.held
-        return [CursorChange(HELD, session_id, str(held[session_id]).encode()) for session_id in session_ids]
+    def _deferrals(self, session_ids: Iterable[str]) -> list[CursorChange]:
+        since = self._policy.deferred
+        return [CursorChange(DEFERRED, session_id, str(since[session_id]).encode()) for session_id in session_ids]
 
-    async def load_held(self) -> None:
-        """Which text was held back before a restart."""
-        rows = await self.index.rows("SELECT key, value FROM cursors WHERE source = ?", (HELD,))
-        self._policy.held = {key: int(value) if value.isdigit() else 0 for key, value in rows}
+    async def load_deferred(self) -> None:
+        """Loads the sessions whose text was deferred before a restart."""
+        rows = await self.index.rows("SELECT key, value FROM cursors WHERE source = ?", (DEFERRED,))
+        self._policy.deferred = {key: int(value) if value.isdigit() else 0 for key, value in rows}
 
     async def finish_erasures(self) -> None:
-        """Erases what must go and was left by a crash, or may stand in sidecars that an index is made from anew."""
+        """Erases withheld text that a crash left, or that sidecars may have after the index was rebuilt."""
         async with self._writing():
             due = await self._stores.index.rows("SELECT key FROM cursors WHERE source = ?", (ERASE,))
             sessions = {key for (key,) in due}
@@ -300,7 +300,7 @@ class Pipeline:
         return pruned
 
     async def _erase(self, session_ids: Iterable[str]) -> None:
-        """Takes text out of sidecars, the index and search that its sessions, or those it was copied from, withhold."""
+        """Erases withheld text of these sessions from sidecars, the index and search."""
         erased: list[str] = []
         for session_id in sorted(session_ids):
             keeps = await self._policy.predicate(session_id)

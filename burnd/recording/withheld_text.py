@@ -1,7 +1,7 @@
 """Decides which text of a batch may be stored, by the session that owns each message, and what stored text must go.
 
-A fork, a branch or a copy repeats messages of another session under the same ids. Text that its own session must not
-keep is withheld in every session, whichever log is read first: ids of such messages are in the ledger, as hashes.
+A fork, a branch or a copy repeats messages of another session under the same ids. If the owner's text must not be
+stored, it is withheld in every session, whichever log is read first: the ledger has hashes of such message ids.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from burnd.records.codec import Entry, hash_of
 from burnd.records.content import MAIN, NO_RAIL, TITLE
 from burnd.records.times import index_ms, to_iso
 
-HELD: Final = "held"  # the cursors that name sessions of which text is held back
-HELD_MS: Final = 600_000  # for how long: then it counts as the session's own
+DEFERRED: Final = "held"  # cursor source of sessions whose text is deferred
+DEFER_MS: Final = 600_000  # after that, deferred text counts as the session's own
 OPENCODE: Final = "opencode"
 CODEX: Final = "codex"
-_SHARED: Final = frozenset({"claude-code", CODEX, OPENCODE})  # whose ids, or times, mean the same in every session
+_SHARED: Final = frozenset(
+    {"claude-code", CODEX, OPENCODE}
+)  # message ids, or times, identify a message across sessions
 _SOURCES: Final = ",".join(f"'{source}'" for source in sorted(_SHARED))
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UNIQUE_LENGTH: Final = 8
-_MANY: Final = 1000  # messages: more are worth a thread
+_MANY: Final = 1000  # messages; more are hashed in a thread
 _EVERYWHERE: Final = (
     "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM wanted w "
     f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
@@ -59,7 +61,7 @@ _CODEX_FORKS: Final = (
     "CROSS JOIN origins o ON o.origin = w.origin JOIN sessions s ON s.id = o.session "
     f"JOIN names n ON n.id = s.source AND n.name = '{CODEX}'"
 )
-# What a fork of Codex repeats is older than its thread, or stands before the last message that another session owns.
+# Messages of a Codex fork that are older than its thread or than its last copied message are copies.
 _CODEX_COPIES: Final = (
     "WITH wanted(session_id, born) AS ({keys}) SELECT DISTINCT m.message_id FROM wanted w "
     "CROSS JOIN sessions s ON s.session_id = w.session_id "
@@ -68,7 +70,7 @@ _CODEX_COPIES: Final = (
 )
 _WITH_TEXT: Final = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
 _TIMES: Final = "SELECT session_id, created_at, updated_at FROM sessions WHERE session_id IN ({keys})"
-# Of each copy that a session holds, when it was made and which session owns the message.
+# The time and the owner of each message that a session copied.
 _COPIES: Final = (
     "WITH wanted(session_id) AS ({keys}) SELECT w.session_id, f.ts, o.session_id FROM wanted w "
     "CROSS JOIN sessions s ON s.session_id = w.session_id "
@@ -79,11 +81,10 @@ _COPIES: Final = (
 )
 
 
-class Spoken(NamedTuple):
-    """A message of a session: when, and a hash of what identifies it in every session that repeats it.
+class MessageRef(NamedTuple):
+    """A message in a session; `key` is a hash that is the same in every session that repeats it.
 
-    One that `is_copy` for certain is not the session's own. One that is not said to be may be a copy all the same,
-    where copies have the same id (`may_be_copy`).
+    `is_copy`: it certainly belongs to another session. `may_be_copy`: it may, since copies have the same id.
     """
 
     session_id: str
@@ -96,19 +97,19 @@ class Spoken(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """Text that may be stored, what the ledger is to know first, and the sessions whose stored text must go."""
+    """Text that may be stored, ledger entries to write first, and sessions whose stored text must be erased."""
 
     shelved: list[Shelved]
     entries: list[Entry]
     erase: set[str]
-    held: frozenset[str] = frozenset()  # sessions whose text is held back for now
+    deferred: frozenset[str] = frozenset()  # sessions whose text is not stored for now
 
 
 class TextPolicy:
-    """Rules on one batch at a time. Used only by the one writer."""
+    """Decides for one batch at a time. Used only by the one writer."""
 
     def __init__(self, index: IndexStore, keeping: Keeping) -> None:
-        self.held: dict[str, int] = {}  # sessions of which text is held back, since when; 0 where it is not any more
+        self.deferred: dict[str, int] = {}  # sessions whose text is deferred, since when; 0: no longer
         self._index = index
         self._keeping = keeping
 
@@ -120,10 +121,10 @@ class TextPolicy:
         copiers: AbstractSet[str],
         now_ms: int,
     ) -> Ruling:
-        """What may be stored of a batch.
+        """Decides what of a batch may be stored.
 
-        `origins` are the sessions that its sessions came out of; `copiers` those whose copies are known to be owned by
-        another session.
+        `origins` are the sessions that its sessions were derived from; `copiers` are sessions whose copied messages
+        have a known owner.
         """
         changed = {
             entry.session_id
@@ -135,45 +136,47 @@ class TextPolicy:
             self._keeping.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms)
             if batch.source == OPENCODE and self._keeping.is_pruned(origin):
-                work.note_origin(session_id, origin)  # a fork, whose title is told before its messages
+                work.note_origin(session_id, origin)  # a fork's title is read before its messages
         if not changed and not work.entries and not self.has_limits() and self._keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
-        spoken = _spoken_in(batch, shelved)
-        await work.run(spoken, changed | work.changed)
-        barred = work.barred(spoken.values())
-        if batch.source == CODEX:  # whose lines have no ids: what a fork repeats is known by its times
+        messages = _messages_in(batch, shelved)
+        await work.run(messages, changed | work.changed)
+        barred = work.barred(messages.values())
+        if batch.source == CODEX:  # its lines have no ids; copies are found by their times
             repeated = {name for name in batch.copied if self._keeping.forks_pruned(name[0])}
             barred |= repeated
             for session_id, origin in {(name[0], one) for name in repeated for one in self._keeping.origins(name[0])}:
                 work.note_origin(session_id, origin)
         if self._keeping.mode != "full":
-            barred |= batch.copied  # they have the daemon's mode, whatever was asked for the session that repeats them
-        kept = [
+            barred |= batch.copied  # copies have the daemon's mode, whatever mode the copying session has
+        allowed = [
             item
             for item in shelved
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
-        held = await self._without_origin(batch, kept, copiers)
-        for session_id in held:
-            self.held.setdefault(session_id, now_ms)
-        kept = [item for item in kept if not self.held.get(item.label.session_id)]
-        return Ruling(kept, work.entries, await self._with_text(work.erase), held)
+        deferred = await self._without_origin(batch, allowed, copiers)
+        for session_id in deferred:
+            self.deferred.setdefault(session_id, now_ms)
+        allowed = [item for item in allowed if not self.deferred.get(item.label.session_id)]
+        return Ruling(allowed, work.entries, await self._with_text(work.erase), deferred)
 
     async def released(self, now_ms: int) -> list[str]:
-        """Sessions whose text is not held back any more: its origin is known by now, or was not found in time."""
-        waiting = [session_id for session_id, since in self.held.items() if since]
+        """Ends the deferral of sessions whose origin is known by now or was not found in time; returns them."""
+        waiting = [session_id for session_id, since in self.deferred.items() if since]
         unknown = await self._unknown(set(waiting), frozenset()) if waiting else set()
-        done = [one for one in waiting if one not in unknown or now_ms - self.held[one] > HELD_MS]
-        self.held |= dict.fromkeys(done, 0)
+        done = [one for one in waiting if one not in unknown or now_ms - self.deferred[one] > DEFER_MS]
+        self.deferred |= dict.fromkeys(done, 0)
         return done
 
-    async def _without_origin(self, batch: Batch, kept: Iterable[Shelved], copiers: AbstractSet[str]) -> frozenset[str]:
-        """The sessions whose copied text may be a private session's: nothing tells yet which session it is of."""
+    async def _without_origin(
+        self, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]
+    ) -> frozenset[str]:
+        """The sessions with copied text whose owner is unknown and may be a private session."""
         if not batch.copied or batch.source == OPENCODE:
             return frozenset()
-        names = ((item.label.session_id, item.label.message_id) for item in kept)
+        names = ((item.label.session_id, item.label.message_id) for item in shelved)
         sessions = {name[0] for name in names if name in batch.copied}
-        return frozenset(one for one in await self._unknown(sessions, copiers) if self.held.get(one, 1))
+        return frozenset(one for one in await self._unknown(sessions, copiers) if self.deferred.get(one, 1))
 
     async def _unknown(self, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
         keeping = self._keeping
@@ -186,16 +189,16 @@ class TextPolicy:
         return {one for one, some in named.items() if (not some <= known if some else has_unread)}
 
     async def pruned(self, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
-        """What the ledger is to know before all text of these sessions goes, and which sessions repeat some of it.
+        """Ledger entries to write before all text of these sessions is deleted, and sessions that repeat some of it.
 
-        What a session only repeats of another is not its own: that stays where it came from. The text of all that are
-        `going` goes in any case.
+        Messages that a session only copied stay in the session that owns them, unless that is among `going`, all
+        sessions whose text is deleted.
         """
         copies = await self._index.keyed(_COPIES, [(session_id,) for session_id in session_ids])
         work = _Work(self._index, self._keeping)
-        held = await stored(self._index, session_ids)
-        holders = await work.holders(held)
-        own, repeating = await anyio.to_thread.run_sync(_owned, held, copies, holders, going)
+        messages = await stored(self._index, session_ids)
+        holders = await work.holders(messages)
+        own, repeating = await anyio.to_thread.run_sync(_owned, messages, copies, holders, going)
         asked = [(session_id,) for session_id in session_ids]
         known = [*await opencode_copies(self._index, session_ids), *await self._index.keyed(_CODEX_FORKS, asked)]
         repeating |= {(copier, origin) for copier, origin in known if copier not in going}
@@ -206,12 +209,12 @@ class TextPolicy:
         return Ruling([], work.entries, {copier for copier, _ in repeating})
 
     async def predicate(self, session_id: str) -> Callable[[Content], bool]:
-        """Tells of each stored record of a session whether it may stay."""
+        """A function that returns whether a stored record of a session may stay."""
         keeping = self._keeping
-        spoken = await stored(self._index, [session_id])
+        messages = await stored(self._index, [session_id])
         work = _Work(self._index, keeping)
-        await work.look_up([one.key for one in spoken])
-        barred = {message_id for _, message_id in work.barred(spoken)}
+        await work.look_up([one.key for one in messages])
+        barred = {message_id for _, message_id in work.barred(messages)}
         if keeping.forks_pruned(session_id):
             asked = [(session_id, born_at(session_id) or 0)]
             barred |= {message_id for (message_id,) in await self._index.keyed(_CODEX_COPIES, asked)}
@@ -219,7 +222,7 @@ class TextPolicy:
         titles = keeping.keeps_titles(session_id)
 
         def keeps(record: Content) -> bool:
-            # A title that stands before every line has no time.
+            # A title before the first line has no time.
             if before is not None and (index_ms(record.ts) >= before or not index_ms(record.ts)):
                 return False
             return titles if record.message_id.startswith(TITLE) else record.message_id not in barred
@@ -227,7 +230,7 @@ class TextPolicy:
         return keeps
 
     async def doubtful(self) -> set[str]:
-        """Every session whose stored text may hold something that must go: for an index that was made anew."""
+        """Every session whose stored text may have to be erased, for use after the index was rebuilt."""
         keeping = self._keeping
         if not self.has_limits():
             return set()
@@ -239,14 +242,14 @@ class TextPolicy:
         return await self._with_text(found)
 
     async def times(self, session_id: str) -> Session | None:
-        """The record that keeps a session's times when text that told them goes."""
+        """A record of a session's times, to be written before the text that they come from is erased."""
         for _, created, updated in await self._index.keyed(_TIMES, [(session_id,)]):
             if created is not None and updated is not None:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
     def has_limits(self) -> bool:
-        """Whether any text is to be kept out of content at all."""
+        """Whether the text of any message or session must not be stored."""
         return self._keeping.has_withheld or next(self._keeping.private_sessions(), None) is not None
 
     def _allows(self, item: Shelved) -> bool:
@@ -261,7 +264,7 @@ class TextPolicy:
 
 
 class _Work:
-    """One pass over messages: who withholds which, and which sessions become private by that."""
+    """One pass over messages: finds which sessions withhold them, and which sessions become private by that."""
 
     def __init__(self, index: IndexStore, keeping: Keeping) -> None:
         self.entries: list[Entry] = []
@@ -273,7 +276,7 @@ class _Work:
         self._noted: set[tuple[str, str]] = set()
 
     def inherit(self, session_id: str, origin: str, at_ms: int) -> None:
-        """A session came out of another: it has that one's mode where that is stricter."""
+        """Gives a session the mode of its origin if that is stricter."""
         record = self._keeping.inherited(session_id, origin, at_ms)
         if record is not None:
             self._keeping.learn(record)
@@ -282,7 +285,7 @@ class _Work:
                 self.changed.add(session_id)
 
     def note_origin(self, session_id: str, origin: str) -> None:
-        """A session repeats messages of another that are withheld, and need not have its mode."""
+        """Records that a session repeats withheld messages of another, without changing its mode."""
         if (session_id, origin) not in self._noted:
             self._noted.add((session_id, origin))
             if not self._keeping.is_private(session_id):
@@ -290,10 +293,10 @@ class _Work:
                 self._keeping.learn(record)
                 self.entries.append(record)
 
-    async def run(self, spoken: Mapping[tuple[str, str], Spoken], changed: set[str]) -> None:
-        """Withholds what private sessions say, and spreads their mode to all sessions that repeat any of it."""
-        await self.look_up([one.key for one in spoken.values() if one.may_be_copy])
-        every, fresh = list(spoken.values()), set(changed)
+    async def run(self, messages: Mapping[tuple[str, str], MessageRef], changed: set[str]) -> None:
+        """Withholds messages of private sessions, and gives their mode to all sessions that repeat any of these."""
+        await self.look_up([one.key for one in messages.values() if one.may_be_copy])
+        every, fresh = list(messages.values()), set(changed)
         while True:
             for one in every:
                 self._meet(one)
@@ -314,30 +317,30 @@ class _Work:
                 return
 
     async def look_up(self, keys: Iterable[int]) -> None:
-        """Learns which of these messages are withheld, and by which sessions."""
+        """Loads which of these messages are withheld, and by which sessions."""
         wanted = sorted({key for key in keys if key not in self._withheld})
         if self._keeping.has_withheld and wanted:
             for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in wanted]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
 
-    def barred(self, spoken: Iterable[Spoken]) -> set[tuple[str, str]]:
+    def barred(self, messages: Iterable[MessageRef]) -> set[tuple[str, str]]:
         """The messages that another session withholds."""
         return {
             (one.session_id, one.message_id)
-            for one in spoken
+            for one in messages
             if one.may_be_copy and any(owner != one.session_id for owner in self._withheld.get(one.key, ()))
         }
 
-    async def holders(self, spoken: Iterable[Spoken]) -> defaultdict[int, set[str]]:
+    async def holders(self, messages: Iterable[MessageRef]) -> defaultdict[int, set[str]]:
         """The sessions that have stored text of the same messages."""
         found: defaultdict[int, set[str]] = defaultdict(set)
-        wanted = sorted({(one.message_id,) for one in spoken})
+        wanted = sorted({(one.message_id,) for one in messages})
         for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, wanted):
             found[key_of(source, message_id, ts)].add(session_id)
         return found
 
-    def _meet(self, one: Spoken) -> None:
-        """A message that another session withholds was copied from there."""
+    def _meet(self, one: MessageRef) -> None:
+        """Notes the origin of a message that another session withholds."""
         for owner, by_mode in self._withheld.get(one.key, {}).items() if one.may_be_copy else ():
             if owner != one.session_id:
                 if by_mode:
@@ -345,7 +348,7 @@ class _Work:
                 self.note_origin(one.session_id, owner)
 
     async def _spread(self, changed: set[str]) -> None:
-        """Gives their mode to sessions that were known before to come out of these."""
+        """Gives the mode of these sessions to those already known to be derived from them."""
         children = sorted(self._keeping.children(changed))
         newest = {row[0]: row[2] or 0 for row in await self._index.keyed(_TIMES, [(child,) for child in children])}
         for _ in children:
@@ -356,9 +359,9 @@ class _Work:
             if len(self.entries) == before:
                 return
 
-    async def _withhold(self, every: Sequence[Spoken]) -> bool:
-        """Notes what private sessions say as withheld; whether there was anything new."""
-        new: defaultdict[str, dict[int, Spoken]] = defaultdict(dict)
+    async def _withhold(self, every: Sequence[MessageRef]) -> bool:
+        """Records messages of private sessions as withheld; returns whether any were new."""
+        new: defaultdict[str, dict[int, MessageRef]] = defaultdict(dict)
         for one in every:
             owners = self._withheld.get(one.key, {})
             if one.is_copy or any(owners.values()) or not self._keeping.is_private(one.session_id):
@@ -383,12 +386,12 @@ class _Work:
 
 
 def _owned(
-    held: Iterable[Spoken],
+    messages: Iterable[MessageRef],
     copies: Iterable[tuple[str, int, str | None]],
     holders: Mapping[int, set[str]],
     going: AbstractSet[str],
 ) -> tuple[dict[str, set[int]], set[tuple[str, str]]]:
-    """The messages that are sessions' own, and (session, origin) for all other sessions that repeat any of them."""
+    """Each session's own messages, and (session, origin) for all other sessions that repeat any of them."""
     limits: dict[str, int] = {}
     upstream: defaultdict[str, set[str | None]] = defaultdict(set)
     for session_id, ts, owner in copies:
@@ -396,7 +399,7 @@ def _owned(
         upstream[session_id].add(owner)
     own: defaultdict[str, set[int]] = defaultdict(set)
     repeating: set[tuple[str, str]] = set()
-    for session_id, rail, _, ts, key, *_ in held:
+    for session_id, rail, _, ts, key, *_ in messages:
         others = holders.get(key, set())
         if rail == MAIN and (ts <= limits.get(session_id, -1) or not others.isdisjoint(upstream[session_id])):
             continue
@@ -405,24 +408,24 @@ def _owned(
     return own, repeating
 
 
-async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[Spoken]:
-    """The messages of these sessions that have text, titles aside."""
+async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[MessageRef]:
+    """The messages of these sessions with stored text, without titles."""
     rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
 
-    def spoken() -> list[Spoken]:
+    def refs() -> list[MessageRef]:
         return [
-            Spoken(session_id, rail, message_id, ts, key_of(source, message_id, ts))
+            MessageRef(session_id, rail, message_id, ts, key_of(source, message_id, ts))
             for session_id, source, rail, message_id, ts in rows
             if _is_shared(source, message_id)
         ]
 
-    return await anyio.to_thread.run_sync(spoken) if len(rows) > _MANY else spoken()
+    return await anyio.to_thread.run_sync(refs) if len(rows) > _MANY else refs()
 
 
 def key_of(source: str, message_id: str, made_ms: int) -> int:
-    """A hash of what a copy of a message has in common with it: its id, or the time it was made (opencode).
+    """A hash that a message shares with its copies: of its id, or for opencode of its creation time.
 
-    An id that is too short to be unique counts together with the time.
+    An id that is too short to be unique is hashed with the time.
     """
     if source == OPENCODE:
         return hash_of(f"{OPENCODE} {made_ms}".encode())
@@ -430,12 +433,12 @@ def key_of(source: str, message_id: str, made_ms: int) -> int:
 
 
 def _is_shared(source: str, message_id: str) -> bool:
-    """Whether an id means the same message in every session: one that was made from a place in a file does not."""
+    """Whether an id identifies a message across sessions. Ids made from a position in a file do not."""
     return "@" not in message_id if source != CODEX else _UUID.search(message_id) is not None
 
 
-def _spoken_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], Spoken]:
-    found: dict[tuple[str, str], Spoken] = {}
+def _messages_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], MessageRef]:
+    found: dict[tuple[str, str], MessageRef] = {}
     for item in shelved if batch.source in _SHARED else ():
         label = item.label
         name = (label.session_id, label.message_id)
@@ -447,14 +450,16 @@ def _spoken_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str]
             is_copy = name in batch.copied
             key = key_of(batch.source, label.message_id, label.ts_ms if made is None else made)
             may_be_copy = batch.source != OPENCODE or is_copy
-            found[name] = Spoken(label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy)
+            found[name] = MessageRef(
+                label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy
+            )
         elif label.ts_ms > before.ts:
             found[name] = before._replace(ts=label.ts_ms)
     return found
 
 
 async def opencode_copies(index: IndexStore, session_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """(session, origin) for sessions of opencode that hold copies of messages of these: made at the same times."""
+    """(session, origin) for opencode sessions with copies of messages of these, found by equal creation times."""
     sql = (
         "WITH wanted(origin) AS ({keys}) SELECT DISTINCT s.session_id, w.origin FROM wanted w "
         "CROSS JOIN sessions o ON o.session_id = w.origin JOIN names n ON n.id = o.source AND n.name = 'opencode' "

@@ -11,7 +11,7 @@ import pytest
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.change import FileChange
 from burnd.recording.batch import Batch
-from burnd.recording.withheld_text import HELD_MS
+from burnd.recording.withheld_text import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
@@ -227,7 +227,7 @@ async def test_text_of_unknown_origin_is_held_back(reader: Reader, restarts: boo
         await reader.rig.restart()
     assert await _read_released(reader, fork) == []
     now = reader.rig.pipeline.now()
-    reader.rig.pipeline._stores.now = lambda: now + HELD_MS + 1
+    reader.rig.pipeline._stores.now = lambda: now + DEFER_MS + 1
     assert await _read_released(reader, fork) == [FORK]
     assert "please" in reader.words_of(FORK)
     await reader.rig.read(reader.write(OFF, made[OFF]))
