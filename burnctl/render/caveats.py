@@ -20,11 +20,16 @@ def caveats(answer: Mapping[str, Any]) -> list[str]:
     if models := answer["unpricedModels"]:
         turns = answer["totals"].get("unpricedTurns", 1)  # of one turn alone it is not counted
         notes.append(f"{turns_are(turns)} without a price: {_named(models)}. See: burnctl pricing show MODEL")
-    if models := answer.get("harnessModels"):
-        cost = answer["totals"].get("harnessCostUsd")
-        part = "This" if cost is None else money(cost)
-        notes.append(f"{part} is the harness's own figure: no price list has {_named(models)}.")
     return notes + price_caveats(answer)
+
+
+def _harness_figure(answer: Mapping[str, Any]) -> list[str]:
+    """How much of an answer's cost is the harness's own figure; not every answer names the models."""
+    models, cost = answer.get("harnessModels"), (answer.get("totals") or {}).get("harnessCostUsd")
+    if not models and cost is None:
+        return []
+    part = "This" if cost is None else money(cost)
+    return [f"{part} is the harness's own figure: no price list has {_named(models) if models else 'its models'}."]
 
 
 def _named(models: list[str]) -> str:
@@ -58,9 +63,9 @@ def _unlogged(extra: Mapping[str, Any]) -> str:
 
 
 def price_caveats(answer: Mapping[str, Any]) -> list[str]:
-    """Notes on unlogged usage, a price file that cannot be used, and an old price list."""
+    """Notes on the harness's own figures, unlogged usage, an unusable price file and an old price list."""
     extra = answer.get("unlogged")
-    notes = [_unlogged(extra)] if extra else []
+    notes = _harness_figure(answer) + ([_unlogged(extra)] if extra else [])
     if problem := answer.get("pricesProblem"):
         notes.append(f"Prices: {problem}.")
     if day := answer.get("stalePrices"):

@@ -118,6 +118,8 @@ def _notes(answer: dict[str, Any], cells: list[dict[str, Any]]) -> list[str]:
         told += f"{one['sufficientCategories']} of them with enough to judge by"
         if one["pricedTurns"] < one["turns"]:
             told += f"; {number(one['turns'] - one['pricedTurns'])} without a price"
+        if one.get("harnessTurns"):
+            told += f"; {number(one['harnessTurns'])} at the harness's own figure"
         notes.append(told + ".")
     return notes + price_caveats(answer)
 

@@ -245,6 +245,7 @@ def _coverage(name: Any, own: Mapping[str, Cell], least: int) -> dict[str, Any]:
         "model": name,
         "turns": sum(tally.turns for tally in tallies),
         "pricedTurns": sum(tally.priced for tally in tallies),
+        "harnessTurns": sum(tally.harness_turns for tally in tallies),
         "partialTurns": sum(tally.partial for tally in tallies),
         "openTurns": sum(tally.open for tally in tallies),
         "labelledTurns": sum(cell.tally.turns for category, cell in own.items() if category != UNLABELLED),

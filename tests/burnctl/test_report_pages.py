@@ -238,6 +238,13 @@ def test_an_activity_with_one_model_has_a_note() -> None:
     assert "docs: only" not in alone
 
 
+def test_a_comparison_marks_the_harness_s_own_figures() -> None:
+    answer = compared(cell("house-1", "coding", 9), cell("gpt-5", "coding", 9))
+    answer["coverage"][0] |= {"pricedTurns": 9, "harnessTurns": 7}
+    shown = compare.shown(answer, Screen(160))
+    assert "house-1: 9 turns in 1 activity, 1 of them with enough to judge by; 7 at the harness's own figure." in shown
+
+
 def test_what_is_not_there_is_said() -> None:
     """A cell without data is a row of dashes; of columns that do not fit their names are told."""
     said = compared(cell("claude-sonnet-4-5", "build-deploy", 9), cell("gpt-5", "build-deploy", 0))

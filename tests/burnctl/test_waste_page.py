@@ -71,3 +71,9 @@ def test_what_is_too_cheap_to_be_told_is_counted() -> None:
     assert page() == "Nothing to be found in 30 turns."
     assert page(cheaperFindings=200) == "Only 200 findings below --min-cost in 30 turns."
     assert "1 finding below --min-cost is not shown." in page(finding("oversized"), cheaperFindings=1)
+
+
+def test_the_harness_s_own_figure_is_marked() -> None:
+    """The answer does not name the models."""
+    shown = page(totals={"turns": 30, "costUsd": 1.0, "harnessTurns": 2, "harnessCostUsd": 0.25})
+    assert "$0.25 is the harness's own figure: no price list has its models." in shown

@@ -111,6 +111,7 @@ async def test_an_unpriced_model_has_turns_but_no_cost(opened: Opened) -> None:
             "model": "house-model",
             "turns": 5,
             "pricedTurns": 0,
+            "harnessTurns": 0,
             "partialTurns": 0,
             "openTurns": 0,
             "labelledTurns": 5,
@@ -119,6 +120,11 @@ async def test_an_unpriced_model_has_turns_but_no_cost(opened: Opened) -> None:
             "sufficientCategories": 1,
         }
     ]
+
+
+async def test_turns_at_the_harness_s_own_figure_are_counted(opened: Opened) -> None:
+    answer = await compared(opened, *some(5, model="house-model", stated_usd=0.5), *some(2, "l"))
+    assert {one["model"]: one["harnessTurns"] for one in answer["coverage"]} == {"house-model": 5, SONNET: 0}
 
 
 async def test_models_can_be_chosen(opened: Opened) -> None:
