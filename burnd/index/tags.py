@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.ledger.fold import lineage
+from burnd.records.names import bounded
 
 TurnKey = tuple[str, str]
 Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
@@ -67,7 +68,8 @@ def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:
 def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_Stamped]]:
     grouped: defaultdict[str, list[_Stamped]] = defaultdict(list)
     for selected, ts, position, from_ts, to_ts, enrichment in rows:
-        grouped[selected].append(_Stamped((ts, position), from_ts, to_ts, msgspec.json.decode(enrichment)))
+        keys = {key: bounded(value) for key, value in msgspec.json.decode(enrichment).items()}
+        grouped[selected].append(_Stamped((ts, position), from_ts, to_ts, keys))
     return dict(grouped)
 
 

@@ -16,6 +16,7 @@ from burnd.queries.selection import Selection, grouped
 from burnd.queries.session_ids import row_of
 from burnd.queries.tags import is_said, stamped
 from burnd.queries.view import Mistaken, Params, View
+from burnd.records.names import bounded
 from burnd.records.times import to_iso
 
 AGENT, PARENT_AGENT = "agentId", "parentAgentId"
@@ -123,7 +124,7 @@ def _label(filters: Filters, tag_keys: tuple[str, ...]) -> Callable[[Mapping[str
             return None
         if filters.workflow is not None and filters.workflow not in (tags.get(key) for key in WORKFLOWS):
             return None
-        values = tuple(tags.get(key) for key in tag_keys)
+        values = tuple(None if (value := tags.get(key)) is None else bounded(value) for key in tag_keys)
         return values if filters.agent is None else (values, tags.get(AGENT) == filters.agent)
 
     return label

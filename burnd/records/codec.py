@@ -58,7 +58,7 @@ class _TurnLine(msgspec.Struct, gc=False):
 class _FlatStamp(msgspec.Struct):
     ts: str
     selector: Selector
-    enrichment: dict[Name, Name]
+    enrichment: dict[Name, str]
     v: int = VERSION
     kind: str = "stamp"
 

@@ -41,7 +41,7 @@ class Stamp(Record, frozen=True, kw_only=True):
 
     ts: str
     selector: Selector
-    enrichment: dict[Name, Name]
+    enrichment: dict[Name, str]
 
     def of_session(self, session_id: str | None) -> Stamp:
         """The same stamp for the session of this id; itself where that is None."""

@@ -41,7 +41,6 @@ REPORTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("waste", {}),
     ("overhead", {}),
     ("limits", {}),
-    ("stamps.list", {}),
     ("status", {}),
 )
 
@@ -124,6 +123,9 @@ def test_names_of_megabytes_in_logs_and_from_clients(home: Home) -> None:
         wire.call("flush")
         wire.call("stamp", selector={"sessionId": "s0"}, enrichment={"t": "v" * 100_000, "k" * 100_000: "v"})
         _check_reports(wire)
+        whole = wire.call("stamps.list")["stamps"][0]["enrichment"]["t"]
+        assert len(whole) == 100_000
+        assert wire.call("summary", tags={"t": whole})["totals"]["turns"] == 1
         models = [row["key"] for row in wire.call("summary", by="model")["rows"]]
         assert all(len(model.encode()) <= 256 for model in models)
         assert sum(model.startswith("nnn") for model in models) == 4
