@@ -15,7 +15,7 @@ from burnd.recording.pipeline import Pipeline
 
 log = structlog.get_logger()
 EVERY_S = 5.0
-LONG = 1 << 20  # bytes; a shorter one is not worth the syncs
+LONG = 2 << 20  # bytes; a new index alone leaves 1 MB
 CALM_LOOKS = 4  # without anything written between them: what is needed again in a moment is not given back
 BUSY_LOOKS = 4  # with something written before each: what became garbage by then is cleared away all the same
 
