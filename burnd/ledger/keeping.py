@@ -24,7 +24,6 @@ class Keeping:
         self.withholders: set[str] = set()  # private sessions with withheld messages
         self._modes: dict[str, ContentMode] = {}
         self._since: dict[str, int] = {}
-        self._announced: set[str] = set()  # sessions whose mode a client set
         self._parents: dict[str, str] = {}
         self._origins: dict[str, set[str]] = {}
         self._repeats: dict[str, set[str]] = {}  # sessions that repeat withheld messages of others
@@ -43,8 +42,6 @@ class Keeping:
             if entry.content_mode is not None:
                 self._modes[entry.session_id] = entry.content_mode
                 self._since[entry.session_id] = index_ms(entry.content_since) if entry.content_since else 0
-                if entry.created_by is not None:
-                    self._announced.add(entry.session_id)
             if entry.parent_session_id is not None:
                 self._parents[entry.session_id] = entry.parent_session_id
         elif isinstance(entry, Origin):
@@ -78,11 +75,9 @@ class Keeping:
     def allowed_before(self, session_id: str) -> int | None:
         """The time before which stored text of a session may stay; None for all of it.
 
-        Text from before a client set a stricter mode stays. A session derived from a private one keeps no text.
+        Text from before a client set a stricter mode stays, and so does text from before a process continued the session.
         """
-        if not self.is_private(session_id):
-            return None
-        return self._since[session_id] if session_id in self._announced else 0
+        return self._since.get(session_id, 0) if self.is_private(session_id) else None
 
     def private_sessions(self) -> Iterator[str]:
         """The sessions that have a stricter mode than full themselves, not through a parent."""
@@ -106,17 +101,20 @@ class Keeping:
     def origins(self, session_id: str) -> frozenset[str]:
         return frozenset(self._origins.get(session_id, ()))
 
-    def inherited(self, session_id: str, origin: str, at_ms: int) -> Origin | None:
+    def inherited(self, session_id: str, origin: str, at_ms: int, since_ms: int = 0) -> Origin | None:
         """The record that gives a session the stricter mode of its origin; `at_ms` is the time of a shared line.
 
+        The mode applies from `since_ms` on, or from when it applied to the origin.
         None if the origin's mode is not stricter or did not apply yet, or if a client set full.
         """
         theirs = self.mode_of(origin)
         is_stricter = _STRICTNESS[theirs] > _STRICTNESS[self.mode_of(session_id)]
         if not is_stricter or self._modes.get(session_id) == "full" or at_ms < self.since(origin):
             return None
-        since = to_iso(self.since(origin)) if self.since(origin) else None
-        return Origin(session_id=session_id, origin=origin, content_mode=theirs, content_since=since)
+        since = max(self.since(origin), since_ms)
+        return Origin(
+            session_id=session_id, origin=origin, content_mode=theirs, content_since=to_iso(since) if since else None
+        )
 
     def is_pruned(self, session_id: str) -> bool:
         return session_id in self._pruned

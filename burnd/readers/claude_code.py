@@ -162,9 +162,10 @@ class ClaudeReader:
         if line.forked_from is not None and facts.forked_from is None:
             facts.forked_from = line.forked_from.session_id
         # A client names the session its process began with, also after /clear or /branch made another.
-        for origin in (line.process_session, line.forked_from.session_id if line.forked_from is not None else None):
+        out = self._memory.out
+        forked_from = line.forked_from.session_id if line.forked_from is not None else None
+        for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
             if origin and origin != facts.session_id and (ts := iso(line.timestamp)) is not None:
-                origins = self._memory.out.origins
                 origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 

@@ -69,6 +69,7 @@ class Reading(msgspec.Struct, kw_only=True):
     agents: list[AgentLink] = []
     copied: list[str] = []  # messages of the content that its log shows to be copied from another session
     origins: dict[str, int] = {}  # sessions that this one came out of, with the time of the newest line that tells so
+    process_origins: dict[str, int] = {}  # the same for sessions of which only the process is named
     counts: Counts = msgspec.field(default_factory=Counts)
 
 

@@ -46,11 +46,15 @@ class Told(NamedTuple):
 
 
 class CameFrom(NamedTuple):
-    """A session and one that it was forked, branched or cleared from: the newest line that tells so is of `at_ms`."""
+    """A session and one that it was forked, branched or cleared from: the newest line that tells so is of `at_ms`.
+
+    Where only `by_process`, a process that began with the one went on with the other, which may be older.
+    """
 
     session_id: str
     origin: str
     at_ms: int
+    by_process: bool = False
 
 
 @dataclass

@@ -245,7 +245,7 @@ class Pipeline:
         said = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.cursors = [*change.cursors, *due_erasures(self._unerased), *self._deferrals(ruling.deferred)]
-        change.origins = [(session_id, origin) for session_id, origin, _ in batch.origins]
+        change.origins = [(one.session_id, one.origin) for one in batch.origins]
         change.logged, change.closed = said.logged, said.closed
         still_open = [*joined.open, *weighed.open]
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]

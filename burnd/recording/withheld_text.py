@@ -132,9 +132,11 @@ class TextPolicy:
             if isinstance(entry, Session) and entry.content_mode not in (None, "full")
         }
         work = _Work(self._index, self._keeping)
-        for session_id, origin, at_ms in origins:
+        origins = list(origins)
+        begun = await self._begun({one.origin for one in origins if one.by_process})
+        for session_id, origin, at_ms, by_process in origins:
             self._keeping.came_from(session_id, origin)
-            work.inherit(session_id, origin, at_ms)
+            work.inherit(session_id, origin, at_ms, begun.get(origin, 0) if by_process else 0)
             if batch.source == OPENCODE and self._keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title is read before its messages
         if not changed and not work.entries and not self.has_limits() and self._keeping.mode == "full":
@@ -248,6 +250,11 @@ class TextPolicy:
                 return Session(session_id=session_id, source="", created_at=to_iso(created), updated_at=to_iso(updated))
         return None
 
+    async def _begun(self, session_ids: set[str]) -> dict[str, int]:
+        """When these sessions began, for those that are private: a process cannot go on from one before that."""
+        private = [(one,) for one in sorted(session_ids) if self._keeping.is_private(one)]
+        return {row[0]: row[1] or 0 for row in await self._index.keyed(_TIMES, private)} if private else {}
+
     def has_limits(self) -> bool:
         """Whether the text of any message or session must not be stored."""
         return self._keeping.has_withheld or next(self._keeping.private_sessions(), None) is not None
@@ -275,9 +282,9 @@ class _Work:
         self._withheld: dict[int, dict[str, bool]] = {}
         self._noted: set[tuple[str, str]] = set()
 
-    def inherit(self, session_id: str, origin: str, at_ms: int) -> None:
-        """Gives a session the mode of its origin if that is stricter."""
-        record = self._keeping.inherited(session_id, origin, at_ms)
+    def inherit(self, session_id: str, origin: str, at_ms: int, since_ms: int = 0) -> None:
+        """Gives a session the mode of its origin if that is stricter, from `since_ms` on."""
+        record = self._keeping.inherited(session_id, origin, at_ms, since_ms)
         if record is not None:
             self._keeping.learn(record)
             self.entries.append(record)

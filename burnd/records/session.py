@@ -143,7 +143,7 @@ class Prune(Record, frozen=True, kw_only=True):
 class Origin(Record, frozen=True, kw_only=True):
     """This session was forked, branched, cleared or copied from another whose text is not to be kept, or not all of it.
 
-    `content_mode` is what it inherits, and `content_since` when that began to apply to the other.
+    `content_mode` is what it inherits, and `content_since` from when on.
     """
 
     v: int = always(VERSION)

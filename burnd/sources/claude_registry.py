@@ -54,7 +54,7 @@ class Registry:
             self._seen[process] = session_id
             batch.cursors.append(CursorChange(_KEPT_AS, process, session_id.encode()))
             if before is not None:
-                batch.origins.append(CameFrom(session_id, before, now_ms))
+                batch.origins.append(CameFrom(session_id, before, now_ms, True))
         for process in self._seen.keys() - live.keys():
             del self._seen[process]
             batch.cursors.append(CursorChange(_KEPT_AS, process, None))

@@ -332,6 +332,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
         batch.source = source
         if reading.session_id:
             batch.origins += [CameFrom(reading.session_id, *told) for told in reading.origins.items()]
+            batch.origins += [CameFrom(reading.session_id, *told, True) for told in reading.process_origins.items()]
             batch.copied |= {(reading.session_id, message_id) for message_id in reading.copied}
         batch.agents += [
             AgentRow(

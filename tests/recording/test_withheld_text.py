@@ -10,7 +10,7 @@ import pytest
 
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.change import FileChange
-from burnd.recording.batch import Batch
+from burnd.recording.batch import Batch, CameFrom
 from burnd.recording.withheld_text import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig
@@ -188,6 +188,37 @@ async def test_a_forgotten_message_stays_forgotten_in_forks(reader: Reader, how:
         "SELECT session_id, created_at, kept_count FROM sessions ORDER BY 1"
     )
     assert after_it == before
+
+
+@pytest.mark.parametrize("by", ["registry", "line"])
+async def test_a_session_that_a_private_process_resumes_keeps_its_past(reader: Reader, by: str) -> None:
+    """An older session that the process of a private one goes on with is private from then on, and no fork of it."""
+    original = Transcript(session="open", prefix="open-u")
+    original.prompt("an ancient prompt")
+    original.says("open-m0", text("an ancient answer"))
+    older = Transcript(session="older", prefix="older-u")
+    older.lines += repeated(original.lines, "older")
+    goes_on(older, "from before", at=100)
+    log = Transcript(session=OFF, prefix="off-u")
+    goes_on(log, CANARY, at=800)
+    await reader.rig.read(reader.write("open", original.lines), reader.write("older", older.lines))
+    await reader.announce(OFF)
+    await reader.rig.read(reader.write(OFF, log.lines))
+    await reader.rig.flush()
+    if by == "registry":
+        came = CameFrom("older", OFF, to_ms(Transcript.time(900)), by_process=True)
+        await reader.rig.pipeline.commit(Batch(origins=[came]))
+    older.begin(950)
+    older.prompt(f"private {CANARY}")
+    older.says("older-late", text(f"yes {CANARY}"), session_id=OFF if by == "line" else None)
+    await reader.rig.read(reader.write("older", older.lines))
+    await reader.rig.flush()
+    for again in (False, True):
+        if again:
+            await reader.read_again()
+        assert files_with_canary(reader.rig.home) == set()
+        assert "an ancient answer" in reader.words_of("open")
+        assert "that is from before" in reader.words_of("older")
 
 
 async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> None:
