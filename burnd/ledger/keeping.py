@@ -75,7 +75,7 @@ class Keeping:
     def allowed_before(self, session_id: str) -> int | None:
         """The time before which stored text of a session may stay; None for all of it.
 
-        Text from before a client set a stricter mode stays, and so does text from before a process continued the session.
+        Text from before a client set a stricter mode stays, and text from before a private process resumed the session.
         """
         return self._since.get(session_id, 0) if self.is_private(session_id) else None
 
@@ -118,6 +118,14 @@ class Keeping:
 
     def is_pruned(self, session_id: str) -> bool:
         return session_id in self._pruned
+
+    def was_pruned(self, session_id: str, at_ms: int) -> bool:
+        """Whether what a session said at a time was pruned or forgotten."""
+        return at_ms <= self._pruned.get(session_id, -1)
+
+    @property
+    def has_pruned(self) -> bool:
+        return bool(self._pruned)
 
     def forks_pruned(self, session_id: str) -> bool:
         """Whether a session was derived from one that was pruned or forgotten."""

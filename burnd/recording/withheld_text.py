@@ -143,6 +143,7 @@ class TextPolicy:
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
         await work.run(messages, changed | work.changed)
+        await self._withhold_pruned(work, [one for one in messages.values() if one.session_id not in copiers])
         barred = work.barred(messages.values())
         if batch.source == CODEX:  # its lines have no ids; copies are found by their times
             repeated = {name for name in batch.copied if self._keeping.forks_pruned(name[0])}
@@ -210,6 +211,19 @@ class TextPolicy:
             work.entries += Withheld.of(session_id, keys, by_mode=False)
         return Ruling([], work.entries, {copier for copier, _ in repeating})
 
+    async def _withhold_pruned(self, work: _Work, messages: Iterable[MessageRef]) -> None:
+        """Withholds messages of sessions that were pruned before these messages were read."""
+        pruned = [one for one in messages if not one.is_copy and self._keeping.was_pruned(one.session_id, one.ts)]
+        await work.look_up([one.key for one in pruned])
+        if new := work.without_owner(pruned):
+            sessions = sorted({one.session_id for one in new})
+            copies = await self._index.keyed(_COPIES, [(session_id,) for session_id in sessions])
+            own, repeating = _owned(new, copies, await work.holders(new), frozenset(sessions))
+            for copier, origin in sorted(repeating):
+                work.note_origin(copier, origin)
+            work.withhold(own)
+            work.erase |= {copier for copier, _ in repeating}
+
     async def predicate(self, session_id: str) -> Callable[[Content], bool]:
         """A function that returns whether a stored record of a session may stay."""
         keeping = self._keeping
@@ -257,7 +271,8 @@ class TextPolicy:
 
     def has_limits(self) -> bool:
         """Whether the text of any message or session must not be stored."""
-        return self._keeping.has_withheld or next(self._keeping.private_sessions(), None) is not None
+        keeping = self._keeping
+        return keeping.has_withheld or keeping.has_pruned or next(keeping.private_sessions(), None) is not None
 
     def _allows(self, item: Shelved) -> bool:
         label = item.label
@@ -329,6 +344,18 @@ class _Work:
         if self._keeping.has_withheld and wanted:
             for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in wanted]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
+
+    def without_owner(self, messages: Iterable[MessageRef]) -> list[MessageRef]:
+        """Those of the messages that no session withholds yet."""
+        return [one for one in messages if one.key not in self._withheld]
+
+    def withhold(self, own: Mapping[str, Iterable[int]]) -> None:
+        """Records messages of sessions that were pruned or forgotten."""
+        for session_id, keys in own.items():
+            self._keeping.has_withheld = True
+            self.entries += Withheld.of(session_id, keys, by_mode=False)
+            for key in keys:
+                self._withheld.setdefault(key, {})[session_id] = False
 
     def barred(self, messages: Iterable[MessageRef]) -> set[tuple[str, str]]:
         """The messages that another session withholds."""

@@ -221,6 +221,29 @@ async def test_a_session_that_a_private_process_resumes_keeps_its_past(reader: R
         assert "that is from before" in reader.words_of("older")
 
 
+async def test_what_is_read_after_forgetting_stays_forgotten_in_forks(reader: Reader) -> None:
+    """A log of which burnd had read a part when its session was forgotten: a fork does not bring the rest back."""
+    lines = logs()[OFF]
+    reader.rig.pipeline._stores.now = lambda: to_ms(Transcript.time(700))
+    path = reader.write(OFF, lines[:3])
+    await reader.rig.read(path)
+    await reader.rig.flush()
+    await reader.rig.pipeline.forget([OFF])
+    reader.write(OFF, lines)
+    await reader.rig.read(path)
+    await reader.rig.flush()
+    fork = Transcript(session=FORK, prefix="f-u")
+    fork.lines += repeated(lines, FORK)
+    goes_on(fork, "something else")
+    await reader.rig.read(reader.write(FORK, fork.lines))
+    await reader.rig.flush()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is something else" in reader.words_of(FORK)
+    await reader.read_again()
+    assert files_with_canary(reader.rig.home) == set()
+    assert "that is something else" in reader.words_of(FORK)
+
+
 async def test_forgetting_a_fork_leaves_the_original_alone(reader: Reader) -> None:
     """What a fork only repeats is not its own."""
     original = private("open", word="shareable")
