@@ -58,11 +58,25 @@ def _memory(file: MemoryFile) -> list[Entry]:
     return [Entry(file, name, 1, file.text)] if file.text.strip() else []
 
 
+def fence_after(line: str, fence: str) -> str:
+    """The fence of the code block that is open after a line of Markdown, empty where none is; `fence` is that before.
+
+    A line such as ```` ```code``` ```` opens no block. A block ends at a line of at least as many of the same marks.
+    """
+    text = line.strip()
+    marks = text[: len(text) - len(text.lstrip(text[0]))] if text.startswith(("```", "~~~")) else ""
+    if not marks:
+        return fence
+    if not fence:
+        return "" if marks[0] == "`" and "`" in text[len(marks) :] else marks
+    return "" if marks == text and marks.startswith(fence) else fence
+
+
 def _sections(file: MemoryFile) -> list[Entry]:
     """Headings of the first two levels begin a section, except in code blocks. A heading alone is no entry."""
     found: list[Entry] = []
     heading, begin, lines = "", 1, list[str]()
-    in_code = False
+    fence = ""
 
     def close() -> None:
         body = lines[1:] if heading else lines
@@ -70,9 +84,8 @@ def _sections(file: MemoryFile) -> list[Entry]:
             found.append(Entry(file, heading, begin, "".join(lines).strip("\n")))
 
     for number, line in enumerate(file.text.splitlines(keepends=True), 1):
-        if line.lstrip().startswith(("```", "~~~")):
-            in_code = not in_code
-        if not in_code and line.startswith(("# ", "## ")):
+        fence = fence_after(line, fence)
+        if not fence and line.startswith(("# ", "## ")):
             close()
             heading, begin, lines = line.lstrip("#").strip(), number, []
         lines.append(line)

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from burnd.instructions.entries import Kind, MemoryFile
+from burnd.instructions.entries import Kind, MemoryFile, fence_after
 from burnd.recording.looking import Look
 
 LARGEST_FILE: Final = 1 << 20
@@ -375,11 +375,10 @@ def _matching(folder: str, pattern: str) -> Iterator[str]:
 
 def _imports(text: str) -> Iterator[str]:
     """The names that `@name` imports, outside of code."""
-    in_code = False
+    fence = ""
     for line in text.splitlines():
-        if line.lstrip().startswith(("```", "~~~")):
-            in_code = not in_code
-        elif not in_code and "@" in line:
+        fence = fence_after(line, fence)
+        if not fence and "@" in line:
             for piece in line.split("`")[::2]:
                 for word in piece.split():
                     if word.startswith("@") and (name := word[1:].rstrip(".,;:!?)")):

@@ -45,6 +45,21 @@ def test_a_file_is_split_at_its_headings() -> None:
     assert found[1].text.endswith("### Rolling back\n\nUse the previous tag.")
 
 
+@pytest.mark.parametrize(
+    ("lines", "headings"),
+    [
+        ("```make``` builds it", ["One", "Two"]),
+        ("````md\n```\n# Shown\n```\n````", ["One", "Two"]),
+        ("~~~\n```\n# Shown\n~~~", ["One", "Two"]),
+        ("```\n```js\n# Shown\n```", ["One", "Two"]),
+        ("```\nnever closed", ["One"]),
+    ],
+)
+def test_code_blocks_end_where_markdown_ends_them(lines: str, headings: list[str]) -> None:
+    found = entries([file(f"# One\n{lines}\n# Two\nlast\n")])
+    assert [entry.heading for entry in found] == headings
+
+
 def test_a_memory_is_one_entry_by_its_name() -> None:
     path = "/home/dev/.claude/projects/-code-shop/memory/release-steps.md"
     (entry,) = entries([file("---\nname: x\n---\n# One\n\ntext\n# Two\n\ntext", path, "claude-memory")])
