@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from burnctl.errors import BurnctlError
+from burnctl.errors import BurnctlError, Failed
+from burnd.protocol import NOT_NOW
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _WINDOWS = {"5h": "five_hour", "7d": "seven_day"}
 _HIGH, _TOO_HIGH = 80.0, 95.0
 _MOST_PERCENT = 200.0
 _SPACE = " · "
+_DOWN, _STARTING = "burnd is not running", "burnd is starting"
+_IS_STARTING: dict[str, Any] = {}  # the answer of a burnd that has not opened its index yet
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +51,7 @@ def _show(*, colored: bool) -> int:
     known = _ask(told, limits)
     parts = _parts(told, limits, known or {}, colored=colored)
     if not parts:
-        parts = ["nothing spent yet" if known is not None else "burnd is not running"]
+        parts = [_STARTING if known is _IS_STARTING else "nothing spent yet" if known is not None else _DOWN]
     sys.stdout.write(_SPACE.join(parts) + "\n")
     return 0
 
@@ -110,8 +113,8 @@ def _ask(told: dict[str, Any], limits: dict[str, tuple[float, float | None]]) ->
         answer = wire.ask("statusline", params, _PATIENCE_S)
         if limits:
             wire.tell("quota", {"readings": [_reading(*limit) for limit in limits.items()]}, _PATIENCE_S)
-    except (BurnctlError, OSError):
-        return None
+    except (BurnctlError, OSError) as error:
+        return _IS_STARTING if isinstance(error, Failed) and error.code == NOT_NOW else None
     finally:
         wire.close()
     return answer

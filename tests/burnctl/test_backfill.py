@@ -204,6 +204,7 @@ def test_a_flush_right_after_the_start_waits_until_it_can_be_done(home: Home) ->
     with gated(home, "scan", "late", "opencode", "shut", ready=False) as gates, gates.wire() as wire:
         assert wire.call("status")["daemon"]["state"] == "starting"
         assert wire.error("summary")["data"]["name"] == "not_now"
+        assert run(home, "statusline").stdout == "burnd is starting\n"
         wire.request("flush")
         command = [sys.executable, "-m", "burnctl", "flush", "--session", "late"]
         with subprocess.Popen(command, env=environment(home), stdout=subprocess.PIPE, text=True) as script:
