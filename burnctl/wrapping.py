@@ -21,6 +21,7 @@ _LOOK_S = 1.0
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _STARTED = "BURNCTL_STARTED"  # `pid=path` of each burnctl among our ancestors and the program it started
 _DEEPEST = 8
+_MOST_ANCESTORS = 64
 _SCRIPT_BYTES = 1 << 16
 _STOPPING = {signal.SIGTERM, signal.SIGHUP}
 _FROM_TERMINAL = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
@@ -77,8 +78,9 @@ def _leads_back(path: str, *, is_client: bool) -> bool:
     A client may run burnctl as a subprocess; it is a wrapper if it replaced itself by burnctl (`exec`). Other wrappers
     are scripts that contain the word burnctl.
     """
-    starters = [pid for pid, started in _started_above() if started == path]
-    if not starters:
+    above = _started_above()
+    starters = [pid for pid, started in above if started == path]
+    if not starters and (above or not _has_burnctl_above(os.path.basename(path))):
         return False
     if is_client and (str(os.getppid()) in starters or len(starters) >= _DEEPEST):
         return True
@@ -94,6 +96,22 @@ def _started_above() -> list[tuple[str, str]]:
     """The process ids of burnctl processes among our ancestors, each with the program that it started."""
     entries = (entry.partition("=") for entry in os.environ.get(_STARTED, "").split(os.pathsep) if entry)
     return [(pid, path) for pid, _, path in entries]
+
+
+def _has_burnctl_above(name: str) -> bool:
+    """Whether an ancestor process is `burnctl NAME`: a wrapper may have cleared the environment. Needs /proc."""
+    pid = os.getppid()
+    try:
+        for _ in range(_MOST_ANCESTORS):
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = [os.path.basename(word) for word in os.fsdecode(file.read(_SCRIPT_BYTES)).split("\0")]
+            if "burnctl" in words and name in words[words.index("burnctl") + 1 :]:
+                return True
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                pid = int(file.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        pass
+    return False
 
 
 def run(program: str, arguments: Sequence[str], watch: Callable[[int], None] | None = None) -> Ended:

@@ -433,6 +433,21 @@ def test_a_claude_that_wraps_burnctl_claude_ends_at_the_real_one(stage: Stage, w
     assert "starts burnctl again, and there is no other claude after it on PATH" in alone.stderr
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the ancestors of a process are in /proc")
+def test_a_wrapper_that_clears_the_environment(stage: Stage) -> None:
+    """The ancestors show that it was started before. Bounded: it would go on until there are no processes left."""
+    folder = stage.work.parent / "wrapper"
+    folder.mkdir()
+    names = ("PATH", "HOME", "RELAYBURN_HOME", "DEPTH", *(name for name in stage.env if name.startswith("STUB")))
+    clean = " ".join(f'{name}="${name}"' for name in names)
+    again = f'[ "$DEPTH" = xxxx ] && exit 9\nDEPTH="x$DEPTH"\nexec env -i {clean} {" ".join(BURNCTL)} claude -- "$@"'
+    (folder / "claude").write_text(f"#!/bin/sh\n{again}\n")
+    (folder / "claude").chmod(0o755)
+    assert stage.run("claude", PATH=f"{folder}:/usr/bin:/bin").returncode == 127
+    done = stage.run("claude", "--quiet", PATH=f"{folder}:{stage.env['PATH']}")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_client_may_run_burnctl_for_its_own_ends(stage: Stage) -> None:
     """`burnctl claude` within a session that `burnctl claude` started finds the same Claude Code."""
     real = Path(shutil.which("claude", path=stage.env["PATH"]) or "")
