@@ -168,7 +168,10 @@ def _decode_turn(line: bytes) -> Turn | None:
 
 
 def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
-    """What a decoder makes of a record whose names may be longer than is written today. Raises as the decoder does."""
+    """Decodes a record that may have longer names than are written today, or null for a field that is missing.
+
+    Raises as the decoder does.
+    """
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -176,7 +179,11 @@ def _bounded(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw) -> T:
 
 
 def _shortened(data: bytes | msgspec.Raw, struct: type[Any]) -> bytes:
-    return _encoder.encode(bound_names(msgspec.json.decode(data), struct))
+    return _encoder.encode(bound_names(_without_nulls(msgspec.json.decode(data)), struct))
+
+
+def _without_nulls(value: Any) -> Any:
+    return {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
 def _check_times(entry: Entry) -> None:
@@ -222,7 +229,8 @@ def _content_in(line: bytes, position: int) -> Content:
     try:
         return _content.decode(line)
     except msgspec.ValidationError:
-        older = _older_content.decode(line)
+        named = {name: value for name, value in _fields.decode(line).items() if bytes(value) != b"null"}
+        older = _older_content.decode(_encoder.encode(named))
     fields = {name: getattr(older, name) for name in Content.__struct_fields__}
     return Content(**fields | ({"b": position} if older.b < 0 else {}))
 

@@ -189,11 +189,13 @@ def test_missing_fields_take_defaults() -> None:
 
 
 def test_a_turn_without_a_rail_is_of_the_main_one() -> None:
+    """A null is a missing field too."""
     line = json.loads(encode(turn(rail_id="main")))
     del line["record"]["railId"]
-    written = json.dumps(line).encode()
-    assert decode(written) == decode_again(written) == turn(rail_id="main")
-    assert decode_many_again([written + b"\n"]) == [turn(rail_id="main")]
+    for more in ({}, {"railId": None, "filesTouched": None}):
+        written = json.dumps(line | {"record": line["record"] | more}).encode()
+        assert decode(written) == decode_again(written) == turn(rail_id="main")
+        assert decode_many_again([written + b"\n"]) == [turn(rail_id="main")]
 
 
 def test_content_without_numbers_is_numbered_by_its_position() -> None:
@@ -205,6 +207,7 @@ def test_content_without_numbers_is_numbered_by_its_position() -> None:
         ({"railId": "a1"}, ("a1", "m", 0, 70)),
         ({"n": 2}, ("main", "m", 2, 70)),
         ({"n": 2, "b": 3}, ("main", "m", 2, 3)),
+        ({"railId": None, "n": None, "b": None, "toolUse": None}, ("main", "m", 0, 70)),
     ):
         record = decode_content(json.dumps(line | more).encode(), 70)
         assert type(record) is Content
