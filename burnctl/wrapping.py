@@ -156,6 +156,8 @@ def _watched(child: int, watch: Callable[[int], None] | None) -> Ended:
             continue
         if number == signal.SIGCHLD:
             if (code := _exit_code(child)) is not None:
+                if watch is not None:
+                    watch(child)  # what it did since the last look
                 return Ended(code, was_told_to_stop=was_told_to_stop)
             continue
         was_told_to_stop = was_told_to_stop or number in _STOPPING

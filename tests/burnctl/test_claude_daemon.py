@@ -182,6 +182,15 @@ def test_no_content_of_a_cleared_session_is_kept(stage: Stage, roots: str) -> No
         assert holders(stage, SECRET, SUBAGENT_SECRET) == []
 
 
+def test_no_content_of_a_session_cleared_just_before_the_end_is_kept(stage: Stage) -> None:
+    """The wrapper looks into the registry once more when its client has ended."""
+    with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon:
+        stage.run("claude", do="talk live clear talk", STUB_CLEARED=CLEARED, RELAYBURN_CONTENT_STORE="off")
+        all_recorded(daemon)
+        assert CLEARED in {session for session, _ in turns(stage)}
+        assert holders(stage, SECRET, SUBAGENT_SECRET) == []
+
+
 def test_no_content_of_a_session_cleared_without_the_wrapper_is_kept(stage: Stage) -> None:
     """The daemon sees by the registry that a process which resumed a private session went on with another."""
     with running(Home(stage.home), CLAUDE_CONFIG_DIR=str(stage.config)) as daemon:
