@@ -123,7 +123,7 @@ class Candidates:
         return {match.session: match for match in found}
 
     def _about(self, titles: Mapping[int, Match], sessions: set[int]) -> dict[int, float]:
-        """What the title of each session is worth, and the best summary of its compactions."""
+        """The score of each session's title and best compaction summary."""
         best: dict[int, float] = {}
         for match in self._lookup.compactions(self._wanted, self._only, _TITLES, sessions):
             best[match.session] = max(best.get(match.session, 0.0), match.score)
@@ -132,8 +132,7 @@ class Candidates:
         return best
 
     def _to_look_into(self, about: Mapping[int, float], spread: Spread, worth: Sequence[Candidate]) -> list[int]:
-        """Sessions that rank higher by their titles and summaries, or by all their messages, than their best message
-        does alone."""
+        """Sessions whose title, summaries or other messages rank them above their best message alone."""
         known = set() if self._each else {candidate.match.session for candidate in worth}
         others = [session for session in dict.fromkeys([*about, *spread.several()]) if session not in known]
         last = least = 0.0
@@ -177,7 +176,7 @@ def _weighed(matches: Iterable[Match], about: Mapping[int, float], spread: Sprea
 
 
 def _worth(score: float, session: int, about: Mapping[int, float], spread: Spread) -> float:
-    """A message with what the rest of its session says, and what that is called and summed up as."""
+    """The score of a message together with its session's other messages, title and summaries."""
     return spread.worth(score, session) + about.get(session, 0.0)
 
 

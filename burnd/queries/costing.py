@@ -106,7 +106,7 @@ class Costing:
         return tuple(sorted({size for price in prices if price is not None for size in price.thresholds}))
 
     def by_harness(self, rates: Iterable[Rate]) -> list[str]:
-        """The models among these that cost what their harness states, as reports name them."""
+        """The models among these whose cost is the harness's figure, as reports name them."""
         stated = {rate for rate in rates if self._is_stated(rate)}
         return sorted({shown_model(self._prices, rate.model, rate.provider) for rate in stated})
 

@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     said: dict[str, Any]
 
     def in_view(self, view: View) -> Chosen:
-        """The same selection in a later view of the index, which may have kinds of turns that were not there before."""
+        """The same selection in a later view of the index, which may have new classes of turns."""
         return self._replace(kinds=kinds_of(view))
 
 

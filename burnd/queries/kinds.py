@@ -16,7 +16,7 @@ from burnd.queries.view import View
 _DATE = re.compile(r"[-@]20\d\d-?\d\d-?\d\d$")
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)?[a-z0-9]+\.([a-z].*?)(?:-v\d+)?(?::\d+)?")
 _REMEMBERED = 1024
-_REMEMBERED_KINDS = 16_384  # each turn that its harness priced has one
+_REMEMBERED_KINDS = 16_384  # each turn priced by its harness has one
 _BESIDE_THE_NAME = ("-latest", "@latest", "@default")
 
 
@@ -43,7 +43,7 @@ class Kind(NamedTuple):
 
     @property
     def is_stated(self) -> bool:
-        """Whether it costs what its harness says, since no list has a price."""
+        """Whether its cost is the harness's figure, since no list has a price."""
         return self.price is None and self.own_rates is not None
 
 

@@ -1,4 +1,4 @@
-"""Titles and summaries out of content, for sessions that have none: the first prompt, the last compaction's summary."""
+"""Titles and summaries for sessions without them: from the first prompt and the last compaction."""
 
 from __future__ import annotations
 

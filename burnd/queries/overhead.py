@@ -60,7 +60,7 @@ def _source(name: str, prefixes: list[waste_search.Prefix], costing: Costing) ->
 
 
 def _instructions(prefixes: Iterable[waste_search.Prefix]) -> list[dict[str, Any]]:
-    """The instruction files that logs list, with their size in the newest session that began with each."""
+    """The instruction files in logs, each with its size in the newest session that began with it."""
     sizes: dict[str, int] = {}
     sessions: defaultdict[str, int] = defaultdict(int)
     for prefix in sorted(prefixes, key=lambda one: (one.ts, one.session_id)):

@@ -101,7 +101,7 @@ def _instant(when: datetime, zone: tzinfo) -> int:
 
 def _midnight(ordinal: int, zone: tzinfo) -> int:
     """The first millisecond of a day; where the clock jumps over midnight, the moment it jumps."""
-    if ordinal <= 2:  # in some zones it begins before there are dates
+    if ordinal <= 2:  # in some zones it begins before the first date that Python has
         return EARLIEST_MS
     if ordinal > date.max.toordinal():
         return LATEST_MS

@@ -66,7 +66,7 @@ def sessions(view: View, given: str) -> set[int]:
 
 
 def folders(view: View) -> list[str]:
-    """Every folder that was worked in, the one of the newest session first."""
+    """The folders of all sessions, that of the newest session first."""
     newest: dict[str, int] = {}
     for folder, key, at in [*view.rows(_WORKED_IN), *((folder, key, 0) for _, folder, key in view.rows(_PLACES))]:
         for name in (folder, key):

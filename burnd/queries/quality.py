@@ -44,7 +44,7 @@ class Judgement:
         return whole
 
     def answer(self, turns: Tally) -> dict[str, Any]:
-        """The figures by turn come from the sums of the same row, those by prompt from here."""
+        """The rates of a row; those by turn come from `turns`, the sums of the same row."""
         return {
             "editTurns": turns.edits,
             "oneShotTurns": turns.one_shots,

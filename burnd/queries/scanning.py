@@ -313,8 +313,8 @@ def _without(numbered: dict[int, int], groups: Groups) -> dict[int, int]:
 def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
     """What a row weighs, where rates by class tell what each of its columns weighs.
 
-    Written as cases, since to look rates up in a table would take as long as all the rest. Only the figures of
-    harnesses, of which there may be one for each turn, are looked up.
+    Written as cases, since looking rates up in a table would take as long as all the rest. Only harness figures are
+    looked up: there may be one for each turn.
     """
     classes: dict[tuple[int, ...], list[int]] = {}
     for kind, weights in rates.items():
@@ -331,7 +331,7 @@ def weighed(rates: Mapping[int, Sequence[int]], columns: Sequence[str]) -> str:
 
 
 def _is_figure(weights: Sequence[int]) -> bool:
-    """Whether all tokens weigh the same and nothing else does: a listed price has a fee for searches, too."""
+    """Whether the weights are a harness's figure: equal for all tokens, and no search fee as list prices have."""
     tokens, rest = weights[:_TOKEN_COLUMNS], weights[_TOKEN_COLUMNS:]
     return len(set(tokens)) == 1 and any(tokens) and not any(rest)
 

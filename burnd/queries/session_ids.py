@@ -11,7 +11,7 @@ from burnd.queries.view import Mistaken, NoSession, Refusal, Row, View
 
 _SHOWN: Final = 8
 _HINT: Final = "burnctl sessions lists them"
-# Ids as harnesses make them: a UUID, or opencode's. And what may be the beginning of one.
+# Ids of harnesses (a UUID, or opencode's), and prefixes of them.
 _WHOLE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|ses_[0-9A-Za-z]{26}")
 _SHORTENED: Final = re.compile(r"[0-9a-fA-F-]{1,35}|ses_[0-9A-Za-z]{0,25}")
 

@@ -48,7 +48,7 @@ def _all_of(reader: Reader, kinds: Kinds) -> Tally:
 
 
 def unlogged_in(view: View, chosen: Chosen) -> dict[str, Any] | None:
-    """What was billed beyond the logs, of what filters select."""
+    """Unlogged usage within the filters."""
     beyond, models = Tally(), set()
     for _, number, tier, counts in Reader(view, chosen.selection, chosen.kinds).read(By()):
         kind = chosen.kinds[number]
@@ -59,7 +59,7 @@ def unlogged_in(view: View, chosen: Chosen) -> dict[str, Any] | None:
 
 
 def unlogged_answer(beyond: Tally, models: Iterable[str]) -> dict[str, Any] | None:
-    """What was billed beyond the logs, not in the totals: what harnesses state, and requests without a response.
+    """Unlogged usage, which is not in the totals: from running totals of harnesses, and requests without a response.
 
     The tokens and the cost of these `requests` are a lower bound.
     """

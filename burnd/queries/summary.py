@@ -43,7 +43,7 @@ class Added(NamedTuple):
     unlogged: Tally
     by_key: dict[Hashable, Tally]
     unpriced: list[str]
-    by_harness: list[str]  # models that cost what their harness states
+    by_harness: list[str]  # models whose cost is the harness's figure
     unlogged_models: list[str]
     keys: int  # that there are
 
@@ -170,7 +170,7 @@ def _by_cost(tally: Tally) -> tuple[int, int, int]:
 
 
 def unlogged(added: Added) -> dict[str, Any] | None:
-    """What was billed beyond the logs of what was added up."""
+    """Unlogged usage of the rows in the summary."""
     return unlogged_answer(added.unlogged, added.unlogged_models)
 
 

@@ -27,9 +27,9 @@ _COUNTS = (
 
 
 class Tally:
-    """A growing sum over turns. `units` counts what has a price, 10^-15 USD each.
+    """A growing sum over turns. `units` is the cost of turns with a price, 10^-15 USD each.
 
-    `harness_units` are those of them that no list has a price for, but the harness states.
+    `harness_units` is the part of it that is the harness's figure, for models without a list price.
     """
 
     __slots__ = (*_COUNTS, "tokens")
@@ -56,7 +56,7 @@ class Tally:
             self.units += units
             if kind.is_stated:
                 self.harness_units += units
-        if kind.is_unlogged:  # what is partial of it are requests, each with a lower bound
+        if kind.is_unlogged:  # its partial turns are requests with a lower bound
             self.partial += partials
             return
         turns = n - empties

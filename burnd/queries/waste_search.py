@@ -35,9 +35,9 @@ Paid = list[tuple[Rate, Spent]]
 
 
 class Prefix(msgspec.Struct, frozen=True, array_like=True):
-    """How large a session's prefix was, and what it cost in the turns that are meant: nothing, perhaps.
+    """The size of a session's prefix, and its cost in the selected turns, which may be none.
 
-    `instructions` are the (path, bytes) of the instruction files in it, where the log lists them, as of `ts`.
+    `instructions` has the (path, bytes) of its instruction files as of `ts`, if the log lists them.
     """
 
     session_id: str

@@ -83,7 +83,7 @@ class ClaudeReader:
             report_attempts(self._memory)
 
     def waiting_sessions(self) -> set[str]:
-        """The sessions of which more is expected: a message that may grow, or the response to a request."""
+        """The sessions with a message that may still grow, or a request without its response."""
         found = {holding.session_id for holding in self.open_holdings()}
         return found | {self._memory.session_id} if awaits_response(self._memory) else found
 
@@ -161,7 +161,7 @@ class ClaudeReader:
             facts.entrypoint = line.entrypoint
         if line.forked_from is not None and facts.forked_from is None:
             facts.forked_from = line.forked_from.session_id
-        # A client names the session its process began with, also after /clear or /branch made another.
+        # Lines name the session that the process started with, even after /clear or /branch.
         out = self._memory.out
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):

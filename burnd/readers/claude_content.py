@@ -116,8 +116,8 @@ def keep_user(memory: Memory, spot: Spot, content: str | list[Piece] | None, rol
 
 
 def keep_attachment(memory: Memory, spot: Spot, attachment: Attachment, *, is_prompt: bool) -> None:
-    """Keep what was queued, files, system prompts, and the output of hooks that reached the model; the other
-    attachments repeat what is known elsewhere.
+    """Keep queued prompts, files, system prompts, and hook output that reached the model; other attachments repeat
+    what is recorded elsewhere.
     """
     if not memory.keep_content:
         return

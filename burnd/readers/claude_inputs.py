@@ -195,7 +195,7 @@ def _note_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, as
 
 
 def _charge_searches(memory: Memory, asked: list[Holding], call_id: str, searches: int) -> None:
-    """Gives a WebSearch call the searches that its result states: the request that made them is not in the log."""
+    """Charges a WebSearch call with the searches in its result, since their request is not in the log."""
     for holding in asked:
         calls = [
             replace(call, searches=searches) if call.id == call_id and call.name == _WEB_SEARCH else call

@@ -212,15 +212,15 @@ class InstructionFile(msgspec.Struct, gc=False):
 
 
 class BlockingError(_Camel):
-    """What a hook wrote when it stopped something."""
+    """The error of a hook that blocked an action."""
 
     blocking_error: str | None = None
 
 
 class Attachment(_Camel):
-    """What a client put beside a prompt or a result; `content` is shaped differently for each type.
+    """An attachment of a prompt or a result; the shape of `content` depends on its type.
 
-    `files` are those of type `instructions`.
+    `files` is set for type `instructions`.
     """
 
     type: str = ""
@@ -237,7 +237,7 @@ class Attachment(_Camel):
 
 
 class Outcome(_Camel):
-    """The few facts that are wanted from a `toolUseResult`.
+    """The fields that are read from a `toolUseResult`.
 
     `run_id` names the folder of a workflow's agents, `teammate_id` an agent of a team as `<name>@<team>`.
     """

@@ -212,7 +212,7 @@ class Memory:
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
     def is_copied(self, spot: Spot) -> bool:
-        """The same, but for lines that are older than the first of their file by an instant, as some always are."""
+        """Like the above, but with a tolerance: some lines are always slightly older than the first of their file."""
         birth = self.state.facts.birth
         if spot.line.forked_from is not None or self.is_strange(spot.line):
             return True

@@ -18,9 +18,9 @@ _NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders, but for that
 
 
 class Meta(msgspec.Struct, frozen=True, rename="camel"):
-    """What a client writes beside a sub-agent's transcript, as `agent-<id>.meta.json`.
+    """The `agent-<id>.meta.json` beside a sub-agent's transcript.
 
-    One of a team has a `name` and its team's, and no call.
+    A teammate has its `name` and its team's, and no call.
     """
 
     agent_type: str | None = None

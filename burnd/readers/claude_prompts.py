@@ -137,8 +137,8 @@ def named_agent(result: bytes) -> str | None:
 
 
 def of_its_call(blocks: tuple[Block, ...], text: str, source: str | None = None) -> tuple[Block, ...]:
-    """Give a harness's text to the call it comes from: the one its line names (a skill's text, the pages of a
-    document), or the background call that a notification is about.
+    """Assign a harness's text to its call: the one that its line names (a skill's text, the pages of a document), or
+    the background call that a notification is about.
     """
     notified = notified_agent(text) if source is None else None
     call_id = notified[1] if notified is not None else source
@@ -192,8 +192,8 @@ def attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> t
 
 
 def shown_text(line: Line, attachment: Attachment) -> str:
-    """The text an attachment put before the model: what its line says it rendered, or for releases that do not write
-    that down, what they are likely to have shown.
+    """The text that an attachment showed to the model: the rendered text in its line, or a guess for releases that do
+    not log it.
     """
     if line.rendered:
         return _rendered_text(line.rendered)

@@ -1,4 +1,4 @@
-"""Follows the requests of a Claude Code transcript to their responses, and reports those that got none.
+"""Matches the requests of a Claude Code transcript to their responses, and reports those without one.
 
 Every HTTP attempt leaves an `api-request` line, and the lines of a response name its attempt. An attempt without a
 response may have been billed (a killed client, a cut or failed stream), unless the API refused it. It was refused if
@@ -9,7 +9,7 @@ response may have been billed (a killed client, a cut or failed stream), unless 
 - the client then fell back to another model: the last attempt with the original one;
 - it was repeated with other parameters than its output limit, as after a beta that the API does not know.
 
-The log bounds its tokens from below where it says which earlier request it extends: it had at least that one's context.
+A lower bound of its tokens is the context of the earlier request that it extends, if the log names one.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _texts: Final = msgspec.json.Decoder(str)
 
 
 def begin_attempt(memory: Memory, line: BareLine) -> None:
-    """An `api-request` line: an attempt that waits for its response."""
+    """Adds the attempt of an `api-request` line, which waits for its response."""
     state = memory.state
     if line.id is None or line.id in state.answered or line.id in state.attempts:
         return
@@ -73,7 +73,7 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
 
 
 def _tokens_of_base(memory: Memory, line: BareLine) -> int:
-    """At least how many tokens of context an attempt has: all of the request that it extends, where it keeps it all."""
+    """A lower bound of an attempt's context: that of the request it extends, if it keeps all of it."""
     state, kept = memory.state, count(line.keep)
     if line.base is None:
         return 0
@@ -95,7 +95,7 @@ def _shape(raw: msgspec.Raw) -> tuple[str, str]:
 
 
 def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts | None) -> None:
-    """A line of a response: its attempt is answered, and earlier ones of the same run will not be any more."""
+    """Handles a line of a response: its attempt is answered, and earlier ones of the same run never will be."""
     state = memory.state
     attempt = state.attempts.pop(request_ref, None) if request_ref is not None else None
     if attempt is None:
@@ -121,7 +121,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
 
 
 def refuse_attempt(memory: Memory, spot: Spot) -> None:
-    """A retry (`system/api_error`): the attempt before it was refused, unless its connection broke."""
+    """Handles a retry (`system/api_error`): the attempt before it was refused, unless its connection broke."""
     facts = _error_of(spot)
     if facts is None or (facts.status is None and facts.code not in _NOT_CONNECTED):
         return
@@ -131,7 +131,7 @@ def refuse_attempt(memory: Memory, spot: Spot) -> None:
 
 
 def fail_run(memory: Memory, status: int | None) -> None:
-    """The client gave up, with this HTTP status where there was one."""
+    """Handles a client that gave up, with an HTTP status if there was one."""
     attempts = _run(memory)
     if status is not None:
         is_repeated = status == _RATE_LIMIT or status >= 500
@@ -141,14 +141,14 @@ def fail_run(memory: Memory, status: int | None) -> None:
 
 
 def fall_back(memory: Memory, model: str | None) -> None:
-    """The client went on with another model, since this one was overloaded."""
+    """Handles a fallback to another model because this one was overloaded."""
     before = [attempt for attempt in _run(memory) if attempt.model == model]
     if before:
         _refuse(memory, before[-1])
 
 
 def end_run(memory: Memory) -> None:
-    """A new prompt, or a client that took a session up again: what had no response until now has none."""
+    """Handles a new prompt or a resumed session: attempts without a response get none any more."""
     for attempt in _run(memory):
         attempt.run = NO_RUN
         _report(memory, attempt)
@@ -156,7 +156,7 @@ def end_run(memory: Memory) -> None:
 
 
 def report_attempts(memory: Memory) -> None:
-    """Report all attempts that have no response by now; one that gets it later is withdrawn."""
+    """Reports all attempts without a response; one that is answered later is withdrawn."""
     for attempt in memory.state.attempts.values():
         _report(memory, attempt)
 
@@ -184,12 +184,12 @@ def _report(memory: Memory, attempt: Attempt) -> None:
 
 
 def _withdraw(memory: Memory, attempt: Attempt) -> None:
-    """Said even of one that was not reported: an earlier reading of the log may have done so."""
+    """Withdraws even an attempt that was not reported: an earlier reading of the log may have reported it."""
     memory.out.requests.append(msgspec.structs.replace(_record(memory, attempt), usage=Usage(), withdrawn=True))
 
 
 def _record(memory: Memory, attempt: Attempt) -> Request:
-    """Read from the cache, the tokens cost least: so the cost is a lower bound as well."""
+    """The attempt as a record. Tokens count as cache reads, the cheapest kind, so its cost is a lower bound."""
     return Request(
         source=SOURCE,
         session_id=memory.session_id,
@@ -202,7 +202,7 @@ def _record(memory: Memory, attempt: Attempt) -> Request:
 
 
 def _error_of(spot: Spot) -> claude_lines.ErrorFacts | None:
-    """What a retry's line says of the attempt before it."""
+    """The error of the attempt before a retry, from the retry's line."""
     if not spot.line.error:
         return None
     found = claude_lines.error_facts.decode(bytes(spot.line.error))

@@ -101,9 +101,9 @@ class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Attempt(msgspec.Struct, gc=False, array_like=True):
     """An `api-request` line without a response.
 
-    `base` is the request it extends, `size` of how many parts it is made, `adds` whether any of them are new. `shape`
-    is a hash of its parameters, `run` counts prompts. `tokens` are the least it can have had in its context, `reported`
-    how many of them its record says.
+    `base` is the request it extends, `size` its number of parts, `adds` whether any of them are new. `shape` is a hash
+    of its parameters, `run` counts prompts. `tokens` is a lower bound of its context, `reported` the bound in its
+    record.
     """
 
     id: str
@@ -120,7 +120,7 @@ class Attempt(msgspec.Struct, gc=False, array_like=True):
 
 
 class Answered(NamedTuple):
-    """A request with a response: the tokens of its context, and of how many parts it was made."""
+    """A request with a response: the tokens of its context, and its number of parts."""
 
     tokens: int
     size: int

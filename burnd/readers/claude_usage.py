@@ -13,7 +13,7 @@ from burnd.records import ServerTools, Usage
 # alone proves nothing: a stream that died is logged with `end_turn` and a placeholder count.
 _STOP_DETAILS_SINCE: Final = (2, 1, 150)
 _BILLED_APART: Final = frozenset({"advisor_message", "compaction"})
-_SERVICE_TIERS: Final = ("batch", "flex", "priority")  # those that may not be billed at the usual price
+_SERVICE_TIERS: Final = ("batch", "flex", "priority")  # tiers that may have another price
 _US_ONLY: Final = "us"
 _ABSURD: Final = 1 << 48
 

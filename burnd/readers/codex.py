@@ -42,7 +42,7 @@ class CodexReader:
         }
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line that begins at `offset` in its file; returns why it, or part of it, is unusable."""
+        """Read one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
         counts = self._memory.out.counts
         counts.lines += 1
         found = codex_lines.lines.decode(line, offset)

@@ -145,9 +145,9 @@ def _name(memory: Memory, spot: Spot, name: str | None) -> None:
 
 
 def title_request(session_id: str, ts: str) -> Request:
-    """The request that made a thread's first name, which Codex logs nowhere; neither its model nor its usage is known.
+    """The request for a thread's first name, which Codex does not log; its model and usage are unknown.
 
-    A name that is given right after the first prompt was made by a model. One that a person chose so soon is taken for
-    one, too: the log does not tell them apart.
+    A name right after the first prompt was made by a model. One that the user chose that early counts too: the log does
+    not tell them apart.
     """
     return Request(source=SOURCE, session_id=session_id, rail_id=MAIN, id=f"title:{session_id}", ts=ts)

@@ -167,7 +167,7 @@ class Item(msgspec.Struct):
     passed: Passed | None = msgspec.field(name="internal_chat_message_metadata_passthrough", default=None)
 
 
-# What Codex writes before a summary that the next model is given.
+# Codex puts this before the summary of a compaction.
 _SUMMARY_BEGINS: Final = "Another language model started to solve this problem and produced a summary"
 
 
@@ -202,7 +202,7 @@ def plain(raw: msgspec.Raw) -> Any:
 
 
 def summary_in(history: msgspec.Raw) -> str:
-    """The summary in a history that replaced the context, as its last message has it; empty where it is sealed."""
+    """The summary in the last message of a replaced history; empty if it is encrypted."""
     if not history or _SUMMARY_BEGINS.encode() not in bytes(history):
         return ""
     value = plain(history)

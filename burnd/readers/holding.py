@@ -109,7 +109,7 @@ class Holding(msgspec.Struct, kw_only=True, gc=False, array_like=True):
 
     @property
     def quality(self) -> Quality:
-        """`empty` only where the log states that nothing was used; a response without stated usage is `partial`."""
+        """`empty` only if the log states zero usage; a response without usage in the log is `partial`."""
         if self.best.output_tokens == NO_USAGE:
             return "partial"
         is_billed = self.server_tools is not None and self.server_tools.search > 0
@@ -197,9 +197,9 @@ def _basis(holding: Holding) -> Basis:
 
 
 def with_label_of(turn: Turn, earlier: Turn) -> Turn:
-    """The turn with the label and targets of an earlier record of it, if the facts behind them are the same.
+    """The turn with the label and targets of an earlier record of it, if they come from the same facts.
 
-    The rules change between releases. A turn that is read again after an upgrade or a lost index keeps its label.
+    The rules change between releases: a turn that is read again after an upgrade or a lost index keeps its label.
     """
     if earlier.activity is None or _label_facts(turn) != _label_facts(earlier):
         return turn
@@ -211,7 +211,7 @@ def with_label_of(turn: Turn, earlier: Turn) -> Turn:
 
 
 def _label_facts(turn: Turn) -> tuple[object, ...]:
-    """All that a label is made from, except the verb of a command, which is itself made by a rule."""
+    """The facts that a label depends on, except the verb of a command, which also comes from a rule."""
     calls = [(call.id, call.name, call.args_hash, call.is_error) for call in turn.tool_calls]
     reasoned = turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
     return turn.prompt_id, turn.prompt_words, reasoned, calls

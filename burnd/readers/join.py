@@ -205,7 +205,7 @@ def _line_key(turn: Turn) -> tuple[tuple[int, str, str], bytes]:
 
 
 def _quality_key(turn: Turn) -> tuple[bool, int]:
-    """Order qualities: any line that states usage, even none, beats lines without."""
+    """Order qualities: a line that states usage, even zero, beats one without."""
     return (turn.usage != Usage() or (turn.basis or _UNKNOWN).line is not None, _BETTER[turn.quality])
 
 

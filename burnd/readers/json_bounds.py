@@ -1,8 +1,8 @@
-"""Bounds on foreign JSON, applied before anything decodes it: how many values it may have and how long they may be.
+"""Bounds the number and length of values in foreign JSON before it is decoded.
 
 A million small values take a hundred times the memory of their bytes once they are decoded, one long text up to four
-times. What exceeds the bounds is cut out of the JSON text: the beginning of a long list or text stays, and so does what
-follows it, such as the usage of the message that the list is in.
+times. The excess is cut out of the JSON text: the beginning of a long list or text stays, and so does what follows it,
+such as the usage of the message that the list is in.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import msgspec
 
 MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
 MOST_DEPTH: Final = 200
-WHOLE_BYTES: Final = 16 << 20  # up to here a text is not cut whatever is in it
-LONGEST_TEXT: Final = 1 << 20  # in a line or row of more bytes than that; it is also the most that content.read shows
+WHOLE_BYTES: Final = 16 << 20  # JSON of up to this size keeps its long texts
+LONGEST_TEXT: Final = 1 << 20  # in larger JSON; also the most that content.read shows
 CUT_MARK: Final = b"... (cut)"
 
 Surplus = Literal["many-values", "large"]
@@ -36,11 +36,11 @@ _TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 def surplus(data: bytes) -> Surplus | None:
-    """What a JSON text has too much of, if anything."""
+    """The bound that a JSON text exceeds, if any."""
     if len(data) > WHOLE_BYTES:
         return "large"
     if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
-        return None  # marks within strings were counted as well, so this is where nearly all end
+        return None  # fast path: marks within strings are counted too, so the count is an upper bound
     values = at = 0
     while (at := _after_mark(data, at)) > 0:
         values += data[at - 1] in _BEGINNINGS
@@ -50,7 +50,7 @@ def surplus(data: bytes) -> Surplus | None:
 
 
 def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
-    """The JSON text within all bounds; empty where it is no JSON, is nested too deeply or is too large even so."""
+    """The JSON text cut to all bounds; empty if it is not JSON, is nested too deeply, or is still too large."""
     data = _Cut(data, most).bounded()
     if len(data) <= WHOLE_BYTES:
         return data
@@ -59,7 +59,7 @@ def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
 
 
 def small_values(chunks: Iterable[bytes]) -> bytes:
-    """A JSON text with its long strings cut, in a pass over its chunks; empty where it is too large even so."""
+    """A JSON text with its long strings cut, in one pass over its chunks; empty if it is still too large."""
     kept = bytearray()
     in_string, length, rest = False, 0, b""
     for chunk in chunks:
@@ -91,14 +91,14 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
 
 
 def _longest_after(kept: int) -> int:
-    """How long a string may be: the more there is already, the less."""
+    """The longest string allowed after so many bytes of output; it gets shorter as output grows."""
     if kept < WHOLE_BYTES // 2:
         return LONGEST_TEXT
     return _SHORT if kept < WHOLE_BYTES else _SHORTEST
 
 
 def _whole_characters(text: bytes) -> bytes:
-    """The beginning of a JSON string without half an escape or half a character at its end."""
+    """A cut JSON string without an incomplete escape or character at its end."""
     text = text[: _whole_escapes(text, 0)]
     for back in range(1, min(4, len(text)) + 1):
         if text[-back] < 0x80:
@@ -109,7 +109,7 @@ def _whole_characters(text: bytes) -> bytes:
 
 
 def _after_mark(data: bytes, at: int) -> int:
-    """Behind the next bracket or comma outside of strings; 0 where there is none."""
+    """The position after the next bracket or comma outside of strings; 0 if there is none."""
     while (found := _MARK.match(data, at)) is not None:
         at = found.end()
         if found[1] != b'"':
@@ -121,7 +121,7 @@ def _after_mark(data: bytes, at: int) -> int:
 
 
 def _quote_after(data: bytes, at: int) -> int:
-    """Where the string ends that `at` is in; -1 where it does not. A long text without escapes takes no time at all."""
+    """The end of the string that `at` is in; -1 if it is not closed. Fast for long texts without escapes."""
     begin = at
     for _ in range(_TRIES):
         quote = data.find(b'"', at)
@@ -148,7 +148,7 @@ def _slashes_before(data: bytes, begin: int, end: int) -> int:
 
 
 def _whole_escapes(data: bytes, at: int) -> int:
-    """The end of a text that is cut within a string, or where an escape begins that is not whole."""
+    """The end of a text that is cut within a string, before an incomplete escape if there is one."""
     slash = data.rfind(b"\\", max(at, len(data) - _ESCAPE_BYTES + 1))
     if slash < 0 or _slashes_before(data, at, slash + 1) % 2 == 0:
         return len(data)
@@ -157,21 +157,21 @@ def _whole_escapes(data: bytes, at: int) -> int:
 
 
 def _marks(data: bytes) -> int:
-    """At least as many as there are values."""
+    """An upper bound of the number of values."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 class _Cut:
-    """Cuts values that are too many, in one pass. Lists end at the bound; objects go on for a while.
+    """Cuts excess values in one pass. Lists end at the bound; objects may go on for a while.
 
-    What follows a list in an object may matter most. An object that is cut leaves those around it room for some more,
-    less each time.
+    Fields after a long list, such as usage, may matter most. After an object is cut, those around it may have some more
+    values, fewer each time.
     """
 
     def __init__(self, data: bytes, most: int) -> None:
         self._data, self._most = data, most
         self._values, self._limit, self._cuts = 0, 2 * most, 0
-        self._open: list[bytes] = []  # what closes each bracket that is open
+        self._open: list[bytes] = []  # the closing bracket of each open one
         self._copy: bytearray | None = None
 
     def bounded(self) -> bytes:
@@ -206,10 +206,10 @@ class _Cut:
         return closing
 
     def _end_of(self, at: int) -> int | None:
-        """Where the innermost open list or object ends, of which the rest begins at `at`; None if it does not end.
+        """The end of the innermost open list or object, whose rest begins at `at`; None if it is not closed.
 
-        msgspec skips a value faster than anything written in Python, and says where it found another behind it. To
-        make the rest a value of its own, the byte before it becomes the opening bracket, in a copy.
+        msgspec skips a value faster than Python code, and its error names the position of trailing characters. To make
+        the rest a value, the byte before it is replaced by an opening bracket, in a copy.
         """
         if self._copy is None:
             self._copy = bytearray(self._data)
@@ -225,18 +225,18 @@ class _Cut:
 
 
 class Projection:
-    """Leaves of a JSON object only the fields that a struct has, whatever their values: at the speed of a decoder."""
+    """Reduces a JSON object to the fields of a struct, without decoding their values."""
 
     def __init__(self, struct: type[Any]) -> None:
         self._outline = msgspec.json.Decoder(_outline_of(struct))
 
     def of(self, data: bytes) -> bytes:
-        """Raises what msgspec raises where it is no such object."""
+        """The reduced JSON. Raises as msgspec does if the data is not such an object."""
         return b"".join(_fields_of(self._outline.decode(data)))
 
 
 def _outline_of(struct: type[Any]) -> type[Any]:
-    """The struct with every field raw, but for those that are structs themselves."""
+    """The struct with all fields raw, except those that are structs themselves."""
     fields: list[tuple[str, Any, Any]] = []
     for field in msgspec.structs.fields(struct):
         inner = [one for one in getattr(field.type, "__args__", ()) if one is not type(None)]

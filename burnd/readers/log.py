@@ -67,9 +67,9 @@ class Reading(msgspec.Struct, kw_only=True):
     requests: list[Request] = []
     quotas: list[Quota] = []
     agents: list[AgentLink] = []
-    copied: list[str] = []  # messages of the content that its log shows to be copied from another session
-    origins: dict[str, int] = {}  # sessions that this one came out of, with the time of the newest line that tells so
-    process_origins: dict[str, int] = {}  # the same for sessions of which only the process is named
+    copied: list[str] = []  # ids of messages that the log shows to be copied from another session
+    origins: dict[str, int] = {}  # sessions it was derived from, each with the time of the newest line that shows it
+    process_origins: dict[str, int] = {}  # earlier sessions of the same process, likewise
     counts: Counts = msgspec.field(default_factory=Counts)
 
 
@@ -81,7 +81,7 @@ class LogReader(Protocol):
     """
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line that begins at `offset` in its file; returns why it, or part of it, is unusable."""
+        """Read one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
 
     def flush(self, *, answered_only: bool = False) -> None:
         """Settle what is open: nothing more is expected, though it may still come."""
@@ -90,7 +90,7 @@ class LogReader(Protocol):
         """The messages that may still grow."""
 
     def waiting_sessions(self) -> set[str]:
-        """The sessions of which more is expected: a message that may grow, or the response to a request."""
+        """The sessions with a message that may still grow, or a request without its response."""
 
     def take(self) -> Reading:
         """All that came out since the last take, and the state to go on from."""
@@ -121,7 +121,7 @@ def tally(counts: dict[str, int], name: str) -> None:
 
 
 def cut_reason(repairs: Iterable[Repair]) -> str | None:
-    """Why a line was used but not all of it, if so."""
+    """The reason if parts of a line were left out, else None."""
     return next((CUT[what] for what in repairs if what in CUT), None)
 
 

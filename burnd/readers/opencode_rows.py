@@ -18,7 +18,7 @@ Number = int | float | None
 class PartRow(NamedTuple):
     """A row of `part`; its message's rows are handed over in the order of their ids, as opencode reads them.
 
-    A row with a `size` was too large: its long texts are cut.
+    `size` is set if the row was too large and its long texts are cut.
     """
 
     id: str
@@ -28,7 +28,7 @@ class PartRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A row of `message` with all its parts. One with a `size` was too large: its long texts are cut."""
+    """A row of `message` with all its parts. `size` is set if it was too large and its long texts are cut."""
 
     id: str
     created: int
@@ -36,7 +36,10 @@ class MessageRow(NamedTuple):
     data: bytes
     parts: tuple[PartRow, ...] = ()
     size: int | None = None
-    more_parts: tuple[int, int] = (0, 0)  # how many others it has, too many to be read, and when the newest changed
+    more_parts: tuple[int, int] = (
+        0,
+        0,
+    )  # the number of further parts that are not read, and when the newest of them changed
 
 
 class SessionRow(NamedTuple):
@@ -173,7 +176,7 @@ class Part(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A row of which nothing, or not all, could be used: `message` or `part` with its id, its size, and why."""
+    """A row that could not be used, or only in part: its table and id, its size, and the reason."""
 
     row: str
     size: int
@@ -181,7 +184,7 @@ class Unusable(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A message's JSON with the parts that could be read, and the rows that could not be used, or not all of them."""
+    """A message's JSON with its readable parts, and the rows that could not be used, or only in part."""
 
     data: MessageData
     parts: list[Part]
@@ -214,7 +217,7 @@ def opened(row: MessageRow) -> Opened | Rejected:
 
 
 def _unusable(found: object, name: str, row: MessageRow | PartRow) -> list[Unusable]:
-    """Why a decoded row is not used, or not all of it; empty where it is."""
+    """The reasons why a decoded row, or part of it, is not used."""
     reason = CUT["large"] if row.size is not None else None
     if isinstance(found, Rejected):
         reason = f"rejected {found.reason}"

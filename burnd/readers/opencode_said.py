@@ -61,7 +61,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     files: tuple[str, ...] = ()
     children: tuple[tuple[str, str], ...] = ()  # (call, the session it started)
     retries: tuple[tuple[str, int | None, int | None], ...] = ()  # (part, when, status) of attempts that failed
-    has_output: bool = False  # the model had begun to answer, if only with an empty part
+    has_output: bool = False  # the model had started to answer, even if only with an empty part
 
     @property
     def said_bytes(self) -> int:

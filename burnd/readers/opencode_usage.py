@@ -29,7 +29,7 @@ def usage_of(message: Tokens | None, steps: Sequence[Tokens], version: str | Non
 
 
 def cost_of(message: Number, steps: Sequence[Number]) -> float | None:
-    """What opencode says a message cost, in USD; it writes 0 where it knows no price."""
+    """The cost of a message as opencode states it, in USD; None for 0, which it writes if it has no price."""
     stated = max(_amount(message), sum(map(_amount, steps)))
     return stated or None
 

@@ -20,12 +20,12 @@ MAX_DEPTH: Final = 200
 _MAX_SALVAGES: Final = 32
 _BOM: Final = b"\xef\xbb\xbf"
 _PADDING: Final = b" \t\r\n\0"
-_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # one without an end goes to the end of the text
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # an unclosed one matches to the end of the text
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
 _LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-# Up to the next halves of surrogate pairs, and these. Escapes are taken whole, so that the `ud800` of an escaped
+# Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` after an escaped
 # backslash (`\\ud800`) is left alone.
 _TO_LONE: Final = re.compile(
     rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
@@ -105,7 +105,7 @@ class SafeDecoder(Generic[T]):
         return Repaired(value, what) if what else value
 
     def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
-        """Decode with long names cut and without what has a wrong type: one odd field is no reason to lose a bill."""
+        """Decode with long names cut and without fields of a wrong type: one odd field must not lose the usage."""
         loose = plain(line)
         if isinstance(loose, Rejected):
             return loose

@@ -31,13 +31,13 @@ def verb_of(command: Any) -> str | None:
 
 
 def host_of(url: Any) -> str | None:
-    """The host of an address; None if it does not end within a bound, as `urlsplit` takes quadratic time for some."""
+    """The host of a URL; None if the URL is too long, since `urlsplit` takes quadratic time for some."""
     if not isinstance(url, str):
         return None
     head = url[:_LONGEST_AUTHORITY]
     head = head if "://" in head else f"//{head}"
     if len(url) > _LONGEST_AUTHORITY and not any(mark in head.partition("//")[2] for mark in "/?#"):
-        return None  # what was cut off may be the host, and the rest a password before it
+        return None  # the host may be cut off, and the rest be a password before it
     try:
         host = urlsplit(head).hostname
     except ValueError:

@@ -46,9 +46,9 @@ class Told(NamedTuple):
 
 
 class CameFrom(NamedTuple):
-    """A session and one that it was forked, branched or cleared from: the newest line that tells so is of `at_ms`.
+    """A session and its origin (fork, branch, clear); `at_ms` is the time of the newest line that shows it.
 
-    Where only `by_process`, a process that began with the one went on with the other, which may be older.
+    `by_process`: only the process connects them, and the session that it went on with may be older.
     """
 
     session_id: str
@@ -71,8 +71,8 @@ class Batch:
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)
-    source: str = ""  # of the content: whether its ids mean something in other sessions
+    source: str = ""  # of the content; decides whether its message ids are the same in other sessions
     origins: list[CameFrom] = field(default_factory=list)
-    copied: set[tuple[str, str]] = field(default_factory=set)  # messages, by session, that are copies for certain
-    # When messages were made, in milliseconds, where a copy has an id of its own.
+    copied: set[tuple[str, str]] = field(default_factory=set)  # (session, message) of certain copies
+    # Creation times of messages in milliseconds, for sources whose copies have ids of their own.
     made_at: dict[tuple[str, str], int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from burnd.recording.stores import Stores
 from burnd.records import Content
 from burnd.records.codec import Entry
 
-ERASE: Final = "erase"  # the cursors that name sessions of which some text must go
+ERASE: Final = "erase"  # cursor source of sessions with text to erase
 
 
 async def drop_content(
@@ -53,7 +53,7 @@ async def erase_some(
     keeps: Callable[[Content], bool],
     record_times: Callable[[str], Awaitable[None]],
 ) -> int:
-    """Takes out of a session's sidecar what is not to be kept; returns how many records that were."""
+    """Erases the records of a session's sidecar for which `keeps` is false; returns how many."""
     if not stores.content.sidecars.has(session_id):
         return 0
     await record_times(session_id)
@@ -68,7 +68,7 @@ async def erase_some(
 
 
 async def scrubbed(stores: Stores) -> None:
-    """Leaves nothing of deleted rows in the index, its log and the index it replaced."""
+    """Overwrites deleted rows in the index and its write-ahead log, and removes the index it replaced."""
     with contextlib.suppress(Locked):  # a long query still needs the log; closing the index cuts it as well
         await stores.index.scrub()
     with contextlib.suppress(FileNotFoundError):
@@ -76,5 +76,5 @@ async def scrubbed(stores: Stores) -> None:
 
 
 def due_erasures(session_ids: Iterable[str]) -> list[CursorChange]:
-    """Notes in the index that text of these sessions must go, in case a crash comes first."""
+    """Cursors that mark sessions with text to erase, so that a crash does not lose the task."""
     return [CursorChange(ERASE, session_id, b"") for session_id in session_ids]

@@ -1,7 +1,7 @@
-"""Reads git's configuration in linear time: the remotes of a repository, and the folders that git is to trust.
+"""Reads git's configuration in linear time: the remotes of a repository, and the folders that git trusts.
 
-A repository may belong to another user of the machine and hold anything. Its files are read only if they belong to this
-user or to root, or if the user's own git configuration names the folder under `safe.directory`, as git itself does it.
+A repository may belong to another user and is not trusted. Its files are read only if they belong to this user or to
+root, or if the user's git configuration names the folder under `safe.directory`, which is git's own rule.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def settings(text: str) -> Iterator[Setting]:
 
 
 def _names(header: re.Match[str]) -> tuple[str, str]:
-    """`[remote "origin"]` and the older `[remote.origin]`."""
+    """Section and subsection of `[remote "origin"]` or the older `[remote.origin]`."""
     if header[2] is not None:
         return header[1].lower(), _ESCAPED.sub(r"\1", header[2])
     section, _, subsection = header[1].lower().partition(".")
@@ -79,7 +79,7 @@ def _is_continued(part: str) -> bool:
 
 
 def _value(raw: str) -> str:
-    """A value without quotation marks, escapes and the comment behind it."""
+    """A value without quotation marks, escapes and trailing comment."""
     chars: list[str] = []
     quoted = False
     rest = iter(raw)
@@ -105,7 +105,7 @@ def is_trusted(checkout: Path, *files: Path) -> bool:
 
 
 def _is_ours(file: Path) -> bool:
-    """Whether a file, and the link to it if it is one, belongs to this user or root; a missing one does no harm."""
+    """Whether a file, and the link to it if there is one, belongs to this user or root. True for a missing file."""
     owners = (0, os.geteuid())
     try:
         return os.lstat(file).st_uid in owners and os.stat(file).st_uid in owners
@@ -121,7 +121,7 @@ def _is_match(pattern: str, folder: str) -> bool:
 
 
 def _safe_directories() -> list[str]:
-    """What the machine's and the user's own configuration trust; an empty value takes back those before it."""
+    """The values of `safe.directory` in system and user configuration; an empty value clears those before it."""
     home = os.path.expanduser("~")
     xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     found: list[str] = []
@@ -156,4 +156,4 @@ def read_text(path: Path, largest: int = _LARGEST_FILE) -> str:
 
 def _refuse(facts: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > largest:
-        raise ValueError("not a file that git would write")
+        raise ValueError("not a regular file, or too large")

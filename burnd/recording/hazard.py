@@ -1,8 +1,8 @@
 """Crash guard of search, causes and opencode's rows: skips an input that has crashed the process repeatedly.
 
-The note says what was in hand. It is a few bytes that are written without a sync: they outlive the process, which is
-all they have to. A death counts only if it was a crash, a fatal signal that the process itself noted: not kill -9, not
-the machine's want of memory, not a power cut. Logs have a crash guard of their own (`sources/crash_guard.py`).
+The note names the input in progress. It is written without a sync, since it only has to outlive the process. A death
+counts only if it was a crash, a fatal signal that the process itself recorded: not kill -9, not lack of memory, not a
+power cut. Logs have a crash guard of their own (`sources/crash_guard.py`).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ DEATHS = 3  # each over part of what the one before was over, the last over a si
 # Over something of a place, whichever way it is taken: only then the place itself, since kill -9 may come at any time.
 DEATHS_OVER_ALL = 10
 WHOLE = ""  # in place of an item
-_GROUPS = 30  # a crash in a backlog leaves very many suspects: they are first taken in so many groups
-CRASH, LAST_CRASH = "crash", "crash.last"  # files beside the notes; a fatal signal is noted in the first
+_GROUPS = 30  # many suspects, as after a crash in a backlog, are first split into so many groups
+CRASH, LAST_CRASH = "crash", "crash.last"  # files beside the notes; a fatal signal writes to the first
 _CONDEMNED_KEPT = 100
 _LENGTH, _LARGEST = 4, 1 << 20
 
 
 def note_crashes(folder: Path) -> None:
-    """Lets a fatal signal of this process leave a trace in the folder, and moves that of the last one to `LAST_CRASH`.
+    """Makes fatal signals write a traceback to the folder, and moves the previous one to `LAST_CRASH`.
 
-    Called once at the start, before there is a guard. The trace has function names and line numbers and no data.
+    Called once at the start, before any guard. The traceback has function names and line numbers and no data.
     """
     trace, last = folder / CRASH, folder / LAST_CRASH
     with contextlib.suppress(OSError, StorageError):
@@ -184,7 +184,7 @@ class Hazard:
         return suspect.deaths if self.is_suspect(place) and suspect.item in (None, item) else 0
 
     def _left_behind(self, *, is_crash: bool) -> Note:
-        """What an earlier process had in hand when it died, that death counted if it was a crash."""
+        """The note of an earlier process that died, with its death counted if it was a crash."""
         data = b""
         with contextlib.suppress(OSError):  # a bad sector: nobody can tell
             data = os.pread(self._fd, _LARGEST, 0) if self._fd is not None else b""

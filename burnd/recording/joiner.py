@@ -127,7 +127,7 @@ class Joiner:
             _find_owner(messages[key], partings, told)
 
     async def greatest(self, overheads: Sequence[Overhead]) -> list[Overhead]:
-        """Of the running totals a harness states at one time, the largest: a client writes two when it ends."""
+        """The largest of the running totals with the same time: a client writes two when it ends."""
         kept: dict[Identity, Overhead] = {}
         for overhead in overheads:
             key = identity(overhead)

@@ -65,7 +65,7 @@ async def known_projects(index: IndexStore, sessions: Iterable[str]) -> dict[str
 
 
 async def agents_of(index: IndexStore, turns: Iterable[Turn], told: Sequence[AgentRow]) -> dict[Rail, list[AgentRow]]:
-    """Links of the agents whose turns these are, by rail: the best first, and those of the agent's group last."""
+    """Links of the agents of these turns, by rail: the best first, those of the agent's group last."""
     rails = {(turn.session_id, turn.rail_id) for turn in turns if turn.subagent is not None}
     known: defaultdict[Rail, list[AgentRow]] = defaultdict(list)
     for row in (*(AgentRow(*row) for row in await index.keyed(_AGENTS, sorted(rails))), *told):
@@ -83,7 +83,7 @@ def _of_groups(said: Sequence[AgentRow], ordered: Mapping[Rail, Sequence[AgentRo
 
 
 async def members_of(index: IndexStore, groups: Iterable[Rail]) -> set[Rail]:
-    """The agents that are known to belong to these workflow runs and teams."""
+    """The known agents of these workflow runs and teams."""
     return {(row[0], row[1]) for row in await index.keyed(_MEMBERS, sorted(groups))}
 
 

@@ -101,9 +101,9 @@ async def not_kept(stores: Stores, shelved: list[Shelved]) -> NotKept:
 
 
 async def _older_blocks(stores: Stores, places: Mapping[BlockKey, _Place]) -> dict[tuple[str, str], set[Gist]]:
-    """The blocks of each (session, message) that stand in the sidecars in the shape of the older ledger.
+    """The blocks of each (session, message) that sidecars have in the older ledger's format.
 
-    Such a block is numbered by its position, which its log does not know: it is compared by what it holds.
+    Such a block is numbered by its position, which the log does not have, so it is compared by content.
     """
     by_session: defaultdict[str, list[_Place]] = defaultdict(list)
     for (session_id, _, _, n, b), place in places.items():
@@ -125,7 +125,7 @@ def _is_among(older: Mapping[tuple[str, str], set[Gist]], item: Shelved) -> bool
 
 
 def _gist(record: Content) -> Gist:
-    """What a block holds, whether its text is inline or a blob."""
+    """A summary of a block for comparison, whether its text is inline or a blob."""
     text = record.text.blob if isinstance(record.text, BlobRef) else record.text and sha_of(record.text.encode())
     call = record.tool_use.id if record.tool_use else record.tool_result.tool_use_id if record.tool_result else None
     return record.role, record.kind, text, call
@@ -160,7 +160,7 @@ async def not_said(index: IndexStore, journal: Journal, items: Sequence[Written]
         key = identity(entry)
         before = known.get(key)
         if before is None and isinstance(entry, Request) and entry.withdrawn:
-            continue  # nothing was recorded that it could withdraw
+            continue  # there is no recorded request to withdraw
         if isinstance(entry, Compaction | Event | Request) and before is not None:
             other = now_said.get(key) or before.entry_in(journal)
             if other is not None and outranks(other, entry):

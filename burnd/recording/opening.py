@@ -60,7 +60,7 @@ async def open_pipeline(
 
 
 async def _teach(keeping: Keeping, index: IndexStore) -> None:
-    """What the ledger says of keeping content, session by session."""
+    """Loads the content policy of each session from the index."""
     rows = await index.rows(
         "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "
         "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"

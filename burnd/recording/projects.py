@@ -28,8 +28,8 @@ _FEW_STUCK, _MOST_STUCK = 3, 20
 class ProjectKeys:
     """Looks up each folder once. Only `.git` is read, and only its config.
 
-    The folder's name comes out of a log and may be anything, a dead network mount or a pipe for a config: each lookup
-    runs in a thread of its own with a timeout, and opens only regular files that git itself would trust.
+    Folder names come from logs and may be anything, such as a dead network mount or one with a pipe for a config: each
+    lookup runs in a thread of its own with a timeout, and opens only regular files that git itself would trust.
     """
 
     def __init__(self) -> None:

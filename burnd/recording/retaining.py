@@ -25,7 +25,7 @@ _BEHIND = "the clock is years behind, so old content is not pruned"
 
 
 class Retaining:
-    """Prunes by the settings. `notices` says when it waits for the clock."""
+    """Prunes by the settings. Adds to `notices` while the clock is not trusted."""
 
     def __init__(self, pipeline: Pipeline, settings: Settings, notices: dict[str, str]) -> None:
         self._pipeline = pipeline
@@ -60,7 +60,7 @@ class Retaining:
             log.info("retention.pruned", files=pruned.files, bytes=pruned.bytes)
 
     async def _trust_after(self, now: ClockReading) -> ClockTrust:
-        """Whether to believe the clock, saved across restarts of the daemon."""
+        """The trust in the clock after this reading, saved across restarts of the daemon."""
         saved = await self._pipeline.index.cursor("retention", "clock")
         before = (_loaded(saved) if saved else None) or ClockTrust(now)
         ((newest_ms,),) = await self._pipeline.index.rows(_NEWEST_SESSION, (now.wall_ms + DAY_MS,))

@@ -64,7 +64,7 @@ class _FlatStamp(msgspec.Struct):
 
 
 class _OlderContent(Content, frozen=True, kw_only=True):
-    """A content line in the shape of the older ledger, which has no rail and does not number its blocks."""
+    """A content line in the older ledger's format, without a rail and block numbers."""
 
     rail_id: str = MAIN
     n: Count = 0
@@ -266,7 +266,7 @@ def written(entry: Entry) -> Written | None:
 
 
 def _has_long_name(turn: Turn) -> bool:
-    """Whether a name has more bytes than it may: decoding counts characters."""
+    """Whether a name has too many bytes; decoding only checks the number of characters."""
     names = (turn.model, turn.provider, turn.git_branch, turn.stop_reason, *(call.name for call in turn.tool_calls))
     return any(len(name) * 4 > LONGEST_NAME and len(name.encode()) > LONGEST_NAME for name in names if name)
 

@@ -21,7 +21,7 @@ MAIN = "main"  # the rail of a session's own conversation
 LONGEST_TITLE = 120
 
 
-# What clients show when a request failed. Some write it down as an answer, or as the title they asked a model for.
+# Messages of clients for failed requests. Some store them as the answer, or as the title.
 _CLIENT_ERRORS = frozenset(
     {
         "connection error",

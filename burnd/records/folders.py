@@ -10,12 +10,12 @@ MOST_PARTS: Final = 256
 
 
 def is_bounded(path: str) -> bool:
-    """Whether a path may be walked part by part: one with very many takes memory by the square of them."""
+    """Whether a path may be walked part by part; that takes memory by the square of the number of parts."""
     return len(path) <= LONGEST and path.count("/") <= MOST_PARTS and len(_bytes(path)) <= LONGEST
 
 
 def bounded(path: str | None) -> str | None:
-    """The path, or where it is too long or too deep its beginning with a hash of all of it; None if it is empty."""
+    """The path, cut and with a hash of the whole if it is too long or too deep; None if it is empty."""
     if not path:
         return None
     if is_bounded(path):

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import inspect
 
 LONGEST_NAME: Final = 256  # bytes of UTF-8
-LONGEST_PATH: Final = 4096  # as the system has it
+LONGEST_PATH: Final = 4096  # bytes, the limit of Linux
 _HASH_BYTES: Final = 8
 
-# Decoding refuses what has more characters, which costs nothing where nothing is refused; `bound_names` then cuts it.
+# Decoding rejects longer ones, at no cost for all others; `bound_names` then cuts them.
 Name = Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)]
 PathName = Annotated[str, msgspec.Meta(max_length=LONGEST_PATH)]
 
@@ -30,7 +30,7 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def bound_names(value: Any, struct: Any) -> Any:
-    """Plain JSON with every name and path bounded that the struct's type marks as one."""
+    """Plain JSON with all values cut that the struct's type marks as a name or a path."""
     return _bound(value, _kind_of(struct))
 
 

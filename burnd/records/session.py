@@ -21,8 +21,8 @@ _HASHES_A_LINE = 4096
 class Session(Record, frozen=True, kw_only=True):
     """What is known of a session. `title` and `summary` are here only when a client set them.
 
-    `roots` are folders that a client said its harness keeps logs in: they are read ever after. `content_since` is when
-    `content_mode` began to apply, where the session had messages before.
+    `roots` are log folders of its harness that a client announced; they are read from then on. `content_since` is when
+    `content_mode` began to apply, if the session had messages before.
     """
 
     v: int = always(VERSION)
@@ -84,9 +84,9 @@ class Event(Record, frozen=True, kw_only=True):
 
 
 class Overhead(Record, frozen=True, kw_only=True):
-    """What a harness states a session has used up to `ts`, by model: a running total since `since`, never an addend.
+    """A harness's running total of a session from `since` to `ts`, by model. Totals are not added up.
 
-    `costs` are USD, `searches` web searches. A total that begins again has another `since`.
+    `costs` are USD, `searches` web searches. A total that restarts has another `since`.
     """
 
     v: int = always(VERSION)
@@ -100,10 +100,9 @@ class Overhead(Record, frozen=True, kw_only=True):
 
 
 class Request(Record, frozen=True, kw_only=True):
-    """A request that was billed, or may have been, and whose response no log has.
+    """A request that may have been billed but whose response is in no log.
 
-    `usage` is the least that it can have used. One that is `withdrawn` was refused, or its response was found later:
-    it counts no more.
+    `usage` is a lower bound. A `withdrawn` one was refused, or its response was found later: it no longer counts.
     """
 
     v: int = always(VERSION)
@@ -141,9 +140,13 @@ class Prune(Record, frozen=True, kw_only=True):
 
 
 class Origin(Record, frozen=True, kw_only=True):
-    """This session was forked, branched, cleared or copied from another whose text is not to be kept, or not all of it.
+    """A session was forked, branched, cleared or copied from `origin`, whose text, or part of it, must not be stored.
 
+<<<<<<< HEAD
     `content_mode` is what it inherits, and `content_since` from when on.
+=======
+    `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
+>>>>>>> 40ba1f0 (Use plain words in readers, queries, records and the server)
     """
 
     v: int = always(VERSION)
@@ -154,10 +157,10 @@ class Origin(Record, frozen=True, kw_only=True):
 
 
 class Withheld(Record, frozen=True, kw_only=True):
-    """Messages of this session whose text is not to be kept, nor in any session that repeats them.
+    """Messages of a session whose text must not be stored there, nor in any session that repeats them.
 
-    `ids` are 8-byte hashes of the ids of messages and lines, in base64. `by_mode` tells text that the session's content
-    mode excludes from text that was pruned or forgotten.
+    `ids` are 8-byte hashes of the ids of messages and lines, in base64. `by_mode`: because of the session's content
+    mode, not because it was pruned or forgotten.
     """
 
     v: int = always(VERSION)
@@ -167,14 +170,14 @@ class Withheld(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, session_id: str, hashes: Iterable[int], *, by_mode: bool) -> list[Withheld]:
-        """The records for these hashes, none of them too long for a line."""
+        """Records for these hashes, split so that none is too long for a line."""
         ordered = sorted(hashes)
         groups = (ordered[begin : begin + _HASHES_A_LINE] for begin in range(0, len(ordered), _HASHES_A_LINE))
         packed = (b64encode(struct.pack(f">{len(group)}q", *group)).decode() for group in groups)
         return [cls(session_id=session_id, ids=ids, by_mode=by_mode) for ids in packed]
 
     def hashes(self) -> tuple[int, ...]:
-        """The hashes; none where they cannot be read."""
+        """The hashes; empty if they cannot be decoded."""
         try:
             data = b64decode(self.ids, validate=True)
             return struct.unpack(f">{len(data) // 8}q", data)

@@ -44,7 +44,7 @@ class Stamp(Record, frozen=True, kw_only=True):
     enrichment: dict[Name, str]
 
     def of_session(self, session_id: str | None) -> Stamp:
-        """The same stamp for the session of this id; itself where that is None."""
+        """The stamp for this session id; unchanged if that is None."""
         if session_id is None or session_id == self.selector.session_id:
             return self
         selector = msgspec.structs.replace(self.selector, session_id=session_id)

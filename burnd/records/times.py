@@ -33,9 +33,9 @@ def to_ms(text: str) -> int:
 
 
 def index_ms(text: str) -> int:
-    """The time as the index has it: one before 1970 or after 2099, as of a broken clock, is the first or last between.
+    """The time as the index stores it: clamped to 1970 to 2099, since a broken clock may write any year.
 
-    Reports cut time into days, and the first and last days there are have no date in some zones.
+    Reports split time into days, and the first and last days that Python has are no dates in some zones.
     """
     return min(max(to_ms(text), _FIRST_MS), _LAST_MS)
 

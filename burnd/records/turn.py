@@ -51,8 +51,8 @@ class ToolCall(Record, frozen=True, kw_only=True):
     """A call the model made. `target` names what it worked on and never holds content.
 
     `edit_hash` is of an edit: the hash of what it replaced, `>`, and the hash of what by.
-    `is_refused` says of one that failed that a person did not let it happen. `searches` are the web searches that its
-    result states, which are billed one by one.
+    `is_refused` marks a failed call that the user rejected. `searches` is the number of billed web searches in its
+    result.
     """
 
     id: str
@@ -115,7 +115,7 @@ class Turn(Record, frozen=True, kw_only=True):
     rev: Count = always(1)
     source: str
     session_id: str
-    rail_id: str = always(MAIN)  # lines of the older ledger have none
+    rail_id: str = always(MAIN)  # missing in the older ledger
     message_id: str
     turn_index: Count
     parent: str | None = None
@@ -129,7 +129,7 @@ class Turn(Record, frozen=True, kw_only=True):
     speed: Name | None = None
     service_tier: Name | None = None
     inference_geo: Name | None = None
-    stated_usd: float | None = None  # what the harness itself says it cost
+    stated_usd: float | None = None  # its cost as the harness states it
     server_tools: ServerTools | None = None
     tool_calls: tuple[ToolCall, ...] = always(())
     entered: tuple[Block, ...] = msgspec.field(name="in", default_factory=lambda: ())
@@ -150,7 +150,7 @@ class Turn(Record, frozen=True, kw_only=True):
 
     @property
     def searches(self) -> int:
-        """Web searches that are billed. The usage and the results of its calls may both count the same ones."""
+        """Billed web searches. The usage and the results of its calls may count the same ones."""
         stated = self.server_tools.search if self.server_tools is not None else 0
         return max(stated, sum([call.searches for call in self.tool_calls]))
 

@@ -24,8 +24,8 @@ USER, TOOL, REST, TITLE, SUMMARY, COMPACTION = "user", "tool", "rest", "title", 
 WEIGHTS: Final = {SUMMARY: 3.0, COMPACTION: 3.0, TITLE: 2.0, USER: 1.5, TOOL: 1.3, REST: 1.0}
 MESSAGE_FIELDS: Final = (USER, TOOL, REST)
 TITLE_FIELDS: Final = (TITLE, SUMMARY)
-# A compaction's summary is a message, and the summary of its session as well: for that it has a document of its own.
-# Within the title's, its length would make a word in the title count for less.
+# A compaction's summary is indexed as a message and, in a second document, as the summary of its session. It is not
+# part of the title's document: in a longer document, the words of the title would count less.
 COMPACTION_FIELDS: Final = (COMPACTION,)
 # All words stand in one field of the index, where a sign that is in no word says which of these they are of. With
 # fields of their own, BM25 would weigh a prompt's length against an average that is nearly nothing, since most

@@ -16,7 +16,7 @@ from burnd.records.codec import hash_of
 from burnd.search.documents import SIGNS, Document, Place, session_key
 from burnd.search.words import LONGEST_WORD
 
-LAYOUT: Final = 9  # goes up when fields or words change: an index of another layout is made anew
+LAYOUT: Final = 9  # raise it when fields or words change: an index of another layout is rebuilt
 # What a writer may take before it begins a new segment. Small ones cost most of the time in merging; it is only
 # taken while a backlog is read, since every commit gives it back.
 HEAP: Final = 30_000_000
@@ -138,7 +138,7 @@ class Engine:
 
 @contextlib.contextmanager
 def _text_path(folder: Path) -> Iterator[str]:
-    """A path to the folder that is UTF-8, as tantivy's binding wants it; tantivy itself resolves it to the real one."""
+    """A UTF-8 path to the folder, as tantivy's binding requires; tantivy resolves it to the real path."""
     try:
         str(folder).encode()
     except UnicodeEncodeError:

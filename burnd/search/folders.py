@@ -42,7 +42,7 @@ class Folders:
         return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard, self._shelves)
 
     def _move_aside(self) -> None:
-        """Something else than a folder in the folder's place would end the daemon at every start."""
+        """Renames a file in the folder's place, which would stop the daemon at every start."""
         if os.path.lexists(self._root) and not self._root.is_dir():
             aside = self._root.with_name(f"{self._root.name}.aside-{secrets.token_hex(4)}")
             os.replace(self._root, aside)

@@ -158,7 +158,7 @@ class Lookup:
         return self._about(wanted, only, limit, also, TITLE_FIELDS)
 
     def compactions(self, wanted: Wanted, only: Only, limit: int, also: AbstractSet[int]) -> list[Match]:
-        """The compactions whose summary matches, of sessions as for `titles`. A session may have several."""
+        """The compactions whose summary matches, with sessions selected as in `titles`. A session may have several."""
         return self._about(wanted, only, limit, also, COMPACTION_FIELDS)
 
     def _about(

@@ -1,8 +1,8 @@
 """How far an index has come with each session, against how far the content has: what is left to be taken in.
 
-A session's content grows at its end, is pruned whole, loses some messages, or is replaced by hand. So three numbers say
-what an index holds of it: the bytes of the sidecar it covers, which prune or erasure it has seen, and a hash of the
-title it knows.
+A session's content grows at its end, is pruned, loses some messages, or is replaced by hand. So three numbers say how
+far the index is: the bytes of the sidecar it covers, the last prune or erasure it has applied, and a hash of the title
+it has.
 """
 
 from __future__ import annotations

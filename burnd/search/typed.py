@@ -27,7 +27,7 @@ def typed(query: str) -> Typed:
             continue
         end = text.find(closing[char], place + 1)
         if end < 0:
-            del closing[char]  # none of its kind that comes later has an end either
+            del closing[char]  # later quotes of this kind are not closed either
             continue
         phrases.append(text[place + 1 : end])
         rest.append(text[done:place])

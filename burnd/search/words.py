@@ -84,7 +84,7 @@ def spelled_out(text: str, sign: str = "") -> tuple[str, ...]:
 
 
 def signed(words: str, sign: str) -> str:
-    """Words between spaces, each behind the sign."""
+    """Words between spaces, each prefixed by the sign."""
     return _signed(words.encode(), sign.encode()).decode()
 
 
@@ -126,8 +126,8 @@ def _bare(run: re.Match[str]) -> str:
 def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
     """Unicode's normal form in linear time.
 
-    Sorting a long row of combining marks takes quadratic time. Such a row is cut after every 32 marks, as Unicode's
-    stream-safe text format does it: no word of any language has as many.
+    Sorting a long row of combining marks takes quadratic time. Such a row is split after every 32 marks, as in
+    Unicode's stream-safe text format: no word of any language has as many.
     """
     if len(text) > _MOST_MARKS:
         text = _mark_rows().sub("\\g<0>\u034f", text)
@@ -136,8 +136,8 @@ def normalized(form: Literal["NFC", "NFKD"], text: str) -> str:
 
 @cache
 def _mark_rows() -> re.Pattern[str]:
-    """Matches as many combining marks in a row as are sorted at once, with those that decompose into such marks."""
-    chars = map(chr, range(0x300, 0x20000))  # there are none beyond
+    """Matches a row of as many combining marks, or characters that decompose into them, as are sorted at once."""
+    chars = map(chr, range(0x300, 0x20000))  # there are no combining marks beyond
     marks = [char for char in chars if unicodedata.combining(unicodedata.normalize("NFKD", char)[0])]
     return re.compile(f"[{''.join(marks)}]{{{_MOST_MARKS}}}")
 

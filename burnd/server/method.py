@@ -78,7 +78,7 @@ _OLD_AFTER_MS = 60 * DAY_MS
 
 
 def at_its_prices(view: View, answer: Result) -> Result:
-    """An answer about money, with why its prices may be wrong: the user's file cannot be used, or the list is old."""
+    """An answer about costs, with notes if the user's price file cannot be used or the list is old."""
     notes = {}
     if view.prices.problem:
         notes["pricesProblem"] = view.prices.problem
@@ -96,10 +96,9 @@ def _is_old(day: str, now: int) -> bool:
 
 
 def with_backfill(method: AnyMethod) -> AnyMethod:
-    """The method with `backfill` in its answer: whether the logs were all read when the question was asked.
+    """The method with `backfill` in its answer: whether all logs were read when it was called.
 
-    A method may say itself that what it looks through is not complete. Where a name is not found meanwhile, the hint
-    says that it may still turn up.
+    Once all logs are read, a method's own `backfill` counts. Until then, a failed lookup has a hint to try again.
     """
 
     async def call(service: Service, *given: Any) -> Result:

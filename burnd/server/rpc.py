@@ -148,9 +148,9 @@ def _alternatives(types: Iterable[msgspec.inspect.Type]) -> Iterator[msgspec.ins
 
 
 def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
-    """A line with the result and the protocol's version in it. Raises Fault when that is more than a client takes.
+    """The response line, with the protocol's version in the result. Raises Fault if it is too large.
 
-    It is encoded piece by piece, and given up as soon as it is too large: what is refused is never made whole.
+    It is encoded piece by piece, so that encoding stops as soon as the limit is reached.
     """
     line = bytearray(b'{"jsonrpc":"2.0","id":' + bytes(id_) + b',"result":')
     for piece in _pieces({"version": protocol.VERSION, **result}):
@@ -166,7 +166,7 @@ def answer(id_: msgspec.Raw, result: Mapping[str, Any]) -> bytes:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """A value as JSON, what is long in pieces."""
+    """A value as JSON; long values in several pieces."""
     if isinstance(value, Mapping) and any(map(_is_long, value.values())):
         before = b"{"
         for key, item in value.items():
@@ -186,7 +186,7 @@ def _pieces(value: Any) -> Iterator[bytes]:
 
 
 def _is_long(value: Any) -> bool:
-    """Whether there may be much in it: texts of any length are pieces of their own then."""
+    """Whether a value may be long and is encoded in pieces."""
     return isinstance(value, str | list | tuple | Mapping | msgspec.Raw) and len(value) > _LONG
 
 

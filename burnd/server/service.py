@@ -129,7 +129,7 @@ class Service:
         return any(kept.status().progress is not None for kept in self.sources.values())
 
     def backfill(self) -> BackfillState:
-        """Whether all logs that were there before are read, and if not, how far that is."""
+        """Whether all old logs are read, and the progress if not."""
         return backfill_state(kept.status() for kept in self.sources.values()) if self.is_open else UNKNOWN
 
     def _is_asked(self) -> bool:
@@ -150,7 +150,7 @@ class Service:
         return self._opened is not None
 
     async def until_open(self) -> None:
-        """Returns when everything can be asked. Raises NotNow where that takes a person, as a full disk does."""
+        """Waits until all methods can be called. Raises NotNow if that needs the user, as with a full disk."""
         while not self.is_open:
             if self.work.what.startswith(_WAITING):
                 raise self._not_open()
@@ -164,7 +164,9 @@ class Service:
         return self._opened
 
     def _not_open(self) -> NotNow:
-        return NotNow(f"burnd is starting: {self.work}", "", "try again in a moment; status says how far it is")
+        return NotNow(
+            f"burnd is starting: {self.work}", "", "try again in a moment; see the progress with: burnctl status"
+        )
 
     @property
     def pipeline(self) -> Pipeline:

@@ -75,7 +75,7 @@ class Transcript:
 
     @property
     def waiting_sessions(self) -> set[str]:
-        """The sessions of which more is expected: a message that may grow, or the response to a request."""
+        """The sessions with a message that may still grow, or a request without its response."""
         return self.reader.waiting_sessions() if self.reader is not None else set()
 
 

@@ -72,7 +72,7 @@ def _read_page(store: ContentStore, session_id: str, found: Page) -> list[msgspe
 
 
 def _shown(record: Content, whole_bytes: int | None) -> bytes:
-    """A record as JSON; of one that is cut `whole_bytes` is how large its content is."""
+    """A record as JSON; `whole_bytes` is the size of its content if it was cut."""
     shown = msgspec.json.encode(record)
     if len(shown) <= LARGEST_RECORD and whole_bytes is None:
         return shown
@@ -81,9 +81,9 @@ def _shown(record: Content, whole_bytes: int | None) -> bytes:
 
 
 def _cut(shown: dict[str, Any], size: int, *, is_begun: bool) -> dict[str, Any]:
-    """With only the beginning of what it says: of text the text, of anything else its JSON as text.
+    """The record with only the beginning of its content: text as it is, anything else as JSON text.
 
-    Where JSON `is_begun` already, only its beginning was read: that of a string is made one again.
+    `is_begun`: only the beginning of the JSON was read; if it is a string, it is closed again.
     """
     for owner, name in ((shown, "text"), *((shown.get(o, {}), n) for o, n in _BODIES)):
         if name in owner:

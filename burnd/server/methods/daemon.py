@@ -19,9 +19,9 @@ class FlushParams(Params, frozen=True):
 
 
 async def flush(service: Service, params: FlushParams) -> Result:
-    """Has every source record everything there is to read; says which of them could not, and why.
+    """Makes every source record all readable logs; the answer lists those that could not, with the reason.
 
-    While the daemon is starting, it waits until it is ready.
+    While the daemon is starting, the call waits until it is ready.
     """
     await service.until_open()
     await service.spool.take_in()
@@ -34,7 +34,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
         for kept in service.sources.values():
             tasks.start_soon(flush_one, kept)
     if service.spool.waiting:
-        await service.spool.take_in()  # sessions that were not known before may be the ones that stamps name
+        await service.spool.take_in()  # again: stamps may name sessions that were just recorded
     sources: list[dict[str, object]] = []
     for name in service.sources:
         reason = reasons[name]

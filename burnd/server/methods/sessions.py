@@ -29,7 +29,7 @@ from burnd.sources.roots import claude_roots
 
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once
-_MEMORY_BYTES = 1 << 20  # of all entries of an answer; the first is always there
+_MEMORY_BYTES = 1 << 20  # of all entries of an answer; the first is always included
 _COPIES_SHOWN = 20
 
 
@@ -63,7 +63,7 @@ def _not_searchable(indexer: SearchIndexer) -> Exception:
 
 
 def _pending(indexer: SearchIndexer) -> int:
-    """How many sessions cannot be found yet; 0 where they are only those that agents write to."""
+    """The number of sessions that are not indexed yet; 0 if they are only those that live agents write."""
     status = indexer.status()
     return status.pending if status.state == "catching-up" or status.pending > _MANY_PENDING else 0
 
@@ -74,7 +74,7 @@ def _notes(service: Service, pending: int) -> list[str]:
     if mode != "full":
         notes.append(f"content is not kept (mode {mode}), so only what was said before that can be found")
     if pending:
-        notes.append(f"{pending:,} sessions are still being taken in, those written last first")
+        notes.append(f"{pending:,} sessions are still being indexed, the newest first")
     return notes
 
 
@@ -89,10 +89,10 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
     """The entries that match best, each whole. The files are read for this answer and nothing of them is stored."""
     query = Query(params.query)
     if not query.weights:
-        return {"query": params.query[:1000], "entries": [], "note": "there is no word in the query to look for"}
+        return {"query": params.query[:1000], "entries": [], "note": "the query has no word to search for"}
     worked_in = await service.ask(folders)
     found = await service.memory_files.read(_homes(service), worked_in)
-    # A thread of the pool would have to be waited for when the daemon ends.
+    # Not in a pool thread: the daemon would wait for it when it ends.
     matches = await Look(lambda: query.rank(entries(found.files))).within(DEADLINE_S)
     shown: list[dict[str, Any]] = []
     size = 0
@@ -107,7 +107,7 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
 
 
 def _homes(service: Service) -> Homes:
-    """Where the harnesses of this user have their configuration: beside the logs that are read."""
+    """The configuration folders of this user's harnesses, next to the logs that are read."""
     environ, settings, user = service.environ, service.settings, str(user_home(service.environ))
     claude = claude_roots(environ, user, [*settings.claude_roots, *service.roots.get("claude-code", [])])
     codex = codex_roots(environ, user, [*settings.codex_roots, *service.roots.get("codex", [])])
@@ -136,7 +136,7 @@ def _entry(entry: Entry, score: float) -> dict[str, Any]:
 
 
 def _reading_notes(found: Found) -> list[str]:
-    """Why there may be entries that were not searched."""
+    """Notes on files that were not searched."""
     notes = [f"{count:,} {_SKIPPED[why]}" for why, count in sorted(found.skipped.items())]
     if found.unanswered:
         notes.append(f"no answer from {', '.join(found.unanswered[:3])}")

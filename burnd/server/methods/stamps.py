@@ -116,8 +116,8 @@ def _canonical(made: Stamp) -> Stamp:
 class AnnounceParams(Params, frozen=True):
     """A session that is about to begin, what may be kept of it, and where its harness was told to keep its logs.
 
-    `ts` is since when that holds; now, unless it is said. `is_new` is false for a session that is gone on with, or
-    begins as a copy of another.
+    `ts` is the time from which that applies, by default now. `is_new` is false for a session that is resumed or begins
+    as a copy of another.
     """
 
     session_id: str

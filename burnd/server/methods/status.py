@@ -25,7 +25,7 @@ from burnd.sources.base import LeftAlone, Status, UnusedLine
 from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
-_UNUSED = "nothing: all others are recorded; please report it, if nobody else has written there"
+_UNUSED = "nothing: all others are recorded; please report it, unless another program writes there"
 _SEARCH_REMEDIES = {
     True: f"install it with: {to_install(SEARCH)}; then: burnctl restart",
     False: "nothing: it is tried again by itself",
@@ -123,7 +123,7 @@ def _left_alone(item: LeftAlone) -> dict[str, Any]:
 
 
 def _backfill(states: list[Status]) -> dict[str, Any] | None:
-    """In bytes; None when all old logs are read."""
+    """The progress of the backfill in bytes; None when all old logs are read."""
     backfill = backfill_state(states)
     if backfill.done:
         return None
