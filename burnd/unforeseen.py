@@ -31,7 +31,7 @@ def place(error: BaseException) -> str:
 
 
 def write_stderr(line: str, seconds: float = 1.0) -> None:
-    """Writes a last line before the process ends. Gives up where stderr is not read, as by a stopped terminal."""
+    """Writes a last line before the process ends. Gives up if stderr is not read, as in a stopped terminal."""
 
     def write() -> None:
         with contextlib.suppress(OSError):

@@ -36,10 +36,7 @@ class MessageRow(NamedTuple):
     data: bytes
     parts: tuple[PartRow, ...] = ()
     size: int | None = None
-    more_parts: tuple[int, int] = (
-        0,
-        0,
-    )  # the number of further parts that are not read, and when the newest of them changed
+    more_parts: tuple[int, int] = (0, 0)  # the number of unread further parts, and when the newest of them changed
 
 
 class SessionRow(NamedTuple):

@@ -142,11 +142,11 @@ class Prune(Record, frozen=True, kw_only=True):
 class Origin(Record, frozen=True, kw_only=True):
     """A session was forked, branched, cleared or copied from `origin`, whose text, or part of it, must not be stored.
 
-<<<<<<< HEAD
-    `content_mode` is what it inherits, and `content_since` from when on.
-=======
-    `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
->>>>>>> 40ba1f0 (Use plain words in readers, queries, records and the server)
+    <<<<<<< HEAD
+        `content_mode` is what it inherits, and `content_since` from when on.
+    =======
+        `content_mode` is the mode it inherits, and `content_since` when that began to apply to the origin.
+    >>>>>>> 40ba1f0 (Use plain words in readers, queries, records and the server)
     """
 
     v: int = always(VERSION)

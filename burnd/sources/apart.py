@@ -1,8 +1,8 @@
-"""Reads transcripts in a child process: while there is a lot to read, and those over which a process died before.
+"""Reads transcripts in a child process: a large backlog, and logs that an earlier process died over.
 
 Reading is most of the work of a first start and needs nothing but the file and its rows: so it is done on another
-core, while this process makes durable what was read before. The child ends when its input does, which is also what it
-sees when this process dies.
+core, while this process makes durable what was read before. The child ends at the end of its input, also when this
+process dies.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LENGTH = 8
 _PIPE_BYTES = 1 << 20
 _PATIENCE_S = 2.0
 MODULE = "burnd.sources.apart"
-# A child that reads what is under suspicion may use so much: a line that needs more would harm the whole machine.
+# Memory limit of a child that reads a suspect log: a line that needs more would harm the whole machine.
 MEMORY_BYTES = 768 << 20
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT)
 HANGS_S = 60.0  # a piece takes a second, and many on a machine that has no memory left
@@ -49,10 +49,10 @@ Task = Literal["read", "whole tail", "tail", "settle answered", "settle"]
 
 
 class Wanted(NamedTuple):
-    """One turn at one file; `saved` is its cursor and state from the index.
+    """A task on one file; `saved` is its cursor and state from the index.
 
-    The task is to read on, to take the last line if it is whole or in any case, or to settle what is open, all of it or
-    what has its answers.
+    The task is to read on, to take the last line (only if complete, or always), or to settle open turns (only those
+    with all results, or all).
     """
 
     path: str
@@ -66,12 +66,12 @@ class Wanted(NamedTuple):
 
 
 class Gone(Exception):
-    """Raised when the child has ended; `crashed` if by a fault of its own, and not because it was killed."""
+    """Raised when the child has ended; `crashed` if it crashed, and was not killed."""
 
     def __init__(self, *, crashed: bool = False, item: Item | None = None) -> None:
         super().__init__("the process that reads transcripts has ended")
         self.crashed = crashed
-        self.item = item  # the last that it acknowledged
+        self.item = item  # the last one it acknowledged
 
 
 class Unreadable(Exception):
@@ -107,9 +107,9 @@ class Apart:
             raise Gone(crashed=self.close() in CRASHES) from error
 
     def answer(self) -> Piece | None:
-        """What `Transcripts.read` would give for the first file that was asked for; None where it is no transcript.
+        """The result of `Transcripts.read` for the oldest request; None if the file is not a transcript.
 
-        Raises Gone. A file over which the child ran out of memory counts as one over which it crashed.
+        Raises Gone. Running out of memory counts as a crash.
         """
         item: Item | None = None
         try:
@@ -117,16 +117,16 @@ class Apart:
                 if self._process is None:
                     raise EOFError
                 with _ended_if_it_hangs(self._process):
-                    told = _receive(self._process.stdout)
-                if told[:1] != b"a":
+                    message = _receive(self._process.stdout)
+                if message[:1] != b"a":
                     break
-                item = msgspec.msgpack.decode(told[1:], type=int | str | None)
+                item = msgspec.msgpack.decode(message[1:], type=int | str | None)
         except (OSError, EOFError) as error:
             raise Gone(crashed=self.close() in CRASHES, item=item) from error
-        if told[:1] == b"m":
+        if message[:1] == b"m":
             self.close()
             raise Gone(crashed=True, item=item)
-        return _told(told)
+        return _told(message)
 
     def attempt(self, wanted: Wanted) -> Piece | None:
         """Asks for one file and waits for its answer. Raises Gone."""
@@ -134,7 +134,7 @@ class Apart:
         return self.answer()
 
     def close(self) -> int:
-        """Ends the child, which has nothing that is not here as well; returns the signal that had ended it, or 0."""
+        """Ends the child, which has no state of its own; returns the signal that had ended it, or 0."""
         process, self._process = self._process, None
         if process is None:
             return 0
@@ -259,7 +259,7 @@ def main() -> None:
     transcripts_type, index_path, inline_bytes, is_trial = pickle.loads(_receive(asked))  # noqa: S301 - our own parent
     transcripts: Transcripts = transcripts_type(index_path, inline_bytes, Acknowledger(None, frozenset()))
     if is_trial:
-        with contextlib.suppress(OSError, ValueError):  # where there is a smaller bound already
+        with contextlib.suppress(OSError, ValueError):  # a smaller limit is set already
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
     def acknowledge(item: Item | None) -> None:

@@ -16,7 +16,7 @@ LOG_FROM_BYTES, LOG_EVERY_S = 20_000_000, 2.0
 
 
 class Backfill(msgspec.Struct):
-    """Bytes read and to be read by one source; `since` is when it began, `logged` when the log last had a line."""
+    """Bytes read and to be read by one source; `since` is its start, `logged` the time of its last log line."""
 
     done: int = 0
     total: int = 0
@@ -24,7 +24,7 @@ class Backfill(msgspec.Struct):
     logged: float = 0.0
 
     def found(self, size: int, now: float) -> None:
-        """Adds so many bytes to what is to be read."""
+        """Adds bytes to be read."""
         self.total += size
         self.since = self.since or now
 
@@ -36,7 +36,7 @@ class Backfill(msgspec.Struct):
         return self.done / max(0.001, now - self.since)
 
     def progress(self, now: float) -> Progress:
-        """Lines that were written since count as done too, so `done` is bounded by the total."""
+        """The progress. New lines count as done too, so `done` is capped at the total."""
         return Progress(min(self.done, self.total), self.total, self.per_second(now) if self.since else 0.0)
 
     def tell(self, now: float, source: str, *, is_done: bool, **facts: int) -> None:
@@ -52,9 +52,9 @@ class Backfill(msgspec.Struct):
 
 
 class BackfillState(msgspec.Struct, frozen=True, rename=camel):
-    """Whether all logs that were there before are read; if not, how far that is. Goes with every answer about turns.
+    """Whether all old logs are read, and the progress if not. Part of every answer about turns.
 
-    `percent` and `seconds_left` are None where that is not known yet. `blocked` is set when no source can go on.
+    `percent` and `seconds_left` are None while unknown. `blocked` is set when no source can go on.
     """
 
     done: bool
@@ -69,7 +69,7 @@ class BackfillState(msgspec.Struct, frozen=True, rename=camel):
 
 
 _DONE = BackfillState(True, 100, 0)
-UNKNOWN = BackfillState(False, None, None)  # not done, and not known how far
+UNKNOWN = BackfillState(False, None, None)  # not done, progress unknown
 
 
 def backfill_state(sources: Iterable[Status]) -> BackfillState:

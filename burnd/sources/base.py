@@ -11,7 +11,7 @@ State = Literal["watching", "polling", "waiting", "degraded", "absent"]
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):
-    """How far the backfill of old logs is, in bytes; `total` is 0 where the size is not known."""
+    """Progress of reading old logs, in bytes; `total` is 0 if the size is unknown."""
 
     done: int
     total: int
@@ -19,7 +19,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a log, or a row of a database, that could not be used or not all of it: where it is, and why."""
+    """A line of a log or a row of a database that could not be used, or only in part: its place and the reason."""
 
     path: str
     offset: int
@@ -29,7 +29,7 @@ class UnusedLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class UnusedInAll(msgspec.Struct, frozen=True):
-    """Lines or rows that could not be used: how many, how many of them may still become whole, and some of them."""
+    """Unusable lines or rows: how many, how many of them may still be completed, and the first ones."""
 
     count: int = 0
     unfinished: int = 0

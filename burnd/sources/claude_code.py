@@ -51,7 +51,7 @@ class ClaudeCode(TranscriptTree):
             tasks.cancel_scope.cancel()
 
     async def _follow_registry(self) -> None:
-        """Looks which sessions the client's processes work on, while there is a private one they may go on from."""
+        """Checks regularly which session each client process works on, while there is a private session."""
         while True:
             await anyio.sleep(_REGISTRY_S)
             if next(self.pipeline.keeping.private_sessions(), None) is not None:

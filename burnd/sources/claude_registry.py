@@ -1,4 +1,4 @@
-"""Claude Code's registry of live processes, `sessions/<pid>.json`: tells which session came after which in a process.
+"""Reads Claude Code's registry of live processes (`sessions/<pid>.json`) to find which session follows which.
 
 After /clear or /branch a process goes on with another session, and its entry names that one.
 """
@@ -23,7 +23,7 @@ from burnd.sources.safe_open import small_file
 
 _KEPT_AS: Final = f"{SOURCE}/processes"
 _LARGEST: Final = 64 << 10
-_MOST: Final = 1000  # entries: there are never so many processes
+_MOST: Final = 1000  # entries, far more than there are processes
 
 
 class _Entry(msgspec.Struct, rename="camel"):
@@ -31,10 +31,10 @@ class _Entry(msgspec.Struct, rename="camel"):
 
 
 class Registry:
-    """Remembers on which session each process was seen at work."""
+    """Remembers the last known session of each process."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, str] = {}  # by process: its config folder, number and start
+        self._seen: dict[str, str] = {}  # by process: config folder, pid and start time
         self._one_at_a_time = anyio.Lock()
 
     async def load(self, index: IndexStore) -> None:
@@ -42,7 +42,7 @@ class Registry:
         self._seen = {key: bytes(value).decode("utf-8", "replace") for key, value in rows}
 
     async def add_to(self, batch: Batch, roots: Iterable[str], now_ms: int) -> None:
-        """Adds to a batch which sessions came out of others, by the processes of these roots."""
+        """Adds to a batch the origins of sessions that processes of these roots switched to."""
         async with self._one_at_a_time:
             self._compare(batch, await anyio.to_thread.run_sync(_live, sorted(set(roots))), now_ms)
 
@@ -79,7 +79,7 @@ def _live(roots: list[str]) -> dict[str, str]:
 
 
 def _start_of(pid: str) -> str | None:
-    """When a process was started, which tells it from a later one of its number; None where the system has no /proc."""
+    """The start time of a process, which distinguishes it from a later one with its pid; None without /proc."""
     with suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()[19].decode()
     return None

@@ -89,7 +89,7 @@ def titles_in(data: bytes) -> list[Content]:
 
 
 def title_requests(titles: Iterable[Content]) -> list[Request]:
-    """The requests that made the first names of threads: those that were given within minutes of the beginning."""
+    """The requests for first names of threads, if these were given within minutes of the thread's start."""
     first = [title for title in titles if title.n == _BESIDE and title.ts != NEVER]
     begun = [(title, born_at(title.session_id)) for title in first]
     return [

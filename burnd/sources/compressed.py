@@ -52,7 +52,7 @@ def read_compressed(path: str, cursor: Cursor | None, *, root: str | None, max_b
 class _Read(NamedTuple):
     """Lines, (offset, size) of those that are too long, where the next begins, and whether there is one.
 
-    `cut` is the first line that is too far from the start to be read.
+    `cut` is the first line beyond the limit of unpacked bytes.
     """
 
     lines: list[Line]
@@ -93,7 +93,7 @@ def _pass(text: BinaryIO, count: int) -> None:
 
 
 def _rest_of_line(text: BinaryIO, begun: bytes, most: int) -> int:
-    """How long the rest of a line is, up to about `most` bytes."""
+    """The length of the rest of a line, up to about `most` bytes."""
     size, line = 0, begun
     while line and not line.endswith(b"\n") and size <= most:
         line = text.readline(_BLOCK)

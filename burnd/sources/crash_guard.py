@@ -1,11 +1,11 @@
-"""Crash guard of the log readers: a line that crashes its reader again and again is skipped, and nothing else ever is.
+"""Crash guard of the log readers: skips a line that crashes its reader repeatedly, and nothing else.
 
-The note names the log in hand, so that the next process knows what the one before died over, be it by a crash, kill -9
-or a power cut. That proves nothing. A log under suspicion is read in a child process that acknowledges each line; only
-a crash of that child counts, and after three over one line the line is skipped. It is tried again after a day and by
-another version of burnd.
+A note names the log in progress, so that the next process knows what the previous one was reading when it died, by a
+crash, kill -9 or a power cut. That alone proves nothing: the suspect log is read in a child process that acknowledges
+each line. Only a crash of that child counts, and after three at one line that line is skipped. It is tried again after
+a day and by another version of burnd.
 
-The note is a few bytes that are written without a sync: they outlive the process, which is all they have to.
+The note is written without a sync, since it only has to outlive the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LENGTH, _LARGEST = 4, 1 << 20
 
 
 class Guard(Protocol):
-    """What a reader of logs asks before it works on the items of a log."""
+    """Passes the items of a log to its reader, without those to skip."""
 
     def each(
         self, path: str, items: Sequence[T], name: Callable[[T], Item], skip: Callable[[T], None]
@@ -44,7 +44,7 @@ class Guard(Protocol):
 
 
 class Crashes(msgspec.Struct, array_like=True, frozen=True):
-    """How often a child crashed over one item of a log, when it did so last, and of which version it was."""
+    """The number of crashes at one item of a log, the time of the last one, and the version of burnd that crashed."""
 
     path: str
     item: Item
@@ -59,13 +59,13 @@ class Crashes(msgspec.Struct, array_like=True, frozen=True):
 
 class _Note(msgspec.Struct, array_like=True, frozen=True):
     suspects: Sequence[str] = ()
-    item: None = None  # these two have no meaning any more
+    item: None = None  # unused, as is `deaths`; they keep the format
     deaths: int = 0
     crashes: Sequence[Crashes] = ()
 
 
 class CrashGuard:
-    """Guards the logs of one source, for two small writes a piece."""
+    """Guards the logs of one source, with two small writes for each piece."""
 
     def __init__(self, path: Path) -> None:
         self._fd = _opened(path)
@@ -77,26 +77,26 @@ class CrashGuard:
         self._write()
 
     def close(self) -> None:
-        """Stops writing: the descriptor's number may be another file's by now."""
+        """Closes the note; the descriptor's number may belong to another file afterwards."""
         self._fd = None
         self._let_go()
 
     def each(self, path: str, items: Sequence[T], name: Callable[[T], Item], skip: Callable[[T], None]) -> Iterator[T]:
-        """The items to work on, with the log noted as in hand; those that crashed their reader go to `skip`."""
+        """Yields the items to read while the note names the log; those that crashed their reader go to `skip`."""
         if not items:
             return
         self._hold(path)
         try:
             yield from _allowed(items, self.skipped(path), name, skip)
         finally:
-            self._hold(None)  # also after an exception: that is no death
+            self._hold(None)  # also after an exception, which is not a crash
 
     def skipped(self, path: str) -> frozenset[Item]:
         """The items of a log that are skipped."""
         return frozenset(one.item for one in self._crashes.values() if one.path == path and one.is_skipped)
 
     def is_suspect(self, path: str) -> bool:
-        """Whether a log is to be read in a child process."""
+        """Whether a log must be read in a child process."""
         return path in self._suspects
 
     def suspect(self, path: str) -> None:
@@ -104,13 +104,13 @@ class CrashGuard:
         self._write()
 
     def clear(self, path: str) -> None:
-        """All of a log was read in a child that did not crash."""
+        """Ends the suspicion after a child read the whole log without a crash."""
         self._suspects.pop(path, None)
         self._crashes = {key: one for key, one in self._crashes.items() if one.path != path or one.is_skipped}
         self._write()
 
     def crashed(self, path: str, item: Item, now_ms: int) -> Crashes:
-        """Counts a crash of the child over an item."""
+        """Counts a crash of the child at an item."""
         before = self._crashes.pop((path, item), None)
         one = Crashes(path, item, (before.count if before else 0) + 1, now_ms, __version__)
         self._crashes[path, item] = one
@@ -119,7 +119,7 @@ class CrashGuard:
         return one
 
     def due(self, now_ms: int) -> list[str]:
-        """The logs with skipped items that are to be tried again: from now on these are suspects with a clean slate."""
+        """The logs with skipped items to try again. They become suspects, and their crashes are forgotten."""
         old = [one for one in self._crashes.values() if one.is_skipped and _is_due(one, now_ms)]
         paths = list(dict.fromkeys(one.path for one in old))
         if paths:
@@ -149,12 +149,12 @@ class CrashGuard:
         in_hand = [self._in_hand] if self._in_hand is not None and self._in_hand not in self._suspects else []
         note = _Note([*self._suspects, *in_hand], crashes=list(self._crashes.values()))
         data = msgspec.msgpack.encode(note)
-        with contextlib.suppress(OSError):  # a full disk: better no note than a log that is not read
+        with contextlib.suppress(OSError):  # a full disk: reading goes on without a note
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
 
 
 class Acknowledger:
-    """Guards the items of one log in the child: tells the parent which one comes next, and when there is none."""
+    """Guards the items of one log in the child: reports each item to the parent before it is read, and then the end."""
 
     def __init__(self, tell: Callable[[Item | None], None] | None, skipped: frozenset[Item]) -> None:
         self._tell, self._skipped = tell, skipped
@@ -165,7 +165,7 @@ class Acknowledger:
                 self._tell(name(item))
             yield item
         if self._tell is not None:
-            self._tell(None)  # a crash from here on is not the last item's fault
+            self._tell(None)  # a later crash does not count for the last item
 
     def close(self) -> None:
         pass
@@ -182,16 +182,16 @@ def _allowed(
 
 
 def _is_due(one: Crashes, now_ms: int) -> bool:
-    """After a day, after an upgrade, or when the clock was set back."""
+    """Whether to try again: after a day, after an upgrade, or when the clock was set back."""
     return one.version != __version__ or not one.at_ms <= now_ms < one.at_ms + RETRY_AFTER_MS
 
 
 def _opened(path: Path) -> int | None:
-    """The file of the note; None if there cannot be one, which must not stop the readers."""
+    """Opens the file of the note; None if that fails, since readers must work without it."""
     try:
         return open_private(path, os.O_RDWR | os.O_CREAT)
     except (OSError, StorageError) as error:
-        import structlog  # noqa: PLC0415 - the child knows this module too, and has no log
+        import structlog  # noqa: PLC0415 - the child imports this module too, and has no log
 
         structlog.get_logger().warning("crash_guard.unnoted", file=path.name, error=type(error).__name__)
         return None

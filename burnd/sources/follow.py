@@ -1,4 +1,4 @@
-"""Cache of open descriptors of growing files: their last lines can be read after a replace or unlink."""
+"""Caches descriptors of growing files, so that their last lines can be read after a replace or unlink."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class OpenFiles:
                 self._put(path, entry)
 
     def paths(self) -> list[str]:
-        """The files with a cached descriptor, whether their paths still name them or not."""
+        """The files with a cached descriptor, even if their paths name other files now."""
         with self._lock:
             return list(self._cache)
 

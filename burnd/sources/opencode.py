@@ -88,7 +88,7 @@ class OpenCode:
             self._hazard.close()
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """Records everything there is to read and settles what is open; returns why a database is not read, if so."""
+        """Records everything readable and settles open turns; returns the reason if a database could not be read."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
         self._bell.set()
@@ -176,7 +176,7 @@ class OpenCode:
         return Progress(min(done, total), total, done / seconds)
 
     def _lock(self) -> str:
-        """Why no database that is behind can be read now: other programs lock them all."""
+        """The reason if other programs lock all databases that are not read yet, else empty."""
         behind = [one for one in self._databases.values() if one.is_behind]
         if not behind or any(one.trouble is None for one in behind):
             return ""

@@ -45,7 +45,7 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether no number comes after it: SQLite then gives new rows any number that is free."""
+        """Whether it is the largest rowid: SQLite then gives new rows any free one."""
         return self.next > LAST_ROWID
 
 

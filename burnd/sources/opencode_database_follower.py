@@ -156,7 +156,7 @@ class DatabaseFollower:
         return piece
 
     def unused(self) -> UnusedInAll:
-        """The rows that could not be used, in all sessions together: of each the first before another's second."""
+        """The unusable rows of all sessions: the first of each, then the second of each, and so on."""
         marred = self._finder.marred.values()
         ranked = sorted((n, row) for seen in marred for n, row in enumerate(seen.unused))[:LINES_SHOWN]
         rows = [UnusedLine(self.db.path, 0, row.size, row.reason, row.row) for _, row in ranked]

@@ -112,7 +112,7 @@ class RowFetcher:
         try:
             with self._hazard.over(raw.session_id, row.id):
                 found = self._open(raw, row)
-                shelve(found[1], INLINE_BYTES)  # as is done to it later, when it is not known which row it was of
+                shelve(found[1], INLINE_BYTES)  # also happens later, but then a crash could not be traced to its row
                 return found
         except PassedOver:
             return _not_understood(row), [], (Unusable(f"message {row.id}", len(row.data), FATAL),)

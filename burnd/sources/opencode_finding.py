@@ -75,7 +75,7 @@ class Finder:
                     self.found = self.found.back_to(anchor)
                 sessions, behind = queries.new_rows(db, self.found)
                 if behind.is_last:
-                    # New rows come anywhere between the others: all sessions are compared with what was seen of them.
+                    # New rows may have any free rowid, so all sessions are compared with their saved state.
                     sessions = queries.sessions_with_messages(db)
             if behind == self.found and not behind.is_last:
                 return reason

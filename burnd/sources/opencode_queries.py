@@ -49,7 +49,7 @@ class _TooMuch(Exception):
 
 
 class Fetched(NamedTuple):
-    """Messages with their parts, how many bytes those are, and SQLite's error for each row that could not be read."""
+    """Messages with their parts, their size in bytes, and SQLite's error for each unreadable row."""
 
     rows: list[MessageRow]
     size: int = 0
@@ -212,7 +212,7 @@ def _with(one: Fetched, other: Fetched) -> Fetched:
 
 
 def _fetch_some(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) -> Fetched:
-    """Where one row cannot be read, or all of them take too much memory, each is read for itself."""
+    """Messages with their parts. If a row is unreadable, or all take too much memory, each is read by itself."""
     try:
         return _fetch_together(db, schema, ids)
     except _TooMuch:
@@ -250,7 +250,7 @@ def _fetch_together(db: sqlite3.Connection, schema: Schema, ids: Sequence[str]) 
 
 
 def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetched:
-    """One message, part by part. What does not fit in memory is reduced to its small values."""
+    """One message, part by part. Rows that are too large are reduced to their small values."""
     unreadable: tuple[str, ...] = ()
     try:
         sql = f"SELECT rowid, time_created, {schema.message_updated} FROM message WHERE id = ?"
@@ -281,7 +281,7 @@ def _fetch_one(db: sqlite3.Connection, schema: Schema, message_id: str) -> Fetch
 
 
 def _read_data(db: sqlite3.Connection, table: str, rowid: int, room: int) -> tuple[bytes, int | None]:
-    """A row's `data`; where it is larger than `room`, its small values only, and how large it is."""
+    """A row's `data` and None; if it is larger than `room`, its small values and its size."""
     try:
         (kind,) = db.execute(f"SELECT typeof(data) FROM {table} WHERE rowid = ?", (rowid,)).fetchone()
         if kind in (b"text", b"blob"):

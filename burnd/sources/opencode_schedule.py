@@ -18,7 +18,7 @@ _PATIENT_TRIES = 10
 _FIRST_S, _LAST_S = 1.0, 60.0
 _DAMAGED_S = 300.0
 MANY_SESSIONS = 50  # more than live agents write at once
-_CHANGED_S = 2.0  # a damaged database that is written to all the time is not tried again each time
+_CHANGED_S = 2.0  # the pause before a changed database is tried again
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -34,9 +34,9 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """A state other than polling, met when the database had this signature.
+    """Why a database is not polled; `signature` is what the file looked like then.
 
-    It is worth another try at `until`, or from `on_change` on if the file has changed since: it may be restored.
+    It is tried again at `until`, or from `on_change` on if the file has changed: it may have been restored.
     """
 
     state: State
@@ -71,7 +71,7 @@ class ScheduledDatabase:
 
     @property
     def is_behind(self) -> bool:
-        """Whether sums are not complete: not all was read yet that can be read, or many sessions wait."""
+        """Whether sums are incomplete: readable rows are unread, or many sessions wait."""
         if self.trouble is not None and self.trouble.state == "degraded":
             return False
         return not self.follower.caught_up or self.follower.waiting > MANY_SESSIONS
@@ -128,11 +128,11 @@ def trouble_of(error: Exception, before: Trouble | None, now: float) -> Trouble:
 
 
 def damage(name: str, now: float) -> Trouble:
-    """Something in it cannot be read or not be understood: tried again after a while, or soon after a change."""
+    """The trouble of unreadable rows: they are tried again after a while, or soon after a change."""
     detail, remedy = f"a session of it cannot be understood ({name})", "report it"
     if name.startswith("SQLITE_"):
         detail = f"damaged ({name})"
-        remedy = "restore it from a backup, or let opencode make it anew; what can be read is recorded"
+        remedy = "restore it from a backup, or let opencode create it again; readable rows are recorded"
     return Trouble("degraded", detail, remedy, now + _DAMAGED_S, on_change=now + _CHANGED_S)
 
 

@@ -28,7 +28,7 @@ IDLE_S = 600.0
 
 
 class ReadMessage(NamedTuple):
-    """A message as it was just read: what it says, its content, which rows are unusable, and a hash of its bytes."""
+    """A message as it was just read: its facts, its content, its unusable rows, and a hash of its bytes."""
 
     version: RowVersion
     said: Said
@@ -129,7 +129,7 @@ class SessionState:
 
     @property
     def unused(self) -> list[Unusable]:
-        """The rows that could not be used, or not all of them."""
+        """The rows that could not be used, or only in part."""
         return [row for message in self.messages for row in message.unused]
 
     @property
@@ -264,7 +264,7 @@ class SessionState:
         agent = next((message.said.agent for message in self.messages if message.said.agent), None)
         record, title = session_record(self.place, agent), title_of(self.place.session)
         if is_older(self.place, self.messages[0].said) and not any(message.step for message in self.messages):
-            title = None  # a fork's, which repeats another's: not before its first step tells which
+            title = None  # a fork's title repeats another's: wait for its first step, which shows the origin
         sessions = [record] if record != self._session else []
         titles = [title] if title is not None and title != self._title else []
         self._session, self._title = record, title

@@ -1,6 +1,6 @@
-"""One turn at one transcript, off the event loop: in a thread here, or in a child process.
+"""Reads one piece of one transcript off the event loop: in a thread, or in a child process.
 
-A child reads while much is left, and whatever a process died over before: there only a crash of the child counts.
+A child reads a large backlog, and logs that an earlier process died over.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ class Pieces:
         return await self.in_thread(lambda: self.known.read(transcript, max_bytes, now, seen_ms))
 
     async def _try(self, path: str, root: str, task: Task, max_bytes: int = 0) -> Piece | None:
-        """Does a task in a child that acknowledges each item, until it succeeds without those that crash the child.
+        """Runs a task in a child that acknowledges each item, again without the items that crash it.
 
-        Raises OSError if the child was killed, or crashed over none of the items: it is tried again later.
+        Raises OSError if the child was killed, or crashed outside of the items: it is tried again later.
         """
         key = path_key(path)
-        self.known.forget(path)  # the child goes on from what the index has of it
+        self.known.forget(path)  # the child goes on from the state in the index
         saved = await self._saved(path)
         home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
         trial = self._trial = self._trial or Apart(self._kind, home.index_db, inline_bytes, is_trial=True)
@@ -194,7 +194,7 @@ class Pieces:
         return [piece for piece in pieces if piece is not None]
 
     async def rest(self) -> None:
-        """With nothing left to read, the child processes end."""
+        """Ends the child processes when nothing is left to read."""
         children = [child for child in (self._apart, self._trial) if child is not None]
         self._apart = self._trial = None
         self._asked.clear()
@@ -222,6 +222,6 @@ class Pieces:
 
 
 def _is_done(piece: Piece) -> bool:
-    """Whether all of a file was read and nothing of it is left to be settled."""
+    """Whether a file was read to its end and has no open turns."""
     cursor = loaded(piece.change.cursor) if piece.change.cursor is not None else None
     return not piece.more and not piece.change.open and not (cursor is not None and cursor.has_untried_tail)

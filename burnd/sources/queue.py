@@ -69,7 +69,7 @@ class Queue:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so much waits that sums are not complete: old logs, a file of several slots, or many files."""
+        """Whether sums are incomplete: old logs, a file that takes several slots, or many files wait."""
         return bool(self._unread) or len(self) > MANY_FILES
 
     @property
@@ -91,9 +91,9 @@ class Queue:
             self._live.setdefault(path, self._clock())
 
     def backfill(self, files: Iterable[tuple[str, float]], *, is_old: bool = True) -> None:
-        """Files to read when there is time for them, with their modification times: they only decide the order.
+        """Queues files at low priority, with their modification times, which only decide the order.
 
-        Until files that are `is_old` have been read, the queue is behind.
+        The queue is behind until files with `is_old` have been read.
         """
         files = list(files)
         if is_old:

@@ -35,7 +35,7 @@ class Kept:
         await keep_running(self._run_once, self._note)
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """None when everything is recorded, else the reason: the source does not run, ended or could not read."""
+        """None when everything is recorded, else the reason: the source is not running, ended or could not read."""
         if not self.last_failure:
             await self._begun.wait()
         source = self.source

@@ -77,7 +77,7 @@ class Saved:
         await self.drop([path for (path,) in old if path not in present])
 
     async def read_again(self, paths: Sequence[str]) -> None:
-        """These files are to be read again from their start, if they are still there."""
+        """Resets these files, so that they are read again from the start if they still exist."""
         present = await anyio.to_thread.run_sync(_present, [(path,) for path in paths])
         await self.drop(sorted(present))
 
@@ -138,7 +138,7 @@ class Saved:
         return max(0, found.size - (read.position if read is not None else 0))
 
     async def drop(self, paths: list[str]) -> None:
-        """Forgets how far these files, by their keys, were read."""
+        """Deletes the cursors of these files, given by their keys."""
         for path in paths:
             self._read.pop(path, None)
             self.marred.pop(path, None)

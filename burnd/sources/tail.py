@@ -15,7 +15,7 @@ from burnd.sources.safe_open import open_regular
 
 MAX_BYTES = 4 << 20
 MAX_LINE = 64 << 20
-MAX_LINES = 20_000  # at once: the shortest lines take a hundred times their bytes
+MAX_LINES = 20_000  # at once: as objects, short lines take a hundred times their bytes
 _BLANKS = re.compile(rb"[\n\r\t ]*\n")
 
 Line = tuple[int, bytes]  # where it starts, and its bytes without the newline
@@ -39,7 +39,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     more: bool
     rewound: Misfit | None = None
     skipped: list[tuple[int, int]] = []
-    cut: tuple[int, int] | None = None  # (offset, size) of the line from which on nothing is read
+    cut: tuple[int, int] | None = None  # (offset, size) of the first line that is not read
     ended: bool = False  # its path now names another file or none, and everything was read
     tail: Tail | None = None  # with `ended`: the last line, if it never got its newline
 
@@ -169,7 +169,7 @@ class _Place:
         return True
 
     def _skip_blanks(self, data: bytes, at: int) -> int:
-        """Past the lines of nothing but blanks at this place; there may be millions of them."""
+        """The position after blank lines, of which there may be millions."""
         found = _BLANKS.match(data, at) if data[at : at + 1] in (b"\n", b"\r", b"\t", b" ") else None
         if found is None:
             return at

@@ -63,7 +63,7 @@ class Finder:
         self._scanning = anyio.Lock()
         self._roots: dict[str, str] = {}
         self.has_scanned = False
-        self._is_anew = True  # the next scan finds what was written before
+        self._is_anew = True  # the next scan finds old files
         self._files = 0  # transcripts that the last scan counted; beside these are
         self._read_since: set[str] = set()
         self._others: set[str] = set()  # files that are named as transcripts are, and are none

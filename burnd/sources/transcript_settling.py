@@ -47,7 +47,7 @@ class Settler:
     async def settle_quiet(self) -> None:
         """Turns whose calls are answered settle after 10 s of quiet, the others after 10 minutes.
 
-        So do requests without a response.
+        Requests without a response settle after 10 minutes, too.
         """
         now = self._clock()
         self._next_look = now + LOOK_AGAIN_S

@@ -111,7 +111,7 @@ class TranscriptTree:
             await self._pieces.close()
 
     async def flush(self, session_id: str | None = None) -> str | None:
-        """Records everything there is to read and settles what is open; returns why a log could not be read, if so."""
+        """Records everything readable and settles open turns; returns the reason if a log could not be read."""
         done = anyio.Event()
         self._flushes.append((session_id, done))
         self._ring()
@@ -200,11 +200,11 @@ class TranscriptTree:
                 await self._rest()
 
     async def commit_beside(self, batch: Batch) -> None:
-        """Makes durable what a harness found out beside its transcripts."""
+        """Commits a batch from other files than transcripts."""
         await self._committer.commit(batch)
 
     async def _read_released(self) -> bool:
-        """Queues logs of sessions whose text was held back until its origin was known; whether there are any."""
+        """Queues logs of sessions whose text was deferred until its origin was known; returns whether there are any."""
         sessions = await self.pipeline.released()
         for session_id in sessions:
             sql = "SELECT path FROM files WHERE source = ? AND (instr(path, ?) OR instr(path, ?))"
@@ -216,7 +216,7 @@ class TranscriptTree:
         return bool(sessions)
 
     async def _retry_skipped(self) -> bool:
-        """Reads files again whose skipped lines are due, a day later or after an upgrade; whether there are any."""
+        """Reads files with skipped lines again, after a day or an upgrade; returns whether there are any."""
         paths = self._pieces.guard.due(self.pipeline.now())
         for path in paths:
             self._pieces.known.forget(path)

@@ -229,9 +229,9 @@ class Transcripts:
         return list(self._known.values())
 
     def trim(self, is_busy: Callable[[str], bool]) -> None:
-        """Drops readers that have nothing open, the longest unused first, and closes idle descriptors.
+        """Drops readers without open turns, the least recently used first, and closes idle descriptors.
 
-        A file that `is_busy` may be changing in the worker thread at this moment: its reader is not looked at.
+        Files that are `is_busy` are left out: the worker thread may be using their reader.
         """
         self._files.expire()
         spare = len(self._known) - _READERS_KEPT
@@ -303,7 +303,7 @@ class Transcripts:
     def _shelve(
         self, transcript: Transcript, content: Sequence[Content], cursor: Cursor
     ) -> tuple[list[Shelved], Cursor]:
-        """Content made ready for the disk, and the cursor with a note on what was skipped."""
+        """Content in its stored form, and the cursor with the skipped lines."""
         unused = UnusedLines(cursor.unused)
 
         def skip(_record: Content) -> None:

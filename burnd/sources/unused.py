@@ -39,7 +39,7 @@ class UnusedLines:
         self._add(reason, offset, size)
 
     def reject(self, reason: str, offset: int, size: int) -> None:
-        """A reader could use nothing of it, or not all of it. There may be very many."""
+        """Adds a line that a reader could not use, or only in part. There may be very many."""
         self._add(reason if reason in _CUT else f"rejected {reason}", offset, size)
 
     def all(self) -> tuple[Unused, ...]:
