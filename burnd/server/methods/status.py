@@ -238,7 +238,7 @@ def _degraded(
 
 def _unusable(first: UnusedLine, count: int) -> str:
     what, where = ("line", "logs") if first.row is None else ("row", "databases")
-    return f"{count:,} {what}{'s' if count > 1 else ''} of {where} could not be used"
+    return f"{count:,} {what}{'s' if count > 1 else ''} of {where} could not be read in full"
 
 
 def _place(line: UnusedLine, lost: int) -> str:
