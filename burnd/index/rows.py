@@ -26,7 +26,8 @@ from burnd.records import (
 from burnd.records.codec import Entry
 from burnd.records.content import Kind, Label, Role, is_client_error
 from burnd.records.ids import short_id
-from burnd.records.times import index_ms, to_iso
+from burnd.records.names import bounded_tags
+from burnd.records.times import index_ms, to_iso, to_ms
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]
@@ -142,15 +143,16 @@ def call_rows(turn: Turn, row_id: int, name_id: NameId) -> list[Row]:
 
 
 def stamp_row(stamp: Stamp, position: int) -> Row:
+    """A stamp as it was given. Its times are not clamped: a range without an end has the last time there is."""
     selector = stamp.selector
     span = selector.range
     return (
         position,
-        index_ms(stamp.ts),
+        to_ms(stamp.ts),
         selector.session_id,
         selector.message_id,
-        index_ms(span.from_ts) if span else None,
-        index_ms(span.to_ts) if span else None,
+        to_ms(span.from_ts) if span else None,
+        to_ms(span.to_ts) if span else None,
         msgspec.json.encode(stamp.enrichment).decode(),
     )
 
@@ -160,7 +162,8 @@ def session_tag_rows(stamp: Stamp, position: int) -> list[Row]:
     selector = stamp.selector
     if selector.session_id is None or selector.range is not None:
         return []
-    return [(key, selector.session_id, index_ms(stamp.ts), position, value) for key, value in stamp.enrichment.items()]
+    tags = bounded_tags(stamp.enrichment)
+    return [(key, selector.session_id, to_ms(stamp.ts), position, value) for key, value in tags.items()]
 
 
 def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
@@ -168,7 +171,7 @@ def narrow_tag_rows(stamp: Stamp, position: int) -> list[Row]:
     if session_tag_rows(stamp, position):
         return []
     _, ts, *selected, _ = stamp_row(stamp, position)
-    return [(key, position, ts, *selected, value) for key, value in stamp.enrichment.items()]
+    return [(key, position, ts, *selected, value) for key, value in bounded_tags(stamp.enrichment).items()]
 
 
 def quota_row(quota: Quota, position: int, name_id: NameId) -> Row:

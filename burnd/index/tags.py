@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from burnd.ledger.fold import lineage
-from burnd.records.names import bounded
+from burnd.records.names import bounded_tags
 
 TurnKey = tuple[str, str]
 Keyed = Callable[[str, Iterable[tuple[Any, ...]]], list[tuple[Any, ...]]]
@@ -68,8 +68,8 @@ def _parents(keyed: Keyed, session_ids: set[str]) -> dict[str, str]:
 def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[_Stamped]]:
     grouped: defaultdict[str, list[_Stamped]] = defaultdict(list)
     for selected, ts, position, from_ts, to_ts, enrichment in rows:
-        keys = {key: bounded(value) for key, value in msgspec.json.decode(enrichment).items()}
-        grouped[selected].append(_Stamped((ts, position), from_ts, to_ts, keys))
+        tags = bounded_tags(msgspec.json.decode(enrichment))
+        grouped[selected].append(_Stamped((ts, position), from_ts, to_ts, tags))
     return dict(grouped)
 
 

@@ -16,7 +16,7 @@ from burnd.queries.selection import Selection, grouped
 from burnd.queries.session_ids import row_of
 from burnd.queries.tags import is_said, stamped
 from burnd.queries.view import Mistaken, Params, View
-from burnd.records.names import bounded
+from burnd.records.names import bounded, bounded_tags
 from burnd.records.times import to_iso
 
 AGENT, PARENT_AGENT = "agentId", "parentAgentId"
@@ -101,12 +101,13 @@ def _activity(view: View, label: str) -> frozenset[int]:
 
 def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple[str, ...]) -> Selection:
     """Divides turns by what their stamps say, where that matters; a label is the values of `tag_keys`."""
-    keys = [*filters.tags, *tag_keys]
+    tag_keys = tuple(map(bounded, tag_keys))
+    keys = [*bounded_tags(filters.tags), *tag_keys]
     keys += WORKFLOWS if filters.workflow is not None else ()
     if filters.agent is not None:
         theirs, of_type = naming.subagents(view, filters.agent)
         selection = selection._replace(agent_groups=frozenset(), subagents=theirs, agent_type=of_type)
-        keys += (AGENT,) if keys or is_said(view, AGENT, filters.agent) else ()
+        keys += (AGENT,) if keys or is_said(view, AGENT, bounded(filters.agent)) else ()
     if not keys:
         return selection
     groups = grouped(stamped(view, keys), _label(filters, tag_keys))
@@ -119,13 +120,17 @@ def _by_tags(view: View, filters: Filters, selection: Selection, tag_keys: tuple
 
 
 def _label(filters: Filters, tag_keys: tuple[str, ...]) -> Callable[[Mapping[str, str | None]], Hashable | None]:
+    wanted = bounded_tags(filters.tags)
+    workflow = None if filters.workflow is None else bounded(filters.workflow)
+    agent = None if filters.agent is None else bounded(filters.agent)
+
     def label(tags: Mapping[str, str | None]) -> Hashable | None:
-        if any(tags.get(key) != value for key, value in filters.tags.items()):
+        if any(tags.get(key) != value for key, value in wanted.items()):
             return None
-        if filters.workflow is not None and filters.workflow not in (tags.get(key) for key in WORKFLOWS):
+        if workflow is not None and workflow not in (tags.get(key) for key in WORKFLOWS):
             return None
-        values = tuple(None if (value := tags.get(key)) is None else bounded(value) for key in tag_keys)
-        return values if filters.agent is None else (values, tags.get(AGENT) == filters.agent)
+        values = tuple(tags.get(key) for key in tag_keys)
+        return values if agent is None else (values, tags.get(AGENT) == agent)
 
     return label
 

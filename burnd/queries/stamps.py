@@ -7,9 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from burnd.queries.view import Params, Refusal, View
+from burnd.records.names import bounded
 from burnd.records.times import to_iso, to_ms
 
 MOST_LISTED: Final = 1000
+_PAGE_BYTES: Final = 4 << 20  # a page ends with the stamp that reaches it; a single stamp comes in a request of 1 MiB
 
 
 class ListParams(Params, frozen=True):
@@ -33,15 +35,16 @@ def list_stamps(view: View, params: ListParams) -> dict[str, Any]:
     until = None if params.until is None else time_of(params.until, "until")
     asked = (params.after, params.session, params.message, since, until)
     stamps: list[dict[str, Any]] = []
-    last = 0
+    last = size = 0
     for row in view.db.execute(_STAMPS, asked):
         found = _shown(row)
         if not _has(found["enrichment"], params):
             continue
-        if len(stamps) == params.limit:
+        if len(stamps) == params.limit or size >= _PAGE_BYTES:
             return {"stamps": stamps, "next": last}
         stamps.append(found)
         last = row[0]
+        size += sum(len(text.encode()) for text in (row[2], row[3], row[6]) if text is not None)
     return {"stamps": stamps, "next": None}
 
 
@@ -55,7 +58,8 @@ def time_of(text: str, name: str) -> int:
 def _has(enrichment: dict[str, str], params: ListParams) -> bool:
     if params.key is None:
         return params.value is None or params.value in enrichment.values()
-    return params.key in enrichment and params.value in (None, enrichment[params.key])
+    key = bounded(params.key)
+    return any(bounded(name) == key and params.value in (None, value) for name, value in enrichment.items())
 
 
 def _shown(row: tuple[Any, ...]) -> dict[str, Any]:

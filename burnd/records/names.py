@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any, Final
 
@@ -27,6 +28,11 @@ def bounded(text: str, most: int = LONGEST_NAME) -> str:
         return text
     digest = hashlib.blake2b(data, digest_size=_HASH_BYTES).hexdigest()
     return f"{data[: most - len(digest) - 1].decode('utf-8', 'ignore')}~{digest}"
+
+
+def bounded_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as reports have them; the ledger and the list of stamps have their values whole."""
+    return {bounded(key): bounded(value) for key, value in tags.items()}
 
 
 def bound_names(value: Any, struct: Any) -> Any:

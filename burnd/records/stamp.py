@@ -37,7 +37,7 @@ class Selector(Record, frozen=True, kw_only=True):
 
 
 class Stamp(Record, frozen=True, kw_only=True):
-    """Keys and values for the selected turns, said at `ts`; on disk it is flat, beside `v` and `kind`."""
+    """Keys, and values of any length, for the selected turns, at `ts`; on disk it is flat, beside `v` and `kind`."""
 
     ts: str
     selector: Selector

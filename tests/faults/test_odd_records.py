@@ -11,6 +11,7 @@ import pytest
 
 from burnd.paths import Home
 from burnd.records.codec import encode
+from burnd.records.names import bounded
 from tests.burnctl.person import run as burnctl
 from tests.make import turn
 from tests.readers.opencode_data import Writer, tokens, tool
@@ -75,6 +76,23 @@ def _write(home: Home, session: str, envelope: dict[str, Any], model: str = "cla
     write(home, log, session)
 
 
+def _check_long_tags(wire: Wire, tags: dict[str, str]) -> None:
+    """Reports show them cut; both the whole value and what is shown select the turns. The stamps have values whole."""
+    for key, value in tags.items():
+        rows = {row["key"]: row["turns"] for row in wire.call("summary", by=f"tag:{key}")["rows"]}
+        (shown,) = rows.keys() - {None}
+        assert rows[shown] == 5
+        assert len(shown) <= 256
+        for given in (value, shown):
+            assert wire.call("summary", tags={key: given})["totals"]["turns"] == 5
+            assert len(wire.call("export", tags={key: given})["turns"]) == 5
+        assert len(wire.call("stamps.list", key=key, value=value)["stamps"]) == 5
+    assert wire.call("summary", agent=tags["agentId"])["totals"]["turns"] == 5
+    assert wire.call("summary", workflow=tags["workflowId"])["totals"]["turns"] == 5
+    stored = {bounded(key): value for key, value in tags.items()}
+    assert [one["enrichment"] for one in wire.call("stamps.list")["stamps"]] == [stored] * 5
+
+
 def _check_reports(wire: Wire) -> None:
     for method, params in REPORTS:
         answer = wire.call(method, **params)
@@ -121,11 +139,10 @@ def test_names_of_megabytes_in_logs_and_from_clients(home: Home) -> None:
             messages=[{"id": "a1", "role": "assistant", "content": "x", "model": "ж" * 200, "usage": usage}],
         )
         wire.call("flush")
-        wire.call("stamp", selector={"sessionId": "s0"}, enrichment={"t": "v" * 100_000, "k" * 100_000: "v"})
+        tags = {"t": "v" * 100_000, "k" * 100_000: "v", "agentId": "a" * 1000, "workflowId": "w" * 1000}
+        wire.call("stamp", stamps=[{"selector": {"sessionId": f"s{n}"}, "enrichment": tags} for n in range(5)])
         _check_reports(wire)
-        whole = wire.call("stamps.list")["stamps"][0]["enrichment"]["t"]
-        assert len(whole) == 100_000
-        assert wire.call("summary", tags={"t": whole})["totals"]["turns"] == 1
+        _check_long_tags(wire, tags)
         models = [row["key"] for row in wire.call("summary", by="model")["rows"]]
         assert all(len(model.encode()) <= 256 for model in models)
         assert sum(model.startswith("nnn") for model in models) == 4

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from burnd.records.codec import decode
+from burnd.records.codec import decode, encode
+from tests.make import turn
 from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, running
 
@@ -95,6 +96,42 @@ def test_odd_but_legal_stamps_are_kept_whole(live: Daemon) -> None:
     assert found["enrichment"] == keys
     *_, line = live.home.ledger.read_bytes().splitlines()
     assert decode(line).enrichment == keys  # type: ignore[union-attr]
+
+
+def test_a_page_of_large_stamps_fits_into_an_answer(daemon: Daemon) -> None:
+    """It ends early; all stamps come once, in order."""
+    with daemon.wire() as wire:
+        for n in range(12):
+            wire.call("stamp", selector={"messageId": f"m{n}"}, enrichment={"n": str(n), "long": "x" * 1_000_000})
+        found: list[str] = []
+        after = -1
+        while after is not None:
+            page = wire.call("stamps.list", limit=1000, after=after)
+            found += [one["enrichment"]["n"] for one in page["stamps"]]
+            after = page["next"]
+    assert found == [str(n) for n in range(12)]
+
+
+def test_an_open_range_reaches_turns_of_broken_clocks(home: Home) -> None:
+    """A range without an end has the last time there is, and comes back with it; so does one without a beginning."""
+    ends = {"fromTs": "0001-01-01T00:00:00.000Z", "toTs": "9999-12-31T23:59:59.999Z"}
+    home.root.mkdir(parents=True, mode=0o700)
+    times = ("0001-06-01T00:00:00.000Z", "2026-11-16T10:00:00.000Z", "9999-06-01T00:00:00.000Z")
+    home.ledger.write_bytes(b"".join(encode(turn(f"m{n}", ts=ts, turn_index=n)) for n, ts in enumerate(times)))
+    middle = "2026-11-16T10:00:00.000Z"
+    stamps = [
+        ({"fromTs": ends["fromTs"], "toTs": middle}, {"a": "b"}),
+        ({"fromTs": middle, "toTs": ends["toTs"]}, {"c": "d"}),
+    ]
+    with running(home) as daemon, daemon.wire() as wire:
+        for span, tags in stamps:
+            wire.call("stamp", selector={"sessionId": "s1", "range": span}, enrichment=tags, ts=ends["toTs"])
+        assert wire.call("summary", tags={"a": "b"})["totals"]["turns"] == 1
+        assert wire.call("summary", tags={"c": "d"})["totals"]["turns"] == 2
+        listed = wire.call("stamps.list")["stamps"]
+    assert [(one["ts"], one["selector"]["range"], one["enrichment"]) for one in listed] == [
+        (ends["toTs"], span, tags) for span, tags in stamps
+    ]
 
 
 def test_stamps_are_listed_in_pages_and_by_what_they_say(daemon: Daemon) -> None:
