@@ -58,6 +58,13 @@ async def farewells(index: IndexStore, sidecars: Sidecars, session_ids: Sequence
     return entries
 
 
+async def pruned_by_mode(index: IndexStore, session_id: str) -> Prune:
+    """The record that a session's text was stored until now and is erased, because its content mode forbids it."""
+    found = await index.rows(_SESSION_FACTS, (session_id,))
+    *_, count, newest = found[0] if found else (0, None)
+    return Prune(session_id=session_id, up_to=to_iso(newest or 0), messages=count)
+
+
 _SESSION_FACTS = """
 SELECT n.name, s.created_at, s.updated_at, max(s.said_count, s.pruned_count + s.kept_count),
        (SELECT max(ts) FROM messages WHERE session = s.id)

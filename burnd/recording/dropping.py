@@ -51,12 +51,19 @@ async def erase_some(
     stores: Stores,
     session_id: str,
     keeps: Callable[[Content], bool],
-    record_times: Callable[[str], Awaitable[None]],
+    record: Callable[[str, bool], Awaitable[None]],
 ) -> int:
-    """Erases the records of a session's sidecar for which `keeps` is false; returns how many."""
+    """Erases the records of a session's sidecar for which `keeps` is false; returns how many.
+
+    Before that, `record` writes to the ledger what only the sidecar has, and whether the whole text goes.
+    """
     if not stores.content.sidecars.has(session_id):
         return 0
-    await record_times(session_id)
+
+    def is_all() -> bool:
+        return not any(keeps(found) for found, _, _ in stores.content.stored(session_id))
+
+    await record(session_id, await stores.in_thread(is_all))
     stores.is_behind = True
     erased = await stores.in_thread(stores.content.erase, session_id, keeps)
     if erased:

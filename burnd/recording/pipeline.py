@@ -12,7 +12,7 @@ import anyio
 import structlog
 
 from burnd import unforeseen
-from burnd.content.forgetting import outdated
+from burnd.content.forgetting import outdated, pruned_by_mode
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange
@@ -304,7 +304,7 @@ class Pipeline:
         erased: list[str] = []
         for session_id in sorted(session_ids):
             keeps = await self._policy.predicate(session_id)
-            if await erase_some(self._stores, session_id, keeps, self._record_times):
+            if await erase_some(self._stores, session_id, keeps, self._record_erasure):
                 erased.append(session_id)
                 self._tell(Change(erased=[session_id]))
             self.pulse.beat()
@@ -314,9 +314,16 @@ class Pipeline:
             await self._stores.apply(Change(cursors=[CursorChange(ERASE, one, None) for one in session_ids]))
             self._unerased = self._unerased.difference(session_ids)
 
-    async def _record_times(self, session_id: str) -> None:
-        if (record := await self._policy.times(session_id)) is not None:
-            await self._apply(Change(logged=(await self._append([record])).logged))
+    async def _record_erasure(self, session_id: str, is_all: bool) -> None:
+        """Records a session's times before some of its text is erased; for a private session without text, a prune."""
+        times = await self._policy.times(session_id)
+        entries: list[Entry] = [times] if times is not None else []
+        if is_all and self.keeping.is_private(session_id):
+            entries.append(await pruned_by_mode(self.index, session_id))
+        if entries:
+            await self._apply(Change(logged=(await self._append(entries)).logged))
+        for entry in entries:
+            self.keeping.learn(entry)
 
     async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
         logged = (await self._append([*ruling.entries, *entries])).logged

@@ -138,6 +138,8 @@ def test_a_session_is_announced_late(home: Home) -> None:
         assert wire.call("content.read", session="s1")["kept"] == "yes"
         wire.call("announce", sessionId="s1", contentMode="off", ts="2020-01-01T00:00:00Z")
         assert wire.call("content.read", session="s1")["kept"] == "pruned"
+        assert wire.call("rebuild", index=True)["rebuilt"] == "index"
+        assert wire.call("content.read", session="s1")["kept"] == "pruned"
         assert wire.error("announce", sessionId="s1", ts="soon")["message"] == "ts is not an ISO time"
 
 
