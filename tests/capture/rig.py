@@ -69,6 +69,11 @@ class Rig:
         """What one turn at each of these files brings; nothing of it is recorded."""
         return [piece for path in paths if (piece := await self._piece(path, 4 << 20)) is not None]
 
+    def drop_readers(self) -> None:
+        """Frees all readers, as if no file had been read since the start."""
+        self._transcripts.close()
+        self._transcripts = self.kind(self.home.index_db)
+
     async def flush(self) -> None:
         """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
         rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (self.kind.source,))
