@@ -170,7 +170,7 @@ def test_a_line_too_long_is_passed_over(watched: Watched) -> None:
     assert watched.recorded("f09") == sum_of(0, 1)
     assert watched.daemon.rss() - before < 48 << 20
     assert watched.counts()["skipped lines"] >= 1
-    place = {"path": str(path), "offset": len(first) + 1, "size": (70 << 20) + 1, "reason": TOO_LONG}
+    place = {"path": str(path), "offset": len(first) + 1, "size": (70 << 20) + 1, "reason": TOO_LONG, "row": None}
     status = watched.call("status")
     assert [line for line in status["sources"][0]["unused"]["lines"] if line["path"] == str(path)] == [place]
     assert any(f"{path}, 73,400,321 bytes from byte {place['offset']}" in item["what"] for item in status["degraded"])
