@@ -213,15 +213,17 @@ def with_label_of(turn: Turn, earlier: Turn) -> Turn:
 def _label_facts(turn: Turn) -> tuple[object, ...]:
     """The facts that a label depends on, except the verb of a command, which also comes from a rule."""
     calls = [(call.id, call.name, call.args_hash, call.is_error) for call in turn.tool_calls]
-    reasoned = turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
-    return turn.prompt_id, turn.prompt_words, reasoned, calls
+    return turn.prompt_id, turn.prompt_words, _has_reasoned(turn), calls
+
+
+def _has_reasoned(turn: Turn) -> bool:
+    return turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
 
 
 def relabelled(turn: Turn) -> Turn:
     """The turn with its label and counts made anew from the calls it has now."""
     calls = as_calls(turn.tool_calls)
-    reasoned = turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
-    label = _label(calls, turn.prompt_words, reasoned)
+    label = _label(calls, turn.prompt_words, _has_reasoned(turn))
     return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
 
 
