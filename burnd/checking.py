@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from burnd.errors import BurndError
+from burnd.harness.registry import PLACES
 from burnd.ledger.files import free_bytes, prepare_home
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
@@ -18,7 +19,6 @@ from burnd.recording.room import reserve_of
 from burnd.server.place import check_folder
 from burnd.settings import config
 from burnd.settings.config import Settings
-from burnd.sources.registry import PLACES
 
 _WATCH_LIMIT = Path("/proc/sys/fs/inotify/max_user_watches")
 _MOST_FOLDERS = 200_000

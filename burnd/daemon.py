@@ -17,6 +17,9 @@ from anyio.abc import TaskStatus
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
+from burnd.harness.registry import SOURCES
+from burnd.harness.supervisor import Kept
+from burnd.harness.surroundings import Make, Surroundings
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -33,9 +36,6 @@ from burnd.server.methods import METHODS
 from burnd.server.service import Service
 from burnd.server.watching import watches
 from burnd.settings.config import Settings
-from burnd.sources.registry import SOURCES
-from burnd.sources.running import Kept
-from burnd.sources.surroundings import Make, Surroundings
 
 T = TypeVar("T")
 log = structlog.get_logger()

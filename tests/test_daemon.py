@@ -167,7 +167,7 @@ def test_code_in_the_working_folder_is_not_run(home: Home, tmp_path: Path) -> No
 
 _READS_APART = """
 import sys
-from burnd.sources import pieces
+from burnd.logfiles import pieces
 pieces.APART_FROM = 1
 sys.addaudithook(lambda event, args: print(*args[1]) if event == "subprocess.Popen" else None)
 from burnd.cli import main
@@ -196,7 +196,7 @@ def test_the_reader_apart_runs_no_code_of_the_working_folder(home: Home, tmp_pat
     finally:
         daemon.terminate()
         daemon.wait(60)
-    assert "burnd.sources.apart" in out.read_text()
+    assert "burnd.logfiles.backfill_process" in out.read_text()
     assert "reader_gone" not in out.read_text()
     assert not ran.exists()
 

@@ -9,11 +9,11 @@ import pytest
 
 from burnd.clients.claims import Claim
 from burnd.clients.folders import look_at
-from burnd.readers.claude_code import ClaudeReader
-from burnd.readers.claude_place import place_of
+from burnd.harness.claude_code.place import place_of
+from burnd.harness.claude_code.reader import ClaudeReader
+from burnd.logfiles.roots import present
 from burnd.recording.projects import key_of
 from burnd.records.folders import LONGEST, MOST_PARTS, bounded, is_bounded
-from burnd.sources.roots import present
 
 DEEP = "/a" * 60_000
 
@@ -61,6 +61,6 @@ def test_a_log_in_a_folder_of_many_parts_names_a_bounded_project() -> None:
     usage = b'"2026-11-16T10:00:00.000Z","message":{"id":"m","model":"x","usage":{"output_tokens":7}}}'
     assert reader.feed(line + usage, 0) is None
     reader.flush()
-    (holding,) = reader.take().holdings
-    assert holding.usage.output == 7
+    (candidate,) = reader.take().candidates
+    assert candidate.usage.output == 7
     assert Path(bounded(DEEP) or "").parts[1] == "a"

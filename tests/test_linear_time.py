@@ -23,19 +23,23 @@ import burnd
 from burnctl.render import text as rendering
 from burnd.classify import keywords, said, shell
 from burnd.content import cut_json
+from burnd.harness import edits, refusals, targets
+from burnd.harness.claude_code import prompts as claude_prompts
+from burnd.harness.claude_code.reader import ClaudeReader
+from burnd.harness.codex import prompts as codex_prompts
+from burnd.harness.codex import tools as codex_tools
+from burnd.harness.codex.reader import CodexReader
+from burnd.harness.codex.state import Place
 from burnd.pricing import names
 from burnd.queries import openings, quotes
-from burnd.readers import claude_prompts, codex_prompts, codex_tools, edits, refusals, safe_json, targets
-from burnd.readers.claude_code import ClaudeReader
-from burnd.readers.codex import CodexReader
-from burnd.readers.codex_state import Place
 from burnd.recording import git_config
+from burnd.records import safe_json
 from burnd.records.remotes import canonical_remote
 from burnd.search import folding, passages, typed, words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
-from tests.readers.collect import PLACE
-from tests.readers.rollout import Rollout, call, patch
-from tests.readers.transcript import Transcript
+from tests.harness.claude_code.transcript import Transcript
+from tests.harness.codex.rollout import Rollout, call, patch
+from tests.harness.collect import PLACE
 
 _METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
     "match": lambda pattern, text: pattern.match(text),

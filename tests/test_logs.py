@@ -25,7 +25,7 @@ from burnd import logs
 from burnd.logs import RotatedFile, Seldom
 from burnd.paths import Home
 from tests.burnctl.person import run as burnctl
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.logs import conversation, write
 from tests.server.wire import Wire, environment, running, until
 

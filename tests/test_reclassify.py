@@ -24,10 +24,10 @@ from burnd.records.codec import Entry, encode
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import own_tree
 from tests.conftest import Opened
+from tests.harness.claude_code.transcript import Transcript, call, thinking
+from tests.harness.claude_code.transcript import text as said
+from tests.harness.collect import client_versions
 from tests.make import at, examples, stamp, text, tool_result, tool_use, turn
-from tests.readers.collect import client_versions
-from tests.readers.transcript import Transcript, call, thinking
-from tests.readers.transcript import text as said
 
 
 def lines(pipeline: Pipeline) -> list[bytes]:

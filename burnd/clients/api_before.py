@@ -9,15 +9,15 @@ import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.content.recall import Reading, Recall
+from burnd.harness.api.messages import Given
+from burnd.harness.api.usage import API_SOURCES
+from burnd.harness.claude_code.tools import result_of
+from burnd.harness.weights import size
 from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.fold import identity
 from burnd.queries.sessions import Known, exactly
 from burnd.queries.view import NoSession, View
-from burnd.readers.api_messages import Given
-from burnd.readers.api_usage import API_SOURCES
-from burnd.readers.claude_tools import result_of
-from burnd.readers.weights import size
 from burnd.records import Block, Content, Event
 from burnd.records.session import MESSAGE
 from burnd.records.times import to_iso

@@ -12,9 +12,7 @@ import msgspec
 from burnd.clients.api_before import Before, Led, before, message
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
-from burnd.queries.sessions import Known, exactly
-from burnd.queries.view import NoSession, Params, Refusal, View
-from burnd.readers.api_messages import (
+from burnd.harness.api.messages import (
     Given,
     NotContent,
     Read,
@@ -24,9 +22,11 @@ from burnd.readers.api_messages import (
     read,
     turns,
 )
-from burnd.readers.api_usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
-from burnd.readers.claude_usage import Bill
-from burnd.readers.log import NEVER
+from burnd.harness.api.usage import API_SOURCES, ApiSource, NotUsage, bill, source_of
+from burnd.harness.claude_code.usage import Bill
+from burnd.logfiles.log_reader import NEVER
+from burnd.queries.sessions import Known, exactly
+from burnd.queries.view import NoSession, Params, Refusal, View
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content, Event, Session, Turn

@@ -16,7 +16,7 @@ from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
-from burnd.readers.holding import SOURCE as CLAUDE_CODE
+from burnd.recording.candidate import SOURCE as CLAUDE_CODE
 from burnd.records import (
     Compaction,
     Copy,

@@ -29,7 +29,7 @@ def key_of(source: str, message_id: str, session_id: str, rail_id: str) -> str:
     return msgspec.json.encode((source, message_id, session_id, rail_id)).decode()
 
 
-def holding(key: str) -> tuple[tuple[str, str], str]:
+def holder_of(key: str) -> tuple[tuple[str, str], str]:
     """The message that a copy's key is of, and the session that holds it."""
     source, message_id, session_id, _ = msgspec.json.decode(key, type=tuple[str, str, str, str])
     return (source, message_id), session_id

@@ -158,7 +158,7 @@ def _inherited(db: sqlite3.Connection, session: int, source: int, first: State, 
 def copied(db: sqlite3.Connection, session: int) -> list[tuple[int, ...]]:
     """The owner and usage of each message that a session copied, except those that its log marks as forked."""
     sql = "SELECT key FROM facts WHERE session = ? AND kind = 'copy' AND NOT forked"
-    messages = {copies.holding(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
+    messages = {copies.holder_of(row[0])[0] for row in db.execute(sql, (session,)).fetchall()}
     return keyed(db, _COPIED, [(*message, session) for message in sorted(messages)])
 
 

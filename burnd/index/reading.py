@@ -11,13 +11,13 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
+from burnd.harness.claude_code.state import Link, Prompt, Rail, Reading
 from burnd.index import copies, packs
-from burnd.readers.claude_state import Link, Prompt, Rail, Reading
-from burnd.readers.holding import Holding
+from burnd.recording.candidate import Candidate
 
 T = TypeVar("T")
 
-LINK, PROMPT, RAIL, HOLDING = range(4)
+LINK, PROMPT, RAIL, CANDIDATE = range(4)
 _PACKS_OPEN = 4
 _KNOWN = (
     "SELECT 1 FROM turns WHERE session = (SELECT id FROM sessions WHERE session_id = ?) AND rail = ? UNION ALL "
@@ -31,12 +31,12 @@ _NUMBER = (
 _links = msgspec.msgpack.Decoder(Link)
 _prompts = msgspec.msgpack.Decoder(Prompt)
 _rails = msgspec.msgpack.Decoder(Rail)
-_holdings = msgspec.msgpack.Decoder(Holding)
+_candidates = msgspec.msgpack.Decoder(Candidate)
 
 
 def pack_of(reading: Reading) -> bytes:
     """The rows a reading gives away, as they are stored: of each kind, in the order of the numbers above."""
-    own = {holding.message_id: holding for holding in reading.holdings if not holding.lent_activity}
+    own = {candidate.message_id: candidate for candidate in reading.candidates if not candidate.lent_activity}
     return packs.pack((reading.links, reading.prompts, reading.rails, own))
 
 
@@ -99,8 +99,8 @@ class FileRows:
     def rail(self, rail_id: str) -> Rail | None:
         return self._find(RAIL, rail_id, _rails)
 
-    def holding(self, message_id: str) -> Holding | None:
-        return self._find(HOLDING, message_id, _holdings)
+    def candidate(self, message_id: str) -> Candidate | None:
+        return self._find(CANDIDATE, message_id, _candidates)
 
     def is_known(self, session_id: str, rail_id: str) -> bool:
         """Also while it is blank: this, and the numbers, are asked of the turns and copies themselves."""

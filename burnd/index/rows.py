@@ -8,7 +8,7 @@ from typing import get_args
 import msgspec
 
 from burnd.ledger.content import Placed
-from burnd.readers.holding import FORKED
+from burnd.recording.candidate import FORKED
 from burnd.records import (
     Compaction,
     Copy,

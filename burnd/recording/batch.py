@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from burnd.index.change import AgentRow, CursorChange, FileChange
 from burnd.ledger.shelving import Shelved
-from burnd.readers.holding import Holding
+from burnd.recording.candidate import Candidate
 from burnd.records import Content, Overhead, Turn
 from burnd.records.codec import Entry
 
 
 class Held(NamedTuple):
-    """A holding and the file that holds it."""
+    """A candidate and the file that holds it."""
 
-    holding: Holding
+    candidate: Candidate
     source: str
     path: str
 

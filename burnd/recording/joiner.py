@@ -13,9 +13,9 @@ from burnd.index.store import IndexStore
 from burnd.ledger.fold import Key as Identity
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
-from burnd.readers.holding import Holding
-from burnd.readers.join import equals, hand_over, holder, join
 from burnd.recording.batch import Held
+from burnd.recording.candidate import Candidate
+from burnd.recording.join import equals, hand_over, holder, join
 from burnd.recording.known import (
     Outcome,
     Project,
@@ -64,7 +64,7 @@ class _Message(msgspec.Struct):
 
 
 class Joiner:
-    """Joins holdings in any order to the same turns. Asked only by the one writer, so what it read stays true."""
+    """Joins candidates in any order to the same turns. Asked only by the one writer, so what it read stays true."""
 
     def __init__(self, index: IndexStore, journal: Journal, projects: ProjectKeys) -> None:
         self._index = index
@@ -78,25 +78,25 @@ class Joiner:
         sessions: Sequence[Session],
         told: Iterable[Key] = (),
     ) -> Outcome:
-        """Takes holdings, and news of agents and sessions, into the turns they are about.
+        """Takes candidates, and news of agents and sessions, into the turns they are about.
 
         But for those `told` of otherwise.
         """
         # In the order in which they were read: what is asked for together later stands together in the ledger.
-        keys = dict.fromkeys((item.holding.source, item.holding.message_id) for item in held)
+        keys = dict.fromkeys((item.candidate.source, item.candidate.message_id) for item in held)
         rails = {(agent.session_id, agent.agent_id) for agent in agents}
         rails |= await members_of(self._index, rails)
         news = {said.session_id: Project(said.project, said.project_key) for said in sessions if said.project}
         changed = await self._turns_of(rails) | await self._strays_of(news)
         keys |= dict.fromkeys(sorted(changed - set(told)))
         messages = await self._load(keys)
-        strays = {item.holding.session_id for item in held if _strays(item.holding)}
+        strays = {item.candidate.session_id for item in held if _strays(item.candidate)}
         projects = await known_projects(self._index, strays) | news
         for message in messages.values():
             _settle_project(message, news)
         held = [_in_its_project(item, projects) for item in held]
         for item in held:
-            _take(messages[item.holding.source, item.holding.message_id], item)
+            _take(messages[item.candidate.source, item.candidate.message_id], item)
         await self._settle_ties(messages, held)
         known = await agents_of(self._index, [m.turn for m in messages.values() if m.turn is not None], agents)
         folders = {m.turn.project for m in messages.values() if m.turn is not None and m.turn.project_key is None}
@@ -121,7 +121,7 @@ class Joiner:
         shared = await held_by(self._index, sessions, known)
         contested = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
         messages |= await self._load(key for key in contested if key not in messages)
-        told = {(item.holding.message_id, item.holding.holder): item.holding for item in held}
+        told = {(item.candidate.message_id, item.candidate.holder): item.candidate for item in held}
         partings = Partings(shared.values())
         for key in contested:
             _find_owner(messages[key], partings, told)
@@ -203,18 +203,18 @@ class Joiner:
         return {(row[0], row[1]) for row in found}
 
 
-def _strays(said: Turn | Holding) -> bool:
+def _strays(said: Turn | Candidate) -> bool:
     """Whether this may be said in another folder than its session's: an agent begins where its session has gone to."""
     return said.rail_id != MAIN or said.project is None
 
 
 def _in_its_project(item: Held, projects: Mapping[str, Project]) -> Held:
-    """The holding with the project of its session, where that is known."""
-    project = projects.get(item.holding.session_id)
-    if project is None or not _strays(item.holding) or item.holding.project == project.folder:
+    """The candidate with the project of its session, where that is known."""
+    project = projects.get(item.candidate.session_id)
+    if project is None or not _strays(item.candidate) or item.candidate.project == project.folder:
         return item
     folder, key = project
-    return item._replace(holding=msgspec.structs.replace(item.holding, project=folder, project_key=key))
+    return item._replace(candidate=msgspec.structs.replace(item.candidate, project=folder, project_key=key))
 
 
 def _settle_project(message: _Message, news: Mapping[str, Project]) -> None:
@@ -226,7 +226,7 @@ def _settle_project(message: _Message, news: Mapping[str, Project]) -> None:
         message.touched = True
 
 
-def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, Rail], Holding]) -> None:
+def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, Rail], Candidate]) -> None:
     """Gives a message to whom it belongs of those with an equal right to it. One that still grows waits."""
     turn = message.turn
     if turn is None or message.open_in is not None or not message.is_tied:
@@ -240,26 +240,26 @@ def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, 
 
 
 def _take(message: _Message, item: Held) -> None:
-    """One holding into its message. One that may still grow counts only where it owns the message."""
-    holding = item.holding
+    """One candidate into its message. One that may still grow counts only where it owns the message."""
+    candidate = item.candidate
     before = message.turn
-    message.dropped = holding.dropped and before is not None and holder(before) == holding.holder
-    if holding.dropped:
+    message.dropped = candidate.dropped and before is not None and holder(before) == candidate.holder
+    if candidate.dropped:
         return
-    joined = join(before, message.copies.values(), holding, by_name=holding.rail_id != MAIN)
-    owns = holder(joined.turn) == holding.holder
-    if not owns and not holding.settled:
+    joined = join(before, message.copies.values(), candidate, by_name=candidate.rail_id != MAIN)
+    owns = holder(joined.turn) == candidate.holder
+    if not owns and not candidate.settled:
         return
     turn = joined.turn
     if turn.subagent is not None and before is not None and holder(before) == holder(turn):
         turn = msgspec.structs.replace(turn, subagent=kept_agent(turn.subagent, before.subagent))
-    if not holding.settled and message.open_in is None and turn == before:
+    if not candidate.settled and message.open_in is None and turn == before:
         return  # a log read again has not come to its end yet: what the ledger says of it stays settled
     message.turn = turn
     message.copies = {holder(copy): copy for copy in joined.copies}
     message.touched = True
     if owns:
-        message.open_in = None if holding.settled else (item.source, item.path)
+        message.open_in = None if candidate.settled else (item.source, item.path)
 
 
 def _total(overhead: Overhead) -> int:

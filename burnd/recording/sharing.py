@@ -47,7 +47,7 @@ async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[Sha
 async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
     wanted = [(session,) for session in sorted(sessions)]
     own = {(row[0], row[1]) for row in await index.keyed(_OWN, wanted)}
-    copied = {copies.holding(key)[0] for (key,) in await index.keyed(_COPIED, wanted)}
+    copied = {copies.holder_of(key)[0] for (key,) in await index.keyed(_COPIED, wanted)}
     keys = sorted((own | copied) - known.keys())
     others = await _copies_of(index, keys)
     owners = await index.keyed(_OWNERS, keys)
@@ -62,7 +62,7 @@ async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[st
     """The sessions that hold copies of messages on their main rail."""
     found: defaultdict[Key, set[str]] = defaultdict(set)
     for (key,) in await index.keyed(_COPIES, copies.spans(keys)):
-        message, session = copies.holding(key)
+        message, session = copies.holder_of(key)
         found[message].add(session)
     return found
 

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from burnd.index.change import AgentRow, Known, OpenTurn
 from burnd.index.store import IndexStore
 from burnd.ledger.journal import Journal
-from burnd.readers.holding import FORKED, with_label_of
 from burnd.recording.batch import CameFrom, Told
+from burnd.recording.candidate import FORKED, with_label_of
 from burnd.recording.known import Outcome, agents_of, kept_agent, linked, open_turns, taken_back
 from burnd.recording.numbers import numbered
 from burnd.records import Copy, Turn, Usage

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 
 import anyio.to_thread
 
+from burnd.harness.codex.memory import born_at
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import Shelved
-from burnd.readers.codex_memory import born_at
 from burnd.recording.batch import Batch, CameFrom
 from burnd.records import Content, Origin, Session, Withheld
 from burnd.records.codec import Entry, hash_of

@@ -17,6 +17,7 @@ from burnd.causes.explainer import Explainer
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.errors import NotNow
+from burnd.harness.supervisor import Kept
 from burnd.index.asking import DEADLINE_S
 from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
@@ -25,6 +26,7 @@ from burnd.paths import Home
 from burnd.queries.status import Counts
 from burnd.queries.view import View
 from burnd.quota import Quotas
+from burnd.recording.backfill import UNKNOWN, BackfillState, backfill_state
 from burnd.recording.pipeline import Pipeline
 from burnd.records.times import Clock, wall_ms
 from burnd.restarting import Minded
@@ -32,8 +34,6 @@ from burnd.search.indexing import SearchIndexer
 from burnd.server.feed import Feed
 from burnd.server.prices import Prices
 from burnd.settings.config import Settings
-from burnd.sources.backfill import UNKNOWN, BackfillState, backfill_state
-from burnd.sources.running import Kept
 
 T = TypeVar("T")
 CONTENT_READERS = 2

@@ -11,7 +11,7 @@ from burnd.attribution.causes import explain
 from burnd.attribution.rail import Entry, in_order
 from burnd.attribution.rates import NOTHING, Rate, Spent, rate_of, spent_by
 from burnd.records import Compaction, Copy, Turn
-from tests.readers.collect import cases, client_versions, fold, read_file, transcripts
+from tests.harness.collect import cases, client_versions, fold, read_file, transcripts
 
 
 def rails_of(client: Path) -> list[list[Entry]]:
@@ -19,7 +19,7 @@ def rails_of(client: Path) -> list[list[Entry]]:
     turns: defaultdict[tuple[str, str], list[Turn]] = defaultdict(list)
     copies: defaultdict[tuple[str, str], list[Copy]] = defaultdict(list)
     compactions: defaultdict[tuple[str, str], list[Compaction]] = defaultdict(list)
-    for joined in fold(holding for one in read for holding in one.holdings.values()).values():
+    for joined in fold(candidate for one in read for candidate in one.candidates.values()).values():
         turns[joined.turn.session_id, joined.turn.rail_id].append(joined.turn)
         for copy in joined.copies:
             copies[copy.session_id, copy.rail_id].append(copy)

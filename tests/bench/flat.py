@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import anyio
 
+from burnd.harness.claude_code.transcripts import ClaudeTranscripts
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
+from burnd.logfiles.transcripts import Transcript, batch_of
 from burnd.paths import Home
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
-from burnd.sources.claude_transcripts import ClaudeTranscripts
-from burnd.sources.transcripts import Transcript, batch_of
 from tests.bench.corpus import START_MS, Log, Tree, small_logs
 from tests.bench.year import make_year
 

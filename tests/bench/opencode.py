@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.bench.corpus import RATES, START_MS, Truth, Words
 from tests.bench.running import Home, running
-from tests.readers.opencode_data import Writer, reasoning, text, tokens, tool
+from tests.harness.opencode.data import Writer, reasoning, text, tokens, tool
 
 _BROKEN_OFF = {"name": "MessageAbortedError", "data": {"message": "The operation was aborted."}}
 _FORKED, _WITH_AGENT = 5, 3  # one session in so many

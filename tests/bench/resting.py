@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import anyio
 
+from burnd.harness.claude_code.source import ClaudeCode
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home as Folders
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
-from burnd.sources.claude_code import ClaudeCode
 from tests.bench.corpus import small_logs
 from tests.bench.running import Home, is_caught_up, running
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from burnd.sources.backfill import backfill_state
-from burnd.sources.base import Progress, Status
+from burnd.recording.backfill import backfill_state
+from burnd.recording.source import Progress, Status
 from tests.burnctl.person import LIMIT_S, Person, environment, run
-from tests.readers import opencode_data as opencode
+from tests.harness.opencode import data as opencode
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Wire, running, until
 

@@ -194,7 +194,7 @@ def test_the_clock() -> None:
 
 def test_where_claude_code_is_looked_for() -> None:
     """The same places as burnd reads: the variable (a list too), the two usual ones, and the settings'."""
-    from burnd.sources.roots import claude_roots
+    from burnd.logfiles.roots import claude_roots
 
     for env in ({}, {"CLAUDE_CONFIG_DIR": "/a"}, {"CLAUDE_CONFIG_DIR": "/a,~/b"}, {"CLAUDE_CONFIG_DIR": "relative"}):
         ours = [f"{folder}/projects" for folder in logs.claude_folders(env, "/home/me", ["/extra", "~/more"])]

@@ -17,7 +17,7 @@ from burnctl.mcp_tools import MOST_BYTES, MOST_CAUSES, OWN_SESSION, bounded
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import environment
-from tests.readers.transcript import text
+from tests.harness.claude_code.transcript import text
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 

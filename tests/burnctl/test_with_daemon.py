@@ -19,7 +19,7 @@ from burnctl.errors import BurnctlError, NotRunning
 from burnd.paths import Home
 from tests.burnctl.fake import Talk, fake
 from tests.burnctl.person import Person, environment, run, seen
-from tests.readers.transcript import Transcript
+from tests.harness.claude_code.transcript import Transcript
 from tests.server.logs import contents, conversation, write
 
 DONE = "everything that was readable is recorded\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from burnd.records import Usage
-from tests.readers.collect import line as line_of
-from tests.readers.transcript import Transcript, call, image, text, thinking
+from tests.harness.claude_code.transcript import Transcript, call, image, text, thinking
+from tests.harness.collect import line as line_of
 
 VERSIONS = ("1.0.100", "2.0.60", "2.1.90", "2.1.97", "2.1.250", "2.1.325")
 MODELS = ("claude-opus-5-5", "claude-haiku-4-5", "nobody-knows-1", "claude-sonnet-4-5[1m]")

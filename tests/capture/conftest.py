@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.capture.opencode_rig import OpenCodeRig
-from tests.readers.opencode_data import BORN_MS, Writer
+from tests.harness.opencode.data import BORN_MS, Writer
 
 
 @pytest.fixture

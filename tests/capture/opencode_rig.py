@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from burnd.harness.opencode.schedule import Pace
+from burnd.harness.opencode.source import OpenCode
+from burnd.harness.opencode.wanted import Wanted
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -13,12 +16,9 @@ from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Copy, Turn
 from burnd.records.codec import encode_content
-from burnd.sources.opencode import OpenCode
-from burnd.sources.opencode_schedule import Pace
-from burnd.sources.opencode_wanted import Wanted
 from tests.dump import index_dump, ledger_dump
 from tests.folded import Folded
-from tests.readers.opencode_data import NOW_MS
+from tests.harness.opencode.data import NOW_MS
 
 EAGER = Pace(tick=0.0, discover=0.0, scan=0.0, rest=0.0, doubt=1e9)
 

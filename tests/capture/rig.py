@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
+from burnd.harness.claude_code.leaf_titles import LeafTitles
+from burnd.harness.claude_code.transcripts import ClaudeTranscripts
+from burnd.harness.codex.source import CodexTranscripts
 from burnd.index.path_key import path_key
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
+from burnd.logfiles.transcripts import Piece, Transcript, Transcripts, batch_of
 from burnd.paths import Home
 from burnd.recording.batch import Batch
 from burnd.recording.opening import open_pipeline
 from burnd.recording.pipeline import Pipeline
 from burnd.records.codec import encode_content
-from burnd.sources.claude_transcripts import ClaudeTranscripts
-from burnd.sources.codex import CodexTranscripts
-from burnd.sources.leaf_titles import LeafTitles
-from burnd.sources.transcripts import Piece, Transcript, Transcripts, batch_of
 from tests.dump import causes_dump, index_dump, ledger_dump
 from tests.make import START_MS
 

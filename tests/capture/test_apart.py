@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from burnd.sources import apart, pieces
-from burnd.sources.apart import Apart, Wanted
-from burnd.sources.claude_transcripts import ClaudeTranscripts
-from burnd.sources.safe_open import Refused
-from burnd.sources.transcripts import Piece
+from burnd.harness.claude_code.transcripts import ClaudeTranscripts
+from burnd.logfiles import backfill_process as apart
+from burnd.logfiles import pieces
+from burnd.logfiles.backfill_process import Apart, Wanted
+from burnd.logfiles.safe_open import Refused
+from burnd.logfiles.transcripts import Piece
 from tests.capture.rig import Rig
 from tests.capture.test_claude_source import SESSION, _is, watching
 from tests.capture.test_live_equals_batch import own_tree
 from tests.conftest import Opened
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 
 class RigApart(Rig):
@@ -169,7 +170,7 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
 
 def test_the_other_process_brings_little_along() -> None:
     """It reads, and needs neither an event loop nor a log: what it imports for nothing is memory twice."""
-    kinds = "import burnd.sources.apart, burnd.sources.claude_transcripts, sys; "
+    kinds = "import burnd.logfiles.backfill_process, burnd.harness.claude_code.transcripts, sys; "
     needless = "{'anyio', 'asyncio', 'aiosqlite', 'structlog', 'tantivy', 'watchdog'}"
     found = subprocess.run(
         [sys.executable, "-c", f"{kinds}print({needless} & set(sys.modules))"],

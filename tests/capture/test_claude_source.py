@@ -16,22 +16,23 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.readers.holding import Holding
+from burnd.harness.claude_code.source import ClaudeCode
+from burnd.harness.claude_code.transcripts import ClaudeTranscripts
+from burnd.logfiles import transcript_settling
+from burnd.logfiles.open_files import OpenFiles
+from burnd.logfiles.saved import Saved
+from burnd.logfiles.tail import Chunk
+from burnd.logfiles.transcripts import Transcript as Known
+from burnd.logfiles.watcher import Times, Watcher
+from burnd.recording import committing
+from burnd.recording.candidate import Candidate
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
 from burnd.records.times import wall_ms
-from burnd.sources import committing, transcript_settling
-from burnd.sources.claude_code import ClaudeCode
-from burnd.sources.claude_transcripts import ClaudeTranscripts
-from burnd.sources.follow import OpenFiles
-from burnd.sources.saved import Saved
-from burnd.sources.tail import Chunk
-from burnd.sources.transcripts import Transcript as Known
-from burnd.sources.watch import Times, Watcher
 from tests.conftest import Opened
 from tests.folded import Folded
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 
 QUICK = Times(roots=0.2, alive=1.0, scan=1.0, poll=0.2)
 SESSION = "33333333-0000-4000-8000-000000000003"
@@ -176,7 +177,7 @@ async def test_trimming_leaves_a_log_alone_that_is_being_read(opened: Opened, tm
 
     class Changing(Known):
         @property
-        def open_holdings(self) -> list[Holding]:
+        def open_candidates(self) -> list[Candidate]:
             raise RuntimeError("dictionary changed size during iteration")
 
     pipeline = await opened()

@@ -16,19 +16,20 @@ import pytest
 import zstandard
 
 from burnd.clients.claims import Claim, matching, settle
+from burnd.harness.codex import compressed
+from burnd.harness.codex.source import Codex, codex_roots
+from burnd.logfiles import transcript_settling
+from burnd.logfiles.unused import TOO_LARGE
+from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from burnd.records.times import to_iso
-from burnd.sources import compressed, transcript_settling
-from burnd.sources.codex import Codex, codex_roots
-from burnd.sources.unused import TOO_LARGE
-from burnd.sources.watch import Times
 from tests.capture.rig import CodexRig
 from tests.capture.test_kill_nine import run_and_kill
 from tests.capture.test_live_equals_batch import clean_read, comparable, drip
 from tests.conftest import Opened
-from tests.readers.rollout import BORN_MS, Rollout, call, says, thinking
-from tests.readers.test_codex_cases import CASES
+from tests.harness.codex.rollout import BORN_MS, Rollout, call, says, thinking
+from tests.harness.codex.test_cases import CASES
 
 QUICK = Times(window=0.01, roots=0.2, alive=5, scan=0.5, poll=0.2)
 PATIENCE_S = 60

@@ -15,10 +15,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from burnd.harness.codex.source import Codex, codex_roots
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Event, Quota, Session, Turn, Usage
 from burnd.records.times import wall_ms
-from burnd.sources.codex import Codex, codex_roots
 from tests.capture.codex_model import ScriptedModel
 from tests.capture.rig import CodexRig
 from tests.capture.test_live_equals_batch import clean_read

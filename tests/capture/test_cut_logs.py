@@ -21,7 +21,7 @@ from tests.capture.test_kill_nine import finish, start, wait_until_ready
 from tests.capture.test_live_equals_batch import comparable
 from tests.conftest import Opened
 from tests.folded import Folded
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server import wire
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from burnd.logfiles import pieces, tails, transcript_settling, transcripts
+from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
-from burnd.sources import pieces, tails, transcript_settling, transcripts
-from burnd.sources.watch import Times
 from tests.capture import test_claude_source
 from tests.capture.test_claude_source import SESSION, Watched, _is, until, watching
 from tests.conftest import Opened
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 
 @pytest.mark.parametrize("was_scanned", [True, False])

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tests.capture.rig import Rig
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 _SESSIONS = 8
 
@@ -41,7 +41,7 @@ async def _held(folder: Path, turns: int) -> int:
         gc.collect()
         tracemalloc.start()
         pieces = await rig.in_hand(*rig.files())
-        assert [len(piece.reading.holdings) for piece in pieces] == [2] * _SESSIONS  # the one before is settled by it
+        assert [len(piece.reading.candidates) for piece in pieces] == [2] * _SESSIONS  # the one before is settled by it
         gc.collect()
         with_pieces, _ = tracemalloc.get_traced_memory()
         del pieces

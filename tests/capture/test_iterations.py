@@ -10,7 +10,7 @@ import pytest
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, comparable
 from tests.folded import Folded
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 _BESIDE = {"iterations": [{"type": "compaction", "input_tokens": 400, "output_tokens": 30}]}
 

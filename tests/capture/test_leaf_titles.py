@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.capture.rig import Rig
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 
 def session(name: str, prefix: str, messages: int) -> Transcript:

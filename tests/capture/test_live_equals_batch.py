@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.capture.rig import Rig
-from tests.readers.collect import client_versions
-from tests.readers.transcript import Transcript, call, text, thinking
+from tests.harness.claude_code.transcript import Transcript, call, text, thinking
+from tests.harness.collect import client_versions
 
 UNLISTED = "claude-haiku-5-5"
 

@@ -17,8 +17,8 @@ import pytest
 
 from burnd.records import Turn, Usage
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
-from tests.readers.collect import case_root, cases
-from tests.readers.opencode_data import Statement, Writer
+from tests.harness.collect import case_root, cases
+from tests.harness.opencode.data import Statement, Writer
 
 TABLES = ("session", "message", "part")
 

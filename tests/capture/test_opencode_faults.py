@@ -21,17 +21,17 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.readers import opencode_rows
-from burnd.readers.opencode_rows import MessageRow, Opened
-from burnd.readers.safe_json import Rejected
+from burnd.harness.opencode import rows as opencode_rows
+from burnd.harness.opencode.database import Database, Disturbed
+from burnd.harness.opencode.fetching import RowFetcher
+from burnd.harness.opencode.finding import Finder
+from burnd.harness.opencode.rows import MessageRow, Opened
+from burnd.harness.opencode.schedule import Pace
 from burnd.recording.hazard import Hazard, Note
-from burnd.sources.opencode_db import Database, Disturbed
-from burnd.sources.opencode_fetching import RowFetcher
-from burnd.sources.opencode_finding import Finder
-from burnd.sources.opencode_schedule import Pace
+from burnd.records.safe_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_opencode_source import conversation, exchange, inputs
-from tests.readers.opencode_data import Writer, text
+from tests.harness.opencode.data import Writer, text
 from tests.server.wire import noise
 
 Rigs = Callable[..., Any]
@@ -598,14 +598,14 @@ async def test_a_session_that_breaks_the_reader_is_passed_over(
             raise RuntimeError("nobody foresaw this")
         return real(row)
 
-    monkeypatch.setattr("burnd.sources.opencode_fetching.opened", breaks)
+    monkeypatch.setattr("burnd.harness.opencode.fetching.opened", breaks)
     for session in ("ses_a", "ses_b", "ses_c"):
         conversation(writer, session, 1)
     await rig.settle()
     assert set(inputs(rig)) == {"ses_a-a0", "ses_c-a0"}
     status = rig.source.status()
     assert (status.state, "RuntimeError" in status.detail) == ("degraded", True)
-    monkeypatch.setattr("burnd.sources.opencode_fetching.opened", real)
+    monkeypatch.setattr("burnd.harness.opencode.fetching.opened", real)
     await rig.attend(301.0)
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)
@@ -653,7 +653,7 @@ async def test_what_waits_for_room_is_in_nobodys_hand(
         noted.append(in_hand(rig))
 
     monkeypatch.setattr(rig.pipeline, "commit", full)
-    monkeypatch.setattr("burnd.sources.committing.anyio.sleep", sleep)
+    monkeypatch.setattr("burnd.recording.committing.anyio.sleep", sleep)
     await rig.settle()
     assert noted[:3] == [[S], [], [S]]
     assert in_hand(rig) == []

@@ -16,7 +16,7 @@ from burnd.clients.announcing import Announcement, announce
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.faults.canaries import CANARY, files_with_canary
-from tests.readers.opencode_data import Writer, text, tokens, tool
+from tests.harness.opencode.data import Writer, text, tokens, tool
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]

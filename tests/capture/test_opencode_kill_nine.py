@@ -17,8 +17,8 @@ from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.capture.test_kill_nine import wait_until_ready
 from tests.capture.test_opencode_cases import Trace, prepared, traces
 from tests.capture.test_opencode_live_equals_batch import told
-from tests.readers.collect import cases
-from tests.readers.opencode_data import SCHEMAS, Statement, Writer
+from tests.harness.collect import cases
+from tests.harness.opencode.data import SCHEMAS, Statement, Writer
 from tests.server.wire import until
 
 

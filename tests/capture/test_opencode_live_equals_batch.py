@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from burnd.records import Turn
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
-from tests.readers.opencode_data import BORN_MS, SCHEMAS, Statement, Writer, text, tokens, tool
-from tests.readers.opencode_stories import tell_all
+from tests.harness.opencode.data import BORN_MS, SCHEMAS, Statement, Writer, text, tokens, tool
+from tests.harness.opencode.stories import tell_all
 
 RELEASES = pytest.mark.parametrize("schema", sorted(SCHEMAS))
 

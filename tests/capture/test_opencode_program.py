@@ -16,9 +16,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from burnd.harness.opencode.source import OpenCode
 from burnd.records import Turn, Usage
 from burnd.records.times import wall_ms
-from burnd.sources.opencode import OpenCode
 from tests.capture.opencode_model import TITLE, ScriptedModel
 from tests.capture.opencode_rig import OpenCodeRig, clean_read
 from tests.conftest import Opened

@@ -12,18 +12,18 @@ from typing import Any
 import anyio
 import pytest
 
+from burnd.harness.opencode import queries
+from burnd.harness.opencode.schedule import Pace
+from burnd.harness.opencode.source import OpenCode
 from burnd.records import Content
 from burnd.records.codec import encode_content
 from burnd.records.times import wall_ms
-from burnd.sources import opencode_queries as queries
-from burnd.sources.opencode import OpenCode
-from burnd.sources.opencode_schedule import Pace
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_claude_source import until
 from tests.conftest import Opened
 from tests.folded import Folded
-from tests.readers.opencode_data import Writer, assistant, reasoning, text, tokens, tool
-from tests.readers.opencode_stories import ended
+from tests.harness.opencode.data import Writer, assistant, reasoning, text, tokens, tool
+from tests.harness.opencode.stories import ended
 
 Rigs = Callable[..., Any]
 Writers = Callable[..., Writer]

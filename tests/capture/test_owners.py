@@ -16,9 +16,9 @@ from burnd.recording.sharing import held_by
 from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
-from tests.readers.collect import cases, client_versions, lines_of
-from tests.readers.collect import line as line_of
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
+from tests.harness.collect import cases, client_versions, lines_of
+from tests.harness.collect import line as line_of
 
 _MOST_ORDERS = 3
 Files = dict[str, Transcript]

@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnd.sources import follow, pieces, tails, unused
-from burnd.sources.base import UnusedLine
+from burnd.logfiles import open_files as follow
+from burnd.logfiles import pieces, tails, unused
+from burnd.recording.source import UnusedLine
 from tests.capture.test_claude_source import SESSION, Watched, until, watching
 from tests.conftest import Opened
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 
 CANARY = b"canary-in-a-line-nobody-can-read"
 

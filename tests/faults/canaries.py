@@ -16,9 +16,9 @@ import zstandard
 from burnd.paths import Home
 from burnd.search.documents import SIGNS
 from burnd.search.engine import WORDS
-from tests.readers import opencode_data as opencode
-from tests.readers import rollout
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
+from tests.harness.codex import rollout
+from tests.harness.opencode import data as opencode
 from tests.server.logs import contents, projects, write
 from tests.server.wire import Wire
 

@@ -20,8 +20,8 @@ from tests.faults.canaries import CANARY, files_with_canary
 from tests.faults.watched import Watched, answers, whole
 from tests.faults.writers import LONG
 from tests.folded import Folded
-from tests.readers import opencode_data as opencode
-from tests.readers.rollout import Rollout, says, thread
+from tests.harness.codex.rollout import Rollout, says, thread
+from tests.harness.opencode import data as opencode
 from tests.server.wire import Daemon, Wire, running, until
 
 DIES, FAILS = 1, 2

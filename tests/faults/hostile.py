@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnd.paths import Home
-from tests.readers import opencode_data
+from tests.harness.opencode import data as opencode_data
 from tests.server.logs import projects
 from tests.server.wire import Daemon
 

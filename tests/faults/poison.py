@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from burnd.attribution.rail import Rail
+from burnd.harness.claude_code.reader import ClaudeReader
+from burnd.harness.opencode import fetching as opencode_fetching
 from burnd.ledger import shelving
-from burnd.readers.claude_code import ClaudeReader
+from burnd.logfiles import backfill_process as apart
+from burnd.logfiles import pieces
 from burnd.search.engine import Engine
 from burnd.search.shelf import Shelf
-from burnd.sources import apart, opencode_fetching, pieces
 
 MARK = "poison"
 IS_CHILD = len(sys.argv) == 1

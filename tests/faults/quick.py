@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from burnd.logfiles import tails
 from burnd.server import listener
-from burnd.sources import tails
 
 listener.LOOK_EVERY_S = 0.2
 tails.QUIET_S = 1.0

@@ -21,7 +21,7 @@ from tests.faults.canaries import CANARY
 from tests.faults.shims import built, needs_shims
 from tests.faults.test_storage import EVERYTHING, SESSIONS, known, started  # noqa: F401 - a fixture
 from tests.faults.watched import Watched, answers, sum_of, turns_in, whole
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.wire import running, until
 
 PAGE = 4096

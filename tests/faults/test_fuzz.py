@@ -28,11 +28,11 @@ from burnd.settings import config
 from tests.faults import tally
 from tests.faults.mutations import ODD, Mutations
 from tests.faults.watched import Watched
+from tests.harness.claude_code.test_fuzz import _samples as claude_samples
+from tests.harness.codex.test_cases import CASES as CODEX
+from tests.harness.collect import client_versions, lines_of, transcripts
+from tests.harness.opencode import data as opencode
 from tests.ledger.every_fault import batches
-from tests.readers import opencode_data as opencode
-from tests.readers.collect import client_versions, lines_of, transcripts
-from tests.readers.test_claude_fuzz import _samples as claude_samples
-from tests.readers.test_codex_cases import CASES as CODEX
 from tests.server.documented import furnish, shown
 from tests.server.wire import PROJECT, running
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.capture.test_kill_nine import start, wait_until_ready
 from tests.faults import tally
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.wire import Wire, noise
 
 pytestmark = pytest.mark.slow

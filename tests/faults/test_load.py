@@ -20,7 +20,7 @@ from burnd.paths import Home
 from burnd.recording import tidying
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import projects
 from tests.server.wire import Daemon, Wire, noise, running, until
 

@@ -11,8 +11,8 @@ import pytest
 
 from burnd.paths import Home
 from tests.burnctl.person import run
-from tests.readers.opencode_data import Writer
-from tests.readers.rollout import Rollout, says
+from tests.harness.codex.rollout import Rollout, says
+from tests.harness.opencode.data import Writer
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 

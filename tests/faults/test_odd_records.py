@@ -13,11 +13,11 @@ from burnd.paths import Home
 from burnd.records.codec import encode
 from burnd.records.names import bounded
 from tests.burnctl.person import run as burnctl
+from tests.harness.claude_code.transcript import Transcript, call
+from tests.harness.codex.rollout import Rollout, says
+from tests.harness.codex.rollout import call as codex_call
+from tests.harness.opencode.data import Writer, tokens, tool
 from tests.make import turn
-from tests.readers.opencode_data import Writer, tokens, tool
-from tests.readers.rollout import Rollout, says
-from tests.readers.rollout import call as codex_call
-from tests.readers.transcript import Transcript, call
 from tests.server.logs import write
 from tests.server.wire import Wire, running, until
 

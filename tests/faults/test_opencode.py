@@ -19,7 +19,7 @@ import pytest
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.readers import opencode_data as opencode
+from tests.harness.opencode import data as opencode
 from tests.server.wire import Daemon, noise, running, until
 
 SESSION = "ses_f"

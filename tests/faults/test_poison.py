@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from burnd import __version__
+from burnd.logfiles.unused import FATAL, FATAL_WORDS
 from burnd.paths import Home
-from burnd.sources.unused import FATAL, FATAL_WORDS
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.readers import opencode_data as opencode
+from tests.harness.opencode import data as opencode
 from tests.server.wire import Daemon, running, until
 
 SCRIPT = "tests.faults.poison"

@@ -31,7 +31,7 @@ from tests.faults.canaries import (
     sings,
     sources_below,
 )
-from tests.readers.transcript import Transcript, call
+from tests.harness.claude_code.transcript import Transcript, call
 from tests.server.logs import write
 from tests.server.test_spool import leave
 from tests.server.wire import Daemon, Wire, environment, running, until

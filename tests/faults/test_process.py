@@ -27,7 +27,7 @@ from burnd.paths import Home
 from burnd.records import Stamp, Turn
 from burnd.records.codec import Skipped, decode
 from burnd.settings import config
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import conversation, projects, write
 from tests.server.test_spool import leave, stamped
 from tests.server.wire import Daemon, Wire, environment, noise, running, stamp_often, until

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.wire import noise, until
 
 HOSTILE = [

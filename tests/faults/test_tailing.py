@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from burnd.logfiles.unused import TOO_LONG
 from burnd.paths import Home
-from burnd.sources.unused import TOO_LONG
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
-from tests.readers import opencode_data as opencode
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
+from tests.harness.opencode import data as opencode
 from tests.server.logs import projects
 from tests.server.wire import noise, running, until
 

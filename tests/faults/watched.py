@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import projects
 from tests.server.wire import Daemon, until
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from burnd.records.times import to_iso
 from tests.faults.known import Known, now_ms, word_of
-from tests.readers import opencode_data as opencode
-from tests.readers.rollout import Rollout, says
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
+from tests.harness.codex.rollout import Rollout, says
+from tests.harness.opencode import data as opencode
 
 LONG = "and so on " * 300  # stored apart, compressed
 

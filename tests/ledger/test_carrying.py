@@ -14,15 +14,15 @@ import pytest
 from burnd.index.carrying import salvaged
 from burnd.index.change import FileChange
 from burnd.index.path_key import path_key
-from burnd.readers.holding import SOURCE, Holding
+from burnd.logfiles.cursor import Cursor
+from burnd.logfiles.saved import Saved
 from burnd.recording.batch import Batch, Held
+from burnd.recording.candidate import SOURCE, Candidate
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
-from burnd.sources.cursor import Cursor
-from burnd.sources.saved import Saved
 from tests.conftest import Opened
 
-GROWING = Holding(message_id="m", session_id="s1", rail_id="main", turn_index=0, ts="2026-11-16T10:00:00.000Z")
+GROWING = Candidate(message_id="m", session_id="s1", rail_id="main", turn_index=0, ts="2026-11-16T10:00:00.000Z")
 _KNOWS = {
     "its ledger": "SELECT 1",
     "another ledger": "UPDATE meta SET value = '9' || value WHERE key = 'ledger_end'",

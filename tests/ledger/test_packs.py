@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from burnd.harness.claude_code.state import Prompt, Reading
 from burnd.index import packs
 from burnd.index.reading import FileRows, pack_of
-from burnd.readers.claude_state import Prompt, Reading
-from burnd.readers.holding import Holding
+from burnd.recording.candidate import Candidate
 
 
 class Few(msgspec.Struct, array_like=True, frozen=True):
@@ -64,13 +64,13 @@ def rows_of(*given: Reading) -> FileRows:
 
 
 def test_what_was_never_given_away_costs_names_alone() -> None:
-    """Of packs in which a message is not, no row is taken apart: a holding has some forty fields."""
-    held = [Holding(message_id=f"m{n}", session_id="s", rail_id="main", turn_index=n, ts="t") for n in range(500)]
-    rows = rows_of(*(Reading(holdings=held[first : first + 250]) for first in (0, 250)))
+    """Of packs in which a message is not, no row is taken apart: a candidate has some forty fields."""
+    held = [Candidate(message_id=f"m{n}", session_id="s", rail_id="main", turn_index=n, ts="t") for n in range(500)]
+    rows = rows_of(*(Reading(candidates=held[first : first + 250]) for first in (0, 250)))
     before = sys.getallocatedblocks()
-    assert rows.holding("new") is None
+    assert rows.candidate("new") is None
     assert sys.getallocatedblocks() - before < 5 * len(held)
-    assert rows.holding("m3") == held[3]
+    assert rows.candidate("m3") == held[3]
 
 
 def test_what_was_never_given_away_costs_one_pack(monkeypatch: pytest.MonkeyPatch) -> None:

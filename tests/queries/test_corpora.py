@@ -17,8 +17,8 @@ from burnd.queries.kinds import shown_model
 from burnd.recording.pipeline import Pipeline
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
+from tests.harness.collect import case_root, cases
 from tests.queries.asking import PRICES, ask_compare, ask_hotspots, ask_summary, by_key
-from tests.readers.collect import case_root, cases
 
 
 def generator(name: str) -> Path | None:

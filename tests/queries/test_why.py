@@ -25,11 +25,11 @@ from tests.attribution.test_worked_example import eight_thousand_tokens_that_rid
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.rig import Rig
 from tests.conftest import Opened
+from tests.harness.collect import cases, client_versions
 from tests.make import examples, text, tool_result, tool_use
 from tests.queries import worlds
 from tests.queries.asking import NOW, PRICES, ask_summary
 from tests.queries.test_corpora import generate, generator
-from tests.readers.collect import cases, client_versions
 
 USAGE = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 

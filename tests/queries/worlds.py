@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from burnd.index.change import Change, OpenTurn
-from burnd.readers.holding import FORKED
 from burnd.recording.batch import Batch
+from burnd.recording.candidate import FORKED
 from burnd.recording.pipeline import Pipeline
 from burnd.records import (
     Basis,

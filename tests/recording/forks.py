@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.faults.canaries import CANARY, LONG
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 
 OFF, FORK, BRANCH, CLEAR, BACKGROUND = "private", "forked", "branched", "cleared", "background"
 OLD_RESUME, SILENT, SILENT_FORK, PLAIN = "resumed-anew", "silent", "silent-fork", "plain"

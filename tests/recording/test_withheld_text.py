@@ -15,8 +15,8 @@ from burnd.recording.withheld_text import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
-from tests.readers import rollout
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
+from tests.harness.codex import rollout
 from tests.recording.forks import FORK, OFF, PLAIN, SILENT, after, goes_on, logs, private, repeated
 
 FIRST_MS = to_ms(Transcript.time(0)) - 10_000

@@ -13,11 +13,11 @@ from burnd.clients.api_before import Before, before
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
+from burnd.harness.api.messages import Given
 from burnd.queries.messages import MessagesParams
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
 from burnd.queries.view import Missing, Refusal, View
-from burnd.readers.api_messages import Given
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn, Usage

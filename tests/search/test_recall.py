@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from burnd.paths import Home
-from tests.readers import opencode_data as rows
-from tests.readers import rollout
-from tests.readers.rollout import Rollout
-from tests.readers.transcript import Transcript, call, text, thinking
+from tests.harness.claude_code.transcript import Transcript, call, text, thinking
+from tests.harness.codex import rollout
+from tests.harness.codex.rollout import Rollout
+from tests.harness.opencode import data as rows
 from tests.server.logs import write
 from tests.server.wire import running, until
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from burnd.paths import Home
 from burnd.records import Session
 from burnd.records.codec import encode
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server.logs import write
 
 DOCS = Path(__file__).parents[2] / "docs" / "protocol.md"

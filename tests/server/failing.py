@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnd.sources import registry
+from burnd.harness import registry
 from tests.server.test_status import Failing
 
 registry.SOURCES["failing"] = lambda _: Failing()

@@ -14,12 +14,12 @@ from typing import Any
 import anyio
 
 from burnd import daemon
+from burnd.harness.codex.source import Codex
+from burnd.harness.opencode.source import OpenCode
+from burnd.logfiles import transcript_gathering
+from burnd.logfiles.pieces import Pieces
+from burnd.logfiles.transcript_scanning import Finder
 from burnd.recording.opening import open_pipeline
-from burnd.sources import transcript_gathering
-from burnd.sources.codex import Codex
-from burnd.sources.opencode import OpenCode
-from burnd.sources.pieces import Pieces
-from burnd.sources.transcript_scanning import Finder
 
 GATES = Path(os.environ["GATES"])
 scan, read, attend, begin = Finder.scan, Pieces.read, OpenCode.attend, Codex.begin

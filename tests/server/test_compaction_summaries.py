@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from burnd.paths import Home
-from tests.readers import opencode_data
-from tests.readers.opencode_data import Writer, assistant, tokens
-from tests.readers.rollout import Rollout, says
+from tests.harness.codex.rollout import Rollout, says
+from tests.harness.opencode import data as opencode_data
+from tests.harness.opencode.data import Writer, assistant, tokens
 from tests.server import logs
 from tests.server.logs import contents, conversation
 from tests.server.wire import Daemon, Wire, running, until

@@ -25,9 +25,9 @@ from burnd.server.methods import content
 from burnd.server.methods.content import LARGEST_RECORD, _shown
 from burnd.server.rpc import Fault
 from tests.conftest import Opened
+from tests.harness.claude_code.transcript import Transcript, call
+from tests.harness.claude_code.transcript import text as said
 from tests.make import START_MS, append_content, at, text, tool_result, tool_use, turn
-from tests.readers.transcript import Transcript, call
-from tests.readers.transcript import text as said
 from tests.server.logs import contents, conversation, write
 from tests.server.wire import Daemon, running
 

@@ -11,7 +11,7 @@ from typing import Any
 from burnd.paths import Home
 from burnd.records.times import to_iso
 from tests.burnctl.person import run
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import projects, write
 from tests.server.wire import Daemon, running, until
 

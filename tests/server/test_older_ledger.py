@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from burnd.paths import Home
-from tests.readers.transcript import Transcript, call, text
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.server import logs
 from tests.server.wire import Daemon, Wire, running, until
 

@@ -77,7 +77,7 @@ def check(daemon: Daemon, method: Shown) -> None:
 
 def _provoke(daemon: Daemon, wire: Wire) -> dict[str, Any]:
     """Makes a turn land, and hears of it."""
-    from tests.readers.transcript import text
+    from tests.harness.claude_code.transcript import text
     from tests.server.logs import conversation, write
 
     log = conversation("tailed")

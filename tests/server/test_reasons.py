@@ -10,8 +10,8 @@ import pytest
 from burnd.paths import Home
 from burnd.records.codec import encode
 from tests.attribution.test_worked_example import eight_thousand_tokens_that_ride_twenty_turns
+from tests.harness.claude_code.transcript import call
 from tests.queries.test_waste import elsewhere, wasteful
-from tests.readers.transcript import call
 from tests.server.logs import conversation, write
 from tests.server.wire import Wire, running
 

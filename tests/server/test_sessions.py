@@ -11,7 +11,7 @@ from burnd import protocol
 from burnd.paths import Home
 from burnd.search.indexing import SearchIndexer, SearchStatus
 from burnd.server.methods.sessions import _pending
-from tests.readers.transcript import Transcript, text
+from tests.harness.claude_code.transcript import Transcript, text
 from tests.server.logs import conversation, write
 from tests.server.wire import Daemon, Wire, noise, running, until
 

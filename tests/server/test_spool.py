@@ -23,9 +23,9 @@ from burnd.records import Session, Stamp
 from burnd.records.times import to_iso
 from tests.conftest import Opened
 from tests.folded import Folded
+from tests.harness.claude_code.transcript import Transcript
+from tests.harness.claude_code.transcript import text as said
 from tests.make import START_MS, at, text, turn
-from tests.readers.transcript import Transcript
-from tests.readers.transcript import text as said
 from tests.server.logs import conversation, write
 from tests.server.wire import running, until
 

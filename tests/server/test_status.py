@@ -14,13 +14,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from burnd.harness.supervisor import Kept
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
-from burnd.sources.base import Source, Status
-from burnd.sources.running import Kept
+from burnd.recording.source import Source, Status
 from tests.conftest import Opened
-from tests.readers import opencode_data as opencode
-from tests.readers.transcript import call
+from tests.harness.claude_code.transcript import call
+from tests.harness.opencode import data as opencode
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, stamp_often, until
 

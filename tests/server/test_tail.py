@@ -18,9 +18,9 @@ from burnd.records import Turn, Usage
 from burnd.server.feed import QUEUE, Feed, Landed
 from burnd.server.methods.tail import TailParams, shown
 from tests.conftest import Opened
+from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.make import turn
 from tests.queries.asking import PRICES
-from tests.readers.transcript import Transcript, call, text
 from tests.server.logs import conversation, projects, write
 from tests.server.wire import Daemon, Wire, noise, running, until
 

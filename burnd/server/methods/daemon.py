@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import anyio
 
+from burnd.harness.supervisor import Kept
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
 from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result, telling
 from burnd.server.service import Service
 from burnd.settings.shown import shown
-from burnd.sources.running import Kept
 
 
 class FlushParams(Params, frozen=True):

@@ -9,8 +9,10 @@ from burnd.clients import api_sessions
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
+from burnd.harness.codex.source import codex_roots
 from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
+from burnd.logfiles.roots import claude_roots
 from burnd.paths import user_home
 from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.openings import add_compaction_summary, name_all
@@ -18,14 +20,12 @@ from burnd.queries.projects import folders
 from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Params, Refusal, View
+from burnd.recording.backfill import UNKNOWN
 from burnd.recording.looking import Look
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
 from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result
 from burnd.server.service import Service
-from burnd.sources.backfill import UNKNOWN
-from burnd.sources.codex import codex_roots
-from burnd.sources.roots import claude_roots
 
 PATIENCE_S = 3.0  # for an index that is just being opened
 _MANY_PENDING = 20  # sessions, more than live agents write at once

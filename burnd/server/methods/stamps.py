@@ -9,6 +9,7 @@ import msgspec
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
 from burnd.errors import NotNow
+from burnd.harness.registry import SOURCES
 from burnd.queries.session_ids import no_such_session, stamped_sessions
 from burnd.queries.stamps import ListParams, list_stamps, time_of
 from burnd.queries.view import Params, Refusal
@@ -18,7 +19,6 @@ from burnd.records.session import ContentMode
 from burnd.records.times import canonical, to_iso
 from burnd.server.method import AnyMethod, Method, Result, query
 from burnd.server.service import Service
-from burnd.sources.registry import SOURCES
 
 
 class RangeParams(Params, frozen=True):

@@ -13,16 +13,16 @@ import msgspec
 from burnd import __version__, protocol
 from burnd.errors import IndexDamaged
 from burnd.extras import SEARCH, to_install
+from burnd.harness.supervisor import Kept
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
+from burnd.recording.backfill import backfill_state
+from burnd.recording.source import LeftAlone, Status, UnusedLine
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchStatus
 from burnd.server.method import AnyMethod, Method, NoParams, Result
 from burnd.server.service import Service
-from burnd.sources.backfill import backfill_state
-from burnd.sources.base import LeftAlone, Status, UnusedLine
-from burnd.sources.running import Kept
 
 _COUNTING_S = 1.0
 _UNUSED = "nothing: all others are recorded; please report it, unless another program writes there"

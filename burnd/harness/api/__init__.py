@@ -1,0 +1,1 @@
+"""Sessions that programs push over the socket."""

@@ -1,0 +1,1 @@
+"""opencode: sessions in a SQLite database."""

@@ -1,0 +1,164 @@
+"""What watchdog keeps to itself on Linux: lost events, refused watches, and how many folders are watched.
+
+Written against watchdog 7.1. Where a private method had to be replaced, the reason stands beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Callable, Sequence
+
+from watchdog.observers.api import BaseObserver
+from watchdog.observers.inotify import InotifyEmitter
+from watchdog.observers.inotify_c import (
+    CallbackId,
+    InotifyConstants,
+    InotifyEvent,
+    InotifyFD,
+    Mask,
+    WatchCallback,
+    WatchDescriptor,
+)
+
+from burnd.logfiles.dirty import Inbox
+from burnd.logfiles.observe import Unwatchable, Watched
+from burnd.logfiles.scanner import Suffix
+
+EVENTS_LOST = "events were lost"
+_STOP_SECONDS = 2.0
+_PIPES_WORTH = 2  # of descriptors: an instance takes one and a pipe
+_LIMITS = {
+    errno.ENOSPC: ("watch limit", ("fs.inotify.max_user_watches", "user.max_inotify_watches")),
+    errno.EMFILE: ("instance limit", ("fs.inotify.max_user_instances", "user.max_inotify_instances")),
+}
+
+
+def observe_with_inotify(roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> Watched:
+    """Raises Unwatchable when inotify refuses, FileNotFoundError when a root has just gone."""
+    _check_descriptors()
+    try:
+        channel = Channel(inbox)
+        channel.start()
+        return _Inotify(channel, roots, inbox, suffix)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise explain(error) from error
+
+
+def _check_descriptors() -> None:
+    """Raises Unwatchable where there are too few for an instance.
+
+    Asked first: inotify gives the same error for want of descriptors and of instances, and of an instance that it
+    could not make whole, watchdog keeps the first descriptor for ever.
+    """
+    spare: list[int] = []
+    try:
+        for _ in range(_PIPES_WORTH):
+            spare += os.pipe()
+    except OSError as error:
+        reason = f"no descriptor is free ({os.strerror(error.errno or 0)})"
+        raise Unwatchable(reason, "raise the limit of open files (ulimit -n)", passes=True) from error
+    finally:
+        for fd in spare:
+            os.close(fd)
+
+
+class _Inotify(Watched):
+    def __init__(self, channel: Channel, roots: Sequence[str], inbox: Inbox, suffix: Suffix) -> None:
+        self._channel = channel
+        super().__init__(BaseObserver(InotifyEmitter, inotify_fd=channel), roots, inbox, suffix)
+
+    def alive(self) -> bool:
+        return self._channel.is_alive() and super().alive()
+
+    def refusal(self) -> Unwatchable | None:
+        return self._channel.refusal
+
+    def watched(self) -> int | None:
+        return len(self._channel.watched)
+
+    def stop(self) -> None:
+        super().stop()
+        self._channel.close_quietly()
+
+
+class Channel(InotifyFD):
+    """watchdog's reader of one inotify instance, which also tells what its handlers are never told."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        super().__init__()
+        self._inbox = inbox
+        self.refusal: Unwatchable | None = None
+        self.watched: set[WatchDescriptor] = set()
+
+    def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
+        # watchdog drops this error for every folder but the root.
+        try:
+            wd = super().add_callback(path, mask, callback, id_)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.ENOMEM):
+                self.refusal = explain(error)
+                self._inbox.alarm("a folder could not be watched")
+            raise
+        if wd >= 0:
+            self.watched.add(wd)
+        return wd
+
+    def _add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
+        # Private, and replaced all the same: when folders are made inside new folders, the original meets some of
+        # them twice and warns each time, in a text that holds the paths of all watched folders twice over.
+        watch = self._get_or_create_watch(path, mask)
+        watch.callbacks[id_] = callback
+        return watch.wd
+
+    def handle_event(self, event: InotifyEvent) -> None:
+        super().handle_event(_without_pairing(event))
+        if event.is_queue_overflow:
+            # Only now: watchdog answers by making all its watches anew, and a scan must not be over before that.
+            self._inbox.alarm(EVENTS_LOST)
+        elif event.is_ignored:
+            self.watched.discard(event.wd)
+
+    def close_quietly(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self.stop()
+            self.join(_STOP_SECONDS)
+
+
+def _without_pairing(event: InotifyEvent) -> InotifyEvent:
+    """A moved file as one removed and one made.
+
+    watchdog holds all later events back for half a second while it waits for the other half of a move, which
+    may lie outside the root. For files we need no pairs; for folders it must know where its watches went.
+    """
+    if event.is_directory or not event.is_move:
+        return event
+    kind = InotifyConstants.IN_DELETE if event.is_moved_from else InotifyConstants.IN_CREATE
+    return dataclasses.replace(event, mask=kind, cookie=0)
+
+
+def explain(error: OSError, read: Callable[[str], int | None] | None = None) -> Unwatchable:
+    """For `status`: which limit was met, how high it is, and what to raise."""
+    limit = _LIMITS.get(error.errno or 0)
+    if limit is None:
+        return Unwatchable(f"inotify does not work here ({os.strerror(error.errno or 0)})")
+    what, (system, own) = limit
+    read = read or _setting
+    values = {system: read(system), own: read(own)}
+    highest, ours = values[system], values[own]
+    shown = f"{system}={'?' if highest is None else highest}"
+    if ours is not None and (highest is None or ours < highest):
+        shown += f", {own}={ours}"
+    return Unwatchable(f"inotify {what} ({shown})", f"raise {system}")
+
+
+def _setting(name: str) -> int | None:
+    try:
+        with open("/proc/sys/" + name.replace(".", "/"), encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None

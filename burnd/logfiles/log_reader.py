@@ -1,0 +1,133 @@
+"""What every reader of a growing log offers, and what comes out of it: the same for all harnesses that write lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from burnd.recording.candidate import Candidate
+from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Session
+from burnd.records.json_bounds import MOST_VALUES, WHOLE_BYTES
+from burnd.records.safe_json import Reason, Repair
+from burnd.records.times import canonical
+
+NEVER: Final = "1970-01-01T00:00:00.000Z"
+CUT: Final[dict[Repair, str]] = {
+    "many-values": f"more than {MOST_VALUES:,} values: its usage is counted, content behind them is left out",
+    "large": f"larger than {WHOLE_BYTES >> 20} MB: its usage is counted, long texts in it are cut",
+}
+_LONGEST_NAME: Final = 60
+_MOST_NAMES: Final = 100
+
+
+class AgentLink(msgspec.Struct, frozen=True):
+    """Which call started an agent, and when that was said.
+
+    Where two disagree, the earlier of meta, result, prompt, notification holds, and of these the one said first.
+    An agent of a workflow run or a team has a `group_id`; the call that started it is the one linked to that id.
+    """
+
+    session_id: str
+    agent_id: str
+    told_by: Literal["meta", "result", "prompt", "notification"]
+    tool_use_id: str | None = None
+    type: str | None = None
+    group_id: str | None = None
+    ts: str = ""
+
+
+class Counts(msgspec.Struct):
+    """How many lines were read, and by type or reason how many were not used as they stand."""
+
+    lines: int = 0
+    skipped: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    rejected: dict[str, int] = {}
+    repaired: dict[str, int] = {}
+
+
+class Reading(msgspec.Struct, kw_only=True):
+    """What came out of a log since the last time: snapshots that do not change any more.
+
+    `state` is the reader's whole state after the last line fed, to be stored with the rows.
+    """
+
+    state: bytes = b""
+    session_id: str | None = None
+    project: str | None = None  # of the whole session, where this log may tell it and no record of it does
+    candidates: list[Candidate] = []
+    content: list[Content] = []
+    sessions: list[Session] = []
+    events: list[Event] = []
+    compactions: list[Compaction] = []
+    overheads: list[Overhead] = []
+    requests: list[Request] = []
+    quotas: list[Quota] = []
+    agents: list[AgentLink] = []
+    copied: list[str] = []  # ids of messages that the log shows to be copied from another session
+    origins: dict[str, int] = {}  # sessions it was derived from, each with the time of the newest line that shows it
+    process_origins: dict[str, int] = {}  # earlier sessions of the same process, likewise
+    counts: Counts = msgspec.field(default_factory=Counts)
+
+
+class LogReader(Protocol):
+    """Feeds on the whole lines of one log, in file order, and does no I/O.
+
+    However the lines are cut into readings, and whether the state was carried in memory or stored and loaded, the
+    readings must add up to the same.
+    """
+
+    def feed(self, line: bytes, offset: int) -> str | None:
+        """Read one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
+
+    def flush(self, *, answered_only: bool = False) -> None:
+        """Settle what is open: nothing more is expected, though it may still come."""
+
+    def open_candidates(self) -> list[Candidate]:
+        """The messages that may still grow."""
+
+    def waiting_sessions(self) -> set[str]:
+        """The sessions with a message that may still grow, or a request without its response."""
+
+    def take(self) -> Reading:
+        """All that came out since the last take, and the state to go on from."""
+
+    def again(self) -> bytes:
+        """The state to begin with when the log is read again from its start, since it is not what it was."""
+
+
+def iso(text: str | None) -> str | None:
+    """A time in canonical form; None for what is no time."""
+    if text is None:
+        return None
+    try:
+        datetime.fromisoformat(text)
+        if len(text) == 24 and text[10] == "T" and text[19] == "." and text[23] == "Z" and text[7] == "-":
+            return text
+        return canonical(text)
+    except (ValueError, OverflowError):
+        return None
+
+
+def tally(counts: dict[str, int], name: str) -> None:
+    """Count one more of a name that may come from outside: cut to length, and only so many names."""
+    name = name[:_LONGEST_NAME]
+    if name not in counts and len(counts) >= _MOST_NAMES:
+        name = "(other)"
+    counts[name] = counts.get(name, 0) + 1
+
+
+def cut_reason(repairs: Iterable[Repair]) -> str | None:
+    """The reason if parts of a line were left out, else None."""
+    return next((CUT[what] for what in repairs if what in CUT), None)
+
+
+def rejected(counts: Counts, reason: Reason) -> Reason | None:
+    """Count a line from which nothing is to be had. One that is empty is none."""
+    if reason == "empty":
+        return None
+    tally(counts.rejected, reason)
+    return reason

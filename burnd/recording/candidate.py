@@ -1,0 +1,248 @@
+"""What one transcript says about one message, and the turn that comes of it when nothing else is known."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from burnd.classify.activity import Call, has_edits, label, retries
+from burnd.classify.tools import kind
+from burnd.records import Basis, Block, ServerTools, Subagent, ToolCall, Turn, Usage
+from burnd.records.turn import Quality
+
+SOURCE: Final = "claude-code"
+
+LACKS_REQUEST: Final = 8
+FORKED: Final = 4
+SIDECHAIN: Final = 2
+NO_REQUEST_ID: Final = 1
+NO_USAGE: Final = -1
+WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
+
+
+class LineKey(NamedTuple):
+    """Which line's word counts: the highest key. One without usage, of -1 tokens, is below every line with it."""
+
+    output_tokens: int = NO_USAGE
+    ts: str = ""
+    uuid: str = ""
+
+    @property
+    def stated(self) -> tuple[int, str, str]:
+        """The key as the ledger knows it: of a line without usage, neither its time nor its uuid counts."""
+        return self if self.output_tokens != NO_USAGE else (0, "", "")
+
+
+class Apart(NamedTuple):
+    """A model call within a response that is billed beside it."""
+
+    n: int
+    model: str | None
+    usage: Usage
+
+
+class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
+    """A message as one transcript holds it; it grows while its lines arrive.
+
+    `rank` only ever falls and `best` only ever rises, so that a later state of the same candidate never counts
+    for less; `stopped` is the best of the lines that tell why it stopped. `lines` are the uuids of its lines
+    in file order: a line written twice is known by them; `prints` tell its blocks apart, which an old client wrote
+    twice under new uuids.
+    `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
+    `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
+    were given away; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
+    name another session than their file does, or are of a session in the background, which takes over another's.
+    """
+
+    message_id: str
+    session_id: str
+    rail_id: str
+    turn_index: int
+    ts: str
+    source: str = SOURCE
+    parent: str | None = None
+    settled: bool = False
+    rank: int = WORST_RANK
+    late_born: bool = False
+    request_ref: str | None = None
+    best: LineKey = LineKey()
+    usage: Usage = Usage()
+    model: str = ""
+    stop_reason: str | None = None
+    speed: str | None = None
+    server_tools: ServerTools | None = None
+    apart: tuple[Apart, ...] = ()
+    final: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    entered: tuple[Block, ...] = ()
+    made: tuple[Block, ...] = ()
+    files: tuple[str, ...] = ()
+    subagent: Subagent | None = None
+    project: str | None = None
+    git_branch: str | None = None
+    prompt_id: str | None = None
+    prompt_words: tuple[str, ...] = ()
+    prompt_retries: int = 0
+    lines: tuple[str, ...] = ()
+    lent_activity: str | None = None
+    project_key: str | None = None
+    stopped: LineKey = LineKey()
+    prints: tuple[int, ...] = ()
+    told_apart: tuple[int, ...] = ()
+    dropped: bool = False
+    is_strange: bool = False
+    service_tier: str | None = None
+    inference_geo: str | None = None
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        return (self.session_id, self.rail_id)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every call has its result."""
+        return all(call.is_error is not None for call in self.calls)
+
+    @property
+    def quality(self) -> Quality:
+        """`empty` only if the log states zero usage; a response without usage in the log is `partial`."""
+        if self.best.output_tokens == NO_USAGE:
+            return "partial"
+        is_billed = self.server_tools is not None and self.server_tools.search > 0
+        if self.usage == _NO_USAGE and not is_billed:
+            return "empty"
+        return "final" if self.final else "partial"
+
+    @property
+    def reasoned(self) -> bool:
+        return self.usage.reasoning > 0 or any(block.kind == "thinking" for block in self.made)
+
+    @property
+    def activity(self) -> str:
+        return self.lent_activity or _label(as_calls(self.calls), self.prompt_words, self.reasoned)
+
+
+_NO_USAGE: Final = Usage()
+
+
+def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
+    """The candidate and, as messages of their own, the model calls that are billed beside it, or were until now."""
+    told, candidate.told_apart = candidate.told_apart, tuple(one.n for one in candidate.apart)
+    gone = [Apart(n, None, _NO_USAGE) for n in told if n not in candidate.told_apart]
+    yield copy.copy(candidate)
+    for n, model, usage in (*candidate.apart, *gone):
+        own = copy.copy(candidate)
+        own.message_id = f"{candidate.message_id}:iter:{n}"
+        own.lent_activity = candidate.activity
+        own.parent = candidate.message_id
+        own.model, own.usage = model or candidate.model, usage
+        own.best = candidate.best._replace(output_tokens=usage.output + usage.reasoning)
+        own.stopped = own.best if candidate.stopped == candidate.best else candidate.stopped
+        own.server_tools, own.apart, own.calls, own.entered, own.made, own.files = None, (), (), (), (), ()
+        own.dropped = n not in candidate.told_apart
+        yield own
+
+
+def turn_of(candidate: Candidate) -> Turn:
+    """The turn as this candidate alone tells it, with all that is needed to go on joining."""
+    calls = as_calls(candidate.calls)
+    return Turn(
+        source=candidate.source,
+        session_id=candidate.session_id,
+        rail_id=candidate.rail_id,
+        message_id=candidate.message_id,
+        turn_index=candidate.turn_index,
+        parent=candidate.parent,
+        ts=candidate.ts,
+        model=candidate.model,
+        project=candidate.project,
+        project_key=candidate.project_key,
+        git_branch=candidate.git_branch,
+        usage=candidate.usage,
+        speed=candidate.speed,
+        service_tier=candidate.service_tier,
+        inference_geo=candidate.inference_geo,
+        server_tools=candidate.server_tools,
+        tool_calls=candidate.calls,
+        entered=candidate.entered,
+        made=candidate.made,
+        files_touched=candidate.files,
+        subagent=candidate.subagent,
+        stop_reason=candidate.stop_reason,
+        activity=candidate.lent_activity or _label(calls, candidate.prompt_words, candidate.reasoned),
+        prompt_words=candidate.prompt_words,
+        retries=_retries(calls),
+        has_edits=_has_edits(calls),
+        prompt_id=candidate.prompt_id,
+        prompt_retries=candidate.prompt_retries,
+        quality=candidate.quality,
+        basis=_basis(candidate),
+    )
+
+
+def _basis(candidate: Candidate) -> Basis:
+    has_usage = candidate.best.output_tokens != NO_USAGE
+    is_apart = candidate.stopped != LineKey() and candidate.stopped.stated != candidate.best.stated
+    return Basis(
+        rank=candidate.rank,
+        late_born=candidate.late_born,
+        strange=candidate.is_strange,
+        line=candidate.best[1:] if has_usage else None,
+        stop=candidate.stopped.stated if is_apart else None,
+    )
+
+
+def with_label_of(turn: Turn, earlier: Turn) -> Turn:
+    """The turn with the label and targets of an earlier record of it, if they come from the same facts.
+
+    The rules change between releases: a turn that is read again after an upgrade or a lost index keeps its label.
+    """
+    if earlier.activity is None or _label_facts(turn) != _label_facts(earlier):
+        return turn
+    calls = tuple(
+        msgspec.structs.replace(call, target=before.target) if before.target is not None else call
+        for call, before in zip(turn.tool_calls, earlier.tool_calls, strict=True)
+    )
+    return msgspec.structs.replace(turn, activity=earlier.activity, tool_calls=calls)
+
+
+def _label_facts(turn: Turn) -> tuple[object, ...]:
+    """The facts that a label depends on, except the verb of a command, which also comes from a rule."""
+    calls = [(call.id, call.name, call.args_hash, call.is_error) for call in turn.tool_calls]
+    return turn.prompt_id, turn.prompt_words, _has_reasoned(turn), calls
+
+
+def _has_reasoned(turn: Turn) -> bool:
+    return turn.usage.reasoning > 0 or any(block.kind == "thinking" for block in turn.made)
+
+
+def relabelled(turn: Turn) -> Turn:
+    """The turn with its label and counts made anew from the calls it has now."""
+    calls = as_calls(turn.tool_calls)
+    label = _label(calls, turn.prompt_words, _has_reasoned(turn))
+    return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
+
+
+def as_calls(calls: tuple[ToolCall, ...]) -> tuple[Call, ...]:
+    return tuple([_as_call(call) for call in calls])
+
+
+def _as_call(call: ToolCall) -> Call:
+    what = kind(call.name)
+    command = call.target if what == "shell" else None
+    path = call.target if what in ("edit", "read") else None
+    return Call(call.name, command, path, bool(call.is_error))
+
+
+# Most turns repeat a few patterns of calls, and reading a shell command again is the dear part of a label.
+_retries = lru_cache(maxsize=4096)(retries)
+_has_edits = lru_cache(maxsize=4096)(has_edits)
+
+
+@lru_cache(maxsize=4096)
+def _label(calls: tuple[Call, ...], words: tuple[str, ...], reasoned: bool) -> str:
+    return label(calls, words, reasoned=reasoned)

@@ -1,0 +1,111 @@
+"""Writes small transcripts as a client would, each line following the one before unless told otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.harness.collect import SESSION, line
+
+_NOT_GIVEN: Any = object()
+
+
+class Transcript:
+    """The lines of one file. Uuids are u0, u1, ...; times go up by one second a line."""
+
+    def __init__(self, version: str = "2.1.325", session: str = SESSION, prefix: str = "u", **envelope: Any) -> None:
+        self.lines: list[bytes] = []
+        self.last: str | None = None
+        self._version, self._session, self._prefix = version, session, prefix
+        self._envelope = envelope
+        self._count = 0
+
+    def add(self, kind: str, parent: Any = _NOT_GIVEN, ts: str | None = None, **fields: Any) -> str:
+        """Append a line of the conversation; gives its uuid."""
+        uuid = f"{self._prefix}{self._count}"
+        envelope = {
+            "parentUuid": self.last if parent is _NOT_GIVEN else parent,
+            "isSidechain": False,
+            "type": kind,
+            "uuid": uuid,
+            "timestamp": ts or self.time(self._count),
+            "sessionId": self._session,
+            "cwd": "/home/dev/app",
+            "gitBranch": "main",
+            "version": self._version,
+        }
+        self.bare(**{**envelope, **self._envelope, **fields})
+        self.last = uuid
+        return uuid
+
+    def bare(self, **fields: Any) -> None:
+        self.lines.append(line(**fields))
+        self._count += 1
+
+    def begin(self, second: int) -> None:
+        """Time goes on from here."""
+        self._count = second
+
+    @staticmethod
+    def time(second: int) -> str:
+        return f"2026-11-16T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}.000Z"
+
+    def prompt(self, content: Any, **fields: Any) -> str:
+        return self.add("user", message={"role": "user", "content": content}, **fields)
+
+    def result(self, call: str, content: Any = "done", *, is_error: bool | None = None, **fields: Any) -> str:
+        block = {"type": "tool_result", "tool_use_id": call, "content": content}
+        if is_error is not None:
+            block["is_error"] = is_error
+        return self.prompt([block], **fields)
+
+    def says(
+        self,
+        message: str,
+        *blocks: dict[str, Any],
+        output: int = 10,
+        stop: str | None = "end_turn",
+        done: bool = True,
+        usage: dict[str, Any] | None = None,
+        model: str = "claude-opus-5-5",
+        bare_of_usage: bool = False,
+        **fields: Any,
+    ) -> str:
+        """A line of an API response; `done` writes the key that only a completed response has."""
+        body = {
+            "id": message,
+            "model": model,
+            "role": "assistant",
+            "content": list(blocks) or [{"type": "text", "text": "ok"}],
+            "stop_reason": stop,
+            "usage": {"input_tokens": 3, "output_tokens": output, **(usage or {})},
+        }
+        if done:
+            body["stop_details"] = None
+        if bare_of_usage:
+            del body["usage"]
+        return self.add("assistant", message=body, **{"requestId": f"req_{message}", **fields})
+
+    def calls(self, message: str, *calls: dict[str, Any], **fields: Any) -> str:
+        return self.says(message, *calls, **{"stop": "tool_use", **fields})
+
+    def attach(self, kind: str, parent: Any = _NOT_GIVEN, rendered: str | None = None, **attachment: Any) -> str:
+        shown: dict[str, Any] = {}
+        if rendered is not None:
+            shown = {"rendered": [{"content": rendered}], "renderedRole": "user"}
+        return self.add("attachment", parent, attachment={"type": kind, **attachment}, **shown)
+
+
+def text(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def thinking(value: str, signature: str = "sig") -> dict[str, Any]:
+    return {"type": "thinking", "thinking": value, "signature": signature}
+
+
+def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def image(data: str = "aGVsbG8=", media_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}

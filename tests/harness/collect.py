@@ -1,0 +1,198 @@
+"""Reads transcripts in tests as a caller would: in pieces, with the state stored and the rows kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnd.harness.claude_code.place import Place, place_of, with_meta
+from burnd.harness.claude_code.reader import ClaudeReader
+from burnd.harness.claude_code.state import (
+    Facts,
+    LeafTitle,
+    Link,
+    Prompt,
+    Rail,
+    Reading,
+    SavedOutput,
+    State,
+    load_state,
+)
+from burnd.logfiles.log_reader import AgentLink, Counts
+from burnd.recording.candidate import Candidate, turn_of
+from burnd.recording.join import Joined, join
+from burnd.records import Compaction, Content, Event, Overhead, Request, Turn
+
+SESSION = "5e551011-0000-4000-8000-000000000001"
+PLACE = Place(stem=SESSION, session_id=SESSION)
+
+
+class Collected:
+    """All rows that came out of one transcript; it answers lookups as an index would."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, Link] = {}
+        self.prompts: dict[str, Prompt] = {}
+        self.rails: dict[str, Rail] = {}
+        self.candidates: dict[str, Candidate] = {}
+        self.content: list[Content] = []
+        self.events: list[Event] = []
+        self.compactions: list[Compaction] = []
+        self.overheads: list[Overhead] = []
+        self.requests: dict[str, Request] = {}
+        self.agents: list[AgentLink] = []
+        self.titles: list[LeafTitle] = []
+        self.saved: list[SavedOutput] = []
+        self.facts = Facts()
+        self.counts: dict[str, Counter[str]] = {}
+        self.lines = 0
+        self.state: State | None = None
+        self.state_size = 0
+
+    def link(self, uuid: str) -> Link | None:
+        return self.links.get(uuid)
+
+    def prompt(self, prompt_id: str) -> Prompt | None:
+        return self.prompts.get(prompt_id)
+
+    def candidate(self, message_id: str) -> Candidate | None:
+        return self.candidates.get(message_id)
+
+    def rail(self, rail_id: str) -> Rail | None:
+        return self.rails.get(rail_id)
+
+    def is_known(self, session_id: str, rail_id: str) -> bool:
+        return False
+
+    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        return None
+
+    def add(self, reading: Reading) -> None:
+        self.links.update(reading.links)
+        self.prompts.update(reading.prompts)
+        self.rails.update(reading.rails)
+        self.candidates.update({one.message_id: one for one in reading.candidates})
+        self.candidates = {name: one for name, one in self.candidates.items() if not one.dropped}
+        for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
+            getattr(self, name).extend(getattr(reading, name))
+        self.requests.update({one.id: one for one in reading.requests})
+        self.requests = {name: one for name, one in self.requests.items() if not one.withdrawn}
+        self.facts = reading.facts
+        self._count(reading.counts)
+        self.state = load_state(reading.state)
+        self.state_size = max(self.state_size, len(reading.state))
+
+    def _count(self, counts: Counts) -> None:
+        self.lines += counts.lines
+        for name in ("skipped", "unknown", "rejected", "repaired"):
+            self.counts.setdefault(name, Counter()).update(getattr(counts, name))
+
+    def comparable(self) -> dict[str, Any]:
+        """Everything that must not depend on where the reading was cut."""
+        rows = {name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails")}
+        state = self.state or State()
+        rows["state"] = (state.facts, state.stamp, state.rails, state.requests, state.delegations)
+        return rows
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns in order of first appearance, iterations last."""
+        return [turn_of(candidate) for candidate in self.candidates.values()]
+
+    def turn(self, message_id: str) -> Turn:
+        return turn_of(self.candidates[message_id])
+
+    def texts(self) -> list[tuple[str, str, Any]]:
+        return [(one.role, one.kind, one.text) for one in self.content]
+
+
+def with_offsets(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
+    offset = 0
+    for line in lines:
+        yield line, offset
+        offset += len(line) + 1
+
+
+def read(
+    lines: Iterable[bytes],
+    place: Place = PLACE,
+    cuts: Collection[int] = (),
+    flushes: Collection[int] = (),
+    **options: bool,
+) -> Collected:
+    """Read all lines; before the line with an ordinal in `cuts` the state is stored and loaded again."""
+    rows = Collected()
+    reader = ClaudeReader(place, None, rows, **options)
+    for n, (line, offset) in enumerate(with_offsets(lines)):
+        if n in flushes:
+            reader.flush()
+        if n in cuts:
+            rows.add(reader.take())
+            assert rows.state is not None
+            reader = ClaudeReader(place, rows.state, rows, **options)
+        reader.feed(line, offset)
+    reader.flush()
+    rows.add(reader.take())
+    return rows
+
+
+def fold(candidates: Iterable[Candidate]) -> dict[str, Joined]:
+    """Join candidates as they come, as the pipeline does."""
+    joined: dict[str, Joined] = {}
+    for candidate in candidates:
+        known = joined.get(candidate.message_id)
+        joined[candidate.message_id] = (
+            join(known.turn, known.copies, candidate) if known is not None else join(None, (), candidate)
+        )
+    return joined
+
+
+def case_root() -> Path | None:
+    """The folder with logs of real clients, where there is one."""
+    found = os.environ.get("BURND_CASES")
+    return Path(found) if found else None
+
+
+def client_versions() -> list[Path]:
+    root = case_root()
+    return sorted(path.parent for path in root.glob("claude*/*/expected.json")) if root is not None else []
+
+
+def cases(found: list[Path]) -> list[Any]:
+    """What a test is tried with; where BURND_CASES brings nothing for it, that is its reason to be skipped."""
+    reason = "BURND_CASES names no folder with such files of real clients"
+    return [*found] or [pytest.param(None, id="none", marks=pytest.mark.skip(reason=reason))]
+
+
+def transcripts(root: Path) -> list[Path]:
+    """Every transcript below a client's home or several of them."""
+    found = [path for path in root.rglob("*.jsonl") if "projects" in path.parts]
+    return sorted(path for path in found if place_for(path) is not None)
+
+
+def place_for(path: Path) -> Place | None:
+    below = path.parts[len(path.parts) - path.parts[::-1].index("projects") :]
+    place = place_of("/".join(below))
+    meta = path.with_suffix(".meta.json")
+    return with_meta(place, meta.read_bytes()) if place is not None and meta.exists() else place
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """The file's whole lines; what follows the last newline is not there yet."""
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def read_file(path: Path) -> Collected:
+    place = place_for(path)
+    assert place is not None
+    return read(lines_of(path), place)
+
+
+def line(**fields: Any) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()

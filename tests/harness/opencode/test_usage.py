@@ -1,0 +1,77 @@
+"""What a step was billed, as each release writes it down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from burnd.harness.opencode.rows import Tokens
+from burnd.harness.opencode.usage import net_usage, usage_of
+from burnd.records import Usage
+from tests.harness.opencode.data import tokens
+from tests.harness.opencode.reading import answered
+
+
+def read(data: dict[str, Any]) -> Tokens:
+    return msgspec.convert(data, Tokens)
+
+
+def test_input_is_net_of_the_cache_and_output_of_reasoning() -> None:
+    """As verified with a scripted provider: prompt 2000 of which 1500 cached, completion 120 with 40 of reasoning."""
+    stated = {"total": 2120, "input": 500, "output": 80, "reasoning": 40, "cache": {"read": 1500, "write": 0}}
+    assert net_usage(read(stated)) == Usage(input=500, output=80, reasoning=40, cache_read=1500)
+
+
+def test_before_1_3_16_output_held_the_reasoning_too() -> None:
+    """The total tells: it is what input, output and cache come to without counting reasoning again."""
+    stated = {"total": 2120, "input": 500, "output": 120, "reasoning": 40, "cache": {"read": 1500, "write": 0}}
+    assert net_usage(read(stated)) == Usage(input=500, output=80, reasoning=40, cache_read=1500)
+
+
+@pytest.mark.parametrize("version", ["1.3.16", "1.18.33", "2.0.0-beta.1", None, "", "local"])
+def test_without_a_total_the_figures_are_taken_as_they_stand(version: str | None) -> None:
+    stated = {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 0, "write": 3}}
+    assert net_usage(read(stated), version) == Usage(input=10, output=5, reasoning=2, cache_create_5m=3)
+
+
+@pytest.mark.parametrize("version", ["0.15.31", "1.1.50", "1.3.15"])
+def test_the_first_releases_wrote_no_total_and_counted_reasoning_within_output(version: str) -> None:
+    stated = {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 0, "write": 3}}
+    expected = Usage(input=10, output=3, reasoning=2, cache_create_5m=3)
+    assert net_usage(read(stated), version) == expected
+    assert usage_of(read(stated), [read(stated)], version) == expected
+
+
+def test_a_session_that_an_old_release_began_and_a_new_one_went_on_with_goes_by_the_total() -> None:
+    assert net_usage(read(tokens(output=5, reasoning=2)), "1.1.50") == Usage(output=5, reasoning=2)
+
+
+@pytest.mark.parametrize("gross", [False, True])
+def test_both_ways_of_counting_come_to_the_same(gross: bool) -> None:
+    expected = Usage(input=7, output=11, reasoning=13, cache_read=17, cache_create_5m=19)
+    assert net_usage(read(tokens(gross=gross, input=7, output=11, reasoning=13, read=17, write=19))) == expected
+
+
+def test_several_steps_of_a_message_add_up() -> None:
+    """The message's own figure is that of its last step; one step alone is said twice and counts once."""
+    one, two = tokens(input=5, output=1), tokens(input=7, output=2, gross=True, reasoning=1)
+    assert usage_of(read(two), [read(one), read(two)]) == Usage(input=12, output=3, reasoning=1)
+    assert usage_of(read(one), [read(one)]) == Usage(input=5, output=1)
+    assert usage_of(read(one), []) == Usage(input=5, output=1)
+
+
+def test_a_step_that_ended_before_its_message_knew_counts() -> None:
+    """Killed between the two writes: the tokens are in the part alone."""
+    found = answered({"type": "step-finish", "tokens": tokens(input=5, output=1)}, tokens=tokens(total=False))
+    assert found.usage == Usage(input=5, output=1)
+
+
+@pytest.mark.parametrize("odd", [{}, {"input": -5}, {"input": 1e300}, {"input": None, "cache": None}])
+def test_numbers_nobody_can_have_billed_count_as_none(odd: dict[str, Any]) -> None:
+    assert net_usage(read(odd)) == Usage()
+
+
+def test_floats_are_whole_tokens() -> None:
+    assert net_usage(read({"input": 5.0, "output": 2.0})) == Usage(input=5, output=2)

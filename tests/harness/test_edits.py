@@ -1,0 +1,78 @@
+"""An edit and its reverse are known by their hashes, and no others are taken for such."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from burnd.harness.edits import edit_hash, patch_hash
+from burnd.records import ToolCall
+from tests.harness.claude_code.transcript import Transcript, call
+from tests.harness.collect import read
+
+
+def reverse(change: str | None) -> str:
+    assert change is not None
+    before, after = change.split(">")
+    return f"{after}>{before}"
+
+
+def edited(old: str, new: str, **more: Any) -> dict[str, Any]:
+    return {"old_string": old, "new_string": new, **more}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (edited("foo()", "bar()"), edited("bar()", "foo()")),
+        (edited("foo()", "bar()"), edited("bar()", "foo()", replace_all=True)),
+        (edited("", "bar()"), edited("bar()", "")),
+        ({"oldString": "a", "newString": "b"}, {"oldString": "b", "newString": "a", "replaceAll": True}),
+        ({"edits": [edited("a", "b"), edited("c", "d")]}, {"edits": [edited("d", "c"), edited("b", "a")]}),
+    ],
+)
+def test_an_edit_and_its_reverse(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert edit_hash("/a.py", one) == reverse(edit_hash("/a.py", other))
+    assert edit_hash("/a.py", one) != edit_hash("/a.py", other)
+    assert edit_hash("/b.py", one) != reverse(edit_hash("/a.py", other))
+
+
+def test_an_edit_goes_on_where_another_left_off() -> None:
+    """What one put there, the next may replace; nothing is in too many places to be gone on from."""
+
+    def sides(old: str, new: str) -> tuple[str, str]:
+        before, _, after = (edit_hash("/a.py", edited(old, new)) or "").partition(">")
+        return before, after
+
+    assert sides("a", "b")[1] == sides("b", "c")[0]
+    assert sides("c", "a")[1] == sides("a", "b")[0]
+    assert sides("a", "")[1] != sides("", "c")[0]
+    assert sides("a", "")[1] == sides("", "a")[0]
+
+
+@pytest.mark.parametrize("given", [{}, {"content": "x"}, edited("a", "a"), {"old_string": 1, "new_string": "b"},
+                                   {"edits": []}, {"edits": [edited("a", "b"), 7]}, {"edits": "all"}])  # fmt: skip
+def test_what_names_no_change_has_no_hash(given: dict[str, Any]) -> None:
+    assert edit_hash("/a.py", given) is None
+    assert edit_hash(None, edited("a", "b")) is None
+
+
+def test_patches() -> None:
+    def patch(*lines: str) -> str | None:
+        return patch_hash("a.py", "\n".join(("*** Begin Patch", "*** Update File: a.py", "@@", " def f():", *lines)))
+
+    assert patch("-  foo()", "+  bar()") == reverse(patch("-  bar()", "+  foo()"))
+    assert patch("-  foo()", "+  bar()") != reverse(patch("-  bar()", "+  baz()"))
+    assert patch_hash("a.py", None) is None
+
+
+def test_a_transcripts_edits() -> None:
+    """The hash stays with the call when its result comes."""
+    t = Transcript()
+    t.calls("m1", call("c1", "Edit", file_path="/a.py", **edited("foo()", "bar()")))
+    t.result("c1", "done")
+    t.calls("m2", call("c2", "Edit", file_path="/a.py", **edited("bar()", "foo()", replace_all=True)))
+    calls: list[ToolCall] = [read(t.lines).turn(name).tool_calls[0] for name in ("m1", "m2")]
+    assert calls[0].edit_hash == reverse(calls[1].edit_hash)
+    assert calls[0].result_hash is not None

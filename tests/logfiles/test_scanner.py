@@ -1,0 +1,195 @@
+"""Promises about finding transcripts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from burnd.logfiles.cursor import looks_of
+from burnd.logfiles.scanner import Scanner, Tally, walk
+from tests.server.wire import noise
+
+
+def names(root: Path) -> set[str]:
+    return {os.path.relpath(found.path, root) for found in walk(str(root))}
+
+
+def make(path: Path, text: str = "{}\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_transcripts_are_found_wherever_they_lie(tmp_path: Path) -> None:
+    """Main sessions, sub-agents and old layouts are found; other files are not."""
+    for name in ("a/s.jsonl", "a/s/subagents/agent-1.jsonl", "b/agent-12345678.jsonl"):
+        make(tmp_path / name)
+    make(tmp_path / "a/s/tool-results/1.txt")
+    make(tmp_path / "a/s/custom-title.json")
+    assert names(tmp_path) == {"a/s.jsonl", "a/s/subagents/agent-1.jsonl", "b/agent-12345678.jsonl"}
+
+
+def test_odd_things_are_left_alone_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F16: links, loops, FIFOs and sockets with a transcript's name are neither yielded nor entered."""
+    root = tmp_path / "root"
+    make(root / "p" / "good.jsonl")
+    make(tmp_path / "outside" / "secret.jsonl")
+    (root / "p" / "link.jsonl").symlink_to(tmp_path / "outside" / "secret.jsonl")
+    (root / "p" / "dangling.jsonl").symlink_to("nowhere")
+    (root / "outside").symlink_to(tmp_path / "outside")
+    (root / "p" / "loop").symlink_to(root)
+    os.mkfifo(root / "p" / "fifo.jsonl")
+    monkeypatch.chdir(root / "p")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.jsonl")
+    (root / "p" / "folder.jsonl").mkdir()
+    tally = Tally()
+    found = [file.path for file in walk(str(root), tally=tally)]
+    assert found == [str(root / "p" / "good.jsonl")]
+    assert tally.refused == {"symlink": 4, "not a regular file": 2}
+    assert tally.directories == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    """F16: what does not belong to us is counted, not read."""
+    os.chown(make(tmp_path / "p" / "a.jsonl"), 65534, -1)
+    tally = Tally()
+    assert list(walk(str(tmp_path), tally=tally)) == []
+    assert tally.refused == {"foreign owner": 1}
+
+
+@pytest.mark.timed
+def test_a_very_deep_tree_ends(tmp_path: Path, dig: Callable[[Path, int], None]) -> None:
+    """F16: a tree of 3,000 levels is left at a certain depth, within 2 s; what lies above is found."""
+    dig(tmp_path, 3000)
+    path = make(tmp_path / "p" / "a.jsonl")
+    tally = Tally()
+    started = time.monotonic()
+    assert [file.path for file in walk(str(tmp_path), tally=tally)] == [str(path)]
+    assert time.monotonic() - started < 2 * noise()
+    assert tally.refused == {"too deep": 1}
+
+
+def test_a_missing_root_is_normal(tmp_path: Path) -> None:
+    """F24: it has no files, and nothing is wrong."""
+    scan = Scanner().scan([str(tmp_path / "missing")])
+    assert (scan.changed, scan.files, scan.directories, scan.refused) == ([], 0, 0, {})
+
+
+def test_a_folder_that_cannot_be_listed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F17: one bad folder is counted and the others are read."""
+    make(tmp_path / "bad" / "a.jsonl")
+    make(tmp_path / "good" / "b.jsonl")
+    opened = os.open
+
+    def failing(path: str, flags: int) -> int:
+        if path.endswith("bad"):
+            raise PermissionError(13, "Permission denied", path)
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", failing)
+    scan = Scanner().scan([str(tmp_path)])
+    assert [file.path for file in scan.changed] == [str(tmp_path / "good" / "b.jsonl")]
+    assert scan.refused == {"unreadable folder": 1}
+
+
+def test_a_scan_reports_only_what_changed(tmp_path: Path) -> None:
+    """F21: new, grown, replaced and vanished files are reported once each."""
+    scanner = Scanner()
+    for name in "abcd":
+        make(tmp_path / "p" / f"{name}.jsonl")
+
+    def scan() -> tuple[set[str], set[str]]:
+        result = scanner.scan([str(tmp_path)])
+        return {Path(found.path).stem for found in result.changed}, {Path(path).stem for path in result.gone}
+
+    assert scan() == (set("abcd"), set())
+    assert scan() == (set(), set())
+    with (tmp_path / "p" / "a.jsonl").open("a") as file:
+        file.write("more\n")
+    make(tmp_path / "new")
+    (tmp_path / "new").replace(tmp_path / "p" / "b.jsonl")
+    (tmp_path / "p" / "c.jsonl").unlink()
+    make(tmp_path / "q" / "e.jsonl")
+    assert scan() == (set("abe"), set("c"))
+    assert scan() == (set(), set())
+
+
+def test_what_is_known_from_before_is_no_news(tmp_path: Path) -> None:
+    """Of files that were read in an earlier life, a first scan reports those that changed since, and those gone."""
+    scanner = Scanner()
+    for name in "abc":
+        path = make(tmp_path / "p" / f"{name}.jsonl")
+        found = path.stat()
+        scanner.know(str(path), looks_of(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+    make(tmp_path / "p" / "b.jsonl", "{}\n{}\n")
+    (tmp_path / "p" / "c.jsonl").unlink()
+    make(tmp_path / "p" / "d.jsonl")
+    scanner.know(str(tmp_path / "elsewhere" / "e.jsonl"), 1)
+    scan = scanner.scan([str(tmp_path)])
+    assert {Path(found.path).stem for found in scan.changed} == {"b", "d"}
+    assert {Path(path).stem for path in scan.gone} == {"c", "e"}
+    assert (scan.files, scanner.count(".jsonl")) == (3, 3)
+    assert scanner.has_seen(str(tmp_path / "p" / "a.jsonl"))
+    assert not scanner.has_seen(str(tmp_path / "p" / "c.jsonl"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_that_was_given_away_is_gone_until_it_is_given_back(tmp_path: Path) -> None:
+    """F17: what may not be read any more is counted at every scan, and reported again once it may."""
+    path, scanner = make(tmp_path / "p" / "a.jsonl"), Scanner()
+    assert len(scanner.scan([str(tmp_path)]).changed) == 1
+    os.chown(path, 65534, -1)
+    for _ in range(2):
+        scan = scanner.scan([str(tmp_path)])
+        assert (scan.changed, scan.files, scan.refused) == ([], 0, {"foreign owner": 1})
+    os.chown(path, os.geteuid(), -1)
+    assert len(scanner.scan([str(tmp_path)]).changed) == 1
+
+
+def test_a_scan_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    """F80: neither one that is done nor a walk that somebody gave up on the way."""
+    for name in "abc":
+        make(tmp_path / name / "s.jsonl")
+    before = len(os.listdir("/dev/fd"))
+    Scanner().scan([str(tmp_path)])
+    next(walk(str(tmp_path)))
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_a_turned_back_clock_hides_nothing(tmp_path: Path) -> None:
+    """F20: a file that grew is reported even if its modification time says otherwise."""
+    path = make(tmp_path / "p" / "a.jsonl")
+    scanner = Scanner()
+    scanner.scan([str(tmp_path)])
+    before = path.stat()
+    with path.open("a") as file:
+        file.write("more\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert len(scanner.scan([str(tmp_path)]).changed) == 1
+
+
+def test_overlapping_roots_are_reported_once(tmp_path: Path) -> None:
+    make(tmp_path / "p" / "a.jsonl")
+    scan = Scanner().scan([str(tmp_path), str(tmp_path / "p")])
+    assert (len(scan.changed), scan.files) == (1, 1)
+
+
+@pytest.mark.timed
+def test_many_files_are_scanned_quickly(tmp_path: Path) -> None:
+    """F18: 5,000 files are looked at in a fraction of a second, and the second scan reports none of them."""
+    for folder in range(50):
+        os.mkdir(tmp_path / str(folder))
+        for number in range(100):
+            os.close(os.open(f"{tmp_path}/{folder}/{number}.jsonl", os.O_CREAT | os.O_WRONLY, 0o600))
+    scanner = Scanner()
+    assert len(scanner.scan([str(tmp_path)]).changed) == 5000
+    again = min((scanner.scan([str(tmp_path)]) for _ in range(3)), key=lambda scan: scan.seconds)
+    assert (again.changed, again.files, again.directories) == ([], 5000, 51)
+    assert again.seconds < 0.25 * noise()
