@@ -129,7 +129,7 @@ def test_only_a_database_without_a_log_is_taken_for_unchanging() -> None:
     root = Path(__file__).parents[2]
     code = "\n".join(path.read_text() for path in [*root.glob("burnd/**/*.py"), *root.glob("burnctl/**/*.py")])
     assert len(re.findall("immutable=1", code)) == 1
-    assert "immutable=1" in (root / "burnd" / "sources" / "opencode_db.py").read_text()
+    assert "immutable=1" in (root / "burnd" / "harness" / "opencode" / "database.py").read_text()
 
 
 def test_a_writer_that_starts_meanwhile_makes_what_was_read_worthless(writer: Writer) -> None:
