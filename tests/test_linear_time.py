@@ -33,7 +33,7 @@ from burnd.harness.codex.state import Place
 from burnd.pricing import names
 from burnd.queries import openings, quotes
 from burnd.recording import git_config
-from burnd.records import safe_json
+from burnd.records import foreign_json
 from burnd.records.remotes import canonical_remote
 from burnd.search import folding, passages, typed, words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
@@ -191,10 +191,10 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "refusal": refusals.is_refusal,
     "notified agent": claude_prompts.notified_agent,
     "named agent": lambda text: claude_prompts.named_agent(text.encode()),
-    "JSON": lambda text: safe_json.plain(text.encode()),
+    "JSON": lambda text: foreign_json.plain(text.encode()),
     "JSON that is cut": lambda text: cut_json.closed(text.encode()),
-    "depth of JSON": lambda text: safe_json.depth(text.encode()),
-    "line of the wrong shape": lambda text: safe_json._drop({}, f"Invalid enum value '{text}' - at `$.a`"),
+    "depth of JSON": lambda text: foreign_json.depth(text.encode()),
+    "line of the wrong shape": lambda text: foreign_json._drop({}, f"Invalid enum value '{text}' - at `$.a`"),
     "git config": lambda text: list(git_config.settings(text)),
     "section of a git config": lambda text: list(git_config.settings(f'[remote "{text}')),
     "value in a git config": lambda text: list(git_config.settings(f'[remote "origin"]\nurl = {text}')),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from burnd.records.safe_json import Rejected
+from burnd.records.foreign_json import Rejected
 
 HASH_DIGITS: Final = 16
 _encode: Final = msgspec.json.Encoder(order="sorted").encode

@@ -10,8 +10,7 @@ import msgspec
 
 from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Session
-from burnd.records.json_bounds import MOST_VALUES, WHOLE_BYTES
-from burnd.records.safe_json import Reason, Repair
+from burnd.records.foreign_json import MOST_VALUES, WHOLE_BYTES, Reason, Repair
 from burnd.records.times import canonical
 
 NEVER: Final = "1970-01-01T00:00:00.000Z"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from burnd import protocol
-from burnd.records.safe_json import without_lone_surrogates
+from burnd.records.foreign_json import without_lone_surrogates
 
 _MOST_SHOWN = 300
 _NO_CHOICE = re.compile(r"^Invalid enum value .* - at `\$((?:\.\w+|\[[\d.]+\])*\.(\w+))`$", re.DOTALL)

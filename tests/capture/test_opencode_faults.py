@@ -28,7 +28,7 @@ from burnd.harness.opencode.finding import Finder
 from burnd.harness.opencode.rows import MessageRow, Opened
 from burnd.harness.opencode.schedule import Pace
 from burnd.recording.hazard import Hazard, Note
-from burnd.records.safe_json import Rejected
+from burnd.records.foreign_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_opencode_source import conversation, exchange, inputs
 from tests.harness.opencode.data import Writer, text

@@ -19,7 +19,7 @@ from burnd.logfiles.log_reader import NEVER, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, SOURCE
 from burnd.records import Compaction, Content, Overhead
 from burnd.records.content import Kind
-from burnd.records.safe_json import Rejected, Repaired
+from burnd.records.foreign_json import Rejected, Repaired
 from burnd.records.times import LATEST_MS, to_iso
 
 _TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {

@@ -14,7 +14,7 @@ from burnd.harness.claude_code.prompts import HOOKS, attached_text, shown_text
 from burnd.harness.claude_code.tools import MCP_CALL, called
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import MAIN, Kind, Role
-from burnd.records.safe_json import unpack
+from burnd.records.foreign_json import unpack
 
 CALLS: Final = frozenset({"tool_use", "server_tool_use", MCP_CALL})
 _NULL: Final = msgspec.Raw(b"null")

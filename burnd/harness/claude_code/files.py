@@ -11,7 +11,7 @@ from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, Piece, Source, opened
 from burnd.harness.weights import decoded_size, size
 from burnd.records import File
-from burnd.records.safe_json import Rejected, Repaired
+from burnd.records.foreign_json import Rejected, Repaired
 
 BYTES: Final = "application/octet-stream"
 _WORDS: Final = "text/plain"

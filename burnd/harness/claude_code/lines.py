@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
+from burnd.records.foreign_json import SafeDecoder
 from burnd.records.names import Name, PathName
-from burnd.records.safe_json import SafeDecoder
 
 NOTHING: Final = msgspec.Raw(b"")
 SYNTHETIC: Final = "<synthetic>"

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from burnd.records.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 
 _ENDING: Final = ".jsonl"
 _AGENT: Final = "agent-"

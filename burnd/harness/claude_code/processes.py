@@ -19,7 +19,7 @@ from burnd.index.store import IndexStore
 from burnd.logfiles.safe_open import small_file
 from burnd.recording.batch import Batch, CameFrom
 from burnd.recording.candidate import SOURCE
-from burnd.records.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 
 _KEPT_AS: Final = f"{SOURCE}/processes"
 _LARGEST: Final = 64 << 10

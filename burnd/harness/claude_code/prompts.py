@@ -14,7 +14,7 @@ from burnd.harness.claude_code.files import attached_file, carried
 from burnd.harness.claude_code.lines import Attachment, Line, Piece
 from burnd.harness.weights import size
 from burnd.records import Block
-from burnd.records.safe_json import Rejected, Repaired
+from burnd.records.foreign_json import Rejected, Repaired
 
 INTERRUPT: Final = "[Request interrupted by user"
 TASK_NOTIFICATION: Final = "<task-notification>"

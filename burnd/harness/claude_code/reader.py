@@ -18,7 +18,7 @@ from burnd.harness.claude_code.state import Lookups, NoLookups, Reading, State, 
 from burnd.logfiles.log_reader import cut_reason, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import folders
-from burnd.records.safe_json import Reason, Rejected, Repaired
+from burnd.records.foreign_json import Reason, Rejected, Repaired
 from burnd.records.times import to_ms
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')

@@ -28,8 +28,8 @@ from burnd.logfiles.log_reader import NEVER, iso
 from burnd.recording.candidate import SOURCE
 from burnd.records import Request, Usage
 from burnd.records.content import MAIN
+from burnd.records.foreign_json import Rejected, Repaired
 from burnd.records.names import bounded
-from burnd.records.safe_json import Rejected, Repaired
 
 _RATE_LIMIT: Final = 429
 _NOT_CONNECTED: Final = frozenset(

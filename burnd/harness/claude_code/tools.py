@@ -15,7 +15,7 @@ from burnd.harness.refusals import is_refusal
 from burnd.harness.targets import first_word, host_of, text_target, verb_of
 from burnd.harness.weights import HASH_DIGITS, args_hash, short_hash, size
 from burnd.records import Block, ToolCall
-from burnd.records.safe_json import Unpacked, unpack
+from burnd.records.foreign_json import Unpacked, unpack
 
 MCP_CALL: Final = "mcp_tool_use"
 DELEGATES: Final = frozenset({"Task", "Agent"})

@@ -16,7 +16,7 @@ from burnd.logfiles.transcripts import Transcript, Transcripts
 from burnd.recording.candidate import SOURCE
 from burnd.records import Content, ToolResult
 from burnd.records.content import MAIN
-from burnd.records.safe_json import SafeDecoder
+from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_iso
 
 _LARGEST_META = 64 << 10

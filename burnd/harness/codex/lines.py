@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder, unpack
 from burnd.records.names import Name
-from burnd.records.safe_json import Rejected, Repaired, SafeDecoder, unpack
 
 T = TypeVar("T")
 

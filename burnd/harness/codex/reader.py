@@ -18,8 +18,8 @@ from burnd.logfiles.log_reader import Reading, cut_reason, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Compaction, Session, Subagent, folders
 from burnd.records.content import MAIN
+from burnd.records.foreign_json import Reason, Repaired
 from burnd.records.remotes import canonical_remote
-from burnd.records.safe_json import Reason, Repaired
 from burnd.records.times import to_ms
 
 COMPRESSED: Final = ".jsonl.zst"  # what Codex makes of logs that have grown cold, if it is told to

@@ -16,7 +16,7 @@ from burnd.logfiles.safe_open import small_file
 from burnd.recording.batch import Batch
 from burnd.records import Content, Request
 from burnd.records.content import MAIN
-from burnd.records.safe_json import Rejected, Repaired, SafeDecoder
+from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 from burnd.records.times import to_ms
 
 _FILE = "session_index.jsonl"

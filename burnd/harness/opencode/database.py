@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from burnd.index.reading import read_only
-from burnd.records.json_bounds import WHOLE_BYTES
+from burnd.records.foreign_json import WHOLE_BYTES
 
 _PATIENCE_S = 0.25
 _HEADER = 20

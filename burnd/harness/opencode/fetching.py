@@ -23,7 +23,7 @@ from burnd.logfiles.safe_open import small_file
 from burnd.logfiles.unused import FATAL
 from burnd.recording.hazard import Hazard, PassedOver
 from burnd.records import Content
-from burnd.records.safe_json import Rejected
+from burnd.records.foreign_json import Rejected
 
 _LARGEST_OUTPUT = 64 << 20
 

@@ -12,7 +12,7 @@ from burnd.harness.opencode.cursor import FIRST_ROWID, LAST_ROWID, Anchor, Marke
 from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow
 from burnd.harness.opencode.schema import Schema
 from burnd.records import folders
-from burnd.records.json_bounds import WHOLE_BYTES, small_values
+from burnd.records.foreign_json import WHOLE_BYTES, small_values
 
 PAGE = 500
 _AT_ONCE = 20

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from burnd.logfiles.log_reader import CUT, cut_reason
+from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 from burnd.records.names import Name
-from burnd.records.safe_json import Rejected, Repaired, SafeDecoder
 from burnd.records.times import to_iso
 
 Number = int | float | None

@@ -13,7 +13,7 @@ from burnd.harness.refusals import is_refusal
 from burnd.harness.targets import first_word, host_of, patched_files, text_target, verb_of
 from burnd.harness.weights import args_hash, decoded_size, inline_data, short_hash, size
 from burnd.records import Block, ToolCall
-from burnd.records.safe_json import Unpacked, unpack
+from burnd.records.foreign_json import Unpacked, unpack
 
 TASK: Final = "task"
 INVALID: Final = "invalid"

@@ -11,7 +11,7 @@ from burnd.harness.opencode.said import Answered, Asked, Said, said_of
 from burnd.harness.opencode.session import Place, Step, Walked, walk
 from burnd.harness.opencode.tools import calls_in
 from burnd.records import Content
-from burnd.records.safe_json import Rejected
+from burnd.records.foreign_json import Rejected
 from tests.harness.opencode.data import BORN_MS, assistant, tokens
 
 PLACE = Place(SessionRow("ses_one", BORN_MS, directory="/home/dev/app", agent="build", version="1.18.33"))

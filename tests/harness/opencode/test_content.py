@@ -8,7 +8,7 @@ import msgspec
 
 from burnd.harness.opencode.content import saved_outputs, title_of, whole_output
 from burnd.harness.opencode.rows import SessionRow, opened
-from burnd.records.safe_json import Rejected
+from burnd.records.foreign_json import Rejected
 from burnd.records.times import to_iso
 from tests.harness.opencode.data import BORN_MS, reasoning, text, tool
 from tests.harness.opencode.reading import content, row

@@ -1,0 +1,516 @@
+"""Decodes JSON that other programs wrote: a value, a repaired value or a reason, never an exception.
+
+The number and length of values is bounded before decoding. A million small values take a hundred times the memory of
+their bytes once they are decoded, one long text up to four times. The excess is cut out of the JSON text: the beginning
+of a long list or text stays, and so does what follows it, such as the usage of the message that the list is in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from burnd.records.names import bound_names
+
+T = TypeVar("T")
+
+Reason = Literal["empty", "not-json", "not-an-object", "too-deep", "too-large", "not-finite", "wrong-shape"]
+Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", "long-name", "many-values", "large"]
+Surplus = Literal["many-values", "large"]
+
+MAX_DEPTH: Final = 200
+_MAX_SALVAGES: Final = 32
+_BOM: Final = b"\xef\xbb\xbf"
+_PADDING: Final = b" \t\r\n\0"
+_STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # an unclosed one matches to the end of the text
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+_STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
+_LOW: Final = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HIGH: Final = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
+# Text up to the next lone surrogates, and these. Escapes match as a whole, so that the `ud800` after an escaped
+# backslash (`\\ud800`) is left alone.
+_TO_LONE: Final = re.compile(
+    rb"((?:[^\\]++|\\(?:[^u]|u(?![dD][89a-fA-F][0-9a-fA-F]{2}))|" + _HIGH + _LOW + rb")*+)"
+    rb"((?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb")++)",
+    re.DOTALL,
+)
+_ESCAPE_BYTES: Final = 6
+_ERROR_PATH: Final = "at `$"
+_PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_BIG_DIGITS: Final = 19
+_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
+WHOLE_BYTES: Final = 16 << 20  # JSON of up to this size keeps its long texts
+LONGEST_TEXT: Final = 1 << 20  # in larger JSON; also the most that content.read shows
+CUT_MARK: Final = b"... (cut)"
+
+_MOST_CUTS: Final = 64
+_LEAST_ROOM: Final = 256
+_SHORT, _SHORTEST = 1024, 64
+_MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
+_FEW_BYTES: Final = 64
+_TRIES: Final = 32  # quotes within a string, before all of its escapes are looked at
+_BEGINNINGS: Final = b"[{,"
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
+_any: Final = msgspec.json.Decoder(msgspec.Raw)
+_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
+
+
+class Rejected(msgspec.Struct, frozen=True):
+    """There is nothing to be had from these bytes, and why."""
+
+    reason: Reason
+
+
+class Repaired(msgspec.Struct, Generic[T], frozen=True):
+    """A value that could only be had by changing its bytes, and what was changed."""
+
+    value: T
+    what: tuple[Repair, ...]
+
+
+class SafeDecoder(Generic[T]):
+    """Decodes whole lines into a struct type whose fields all have defaults.
+
+    A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
+    Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
+    hold numbers beyond all bounds: open them with `unpack`, which refuses those. A line with too many values, or
+    too large a line, is cut first.
+    """
+
+    def __init__(self, struct: type[T]) -> None:
+        self._struct = struct
+        self._typed = msgspec.json.Decoder(struct)
+        self._projection = Projection(struct)
+
+    def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
+        """The line's value; `offset` is where the line stands in its file, a BOM counts only at 0."""
+        if (excess := surplus(line)) is None:
+            return self._decoded(line, offset)
+        found = self._decoded(self._reduced(line), offset)
+        if isinstance(found, Rejected):
+            return Rejected("too-large") if found.reason == "empty" else found
+        value, what = (found.value, found.what) if isinstance(found, Repaired) else (found, ())
+        return Repaired(value, (*what, excess))
+
+    def value(self, data: bytes | msgspec.Raw) -> T | None:
+        """The value, repaired if need be; None if the data is rejected."""
+        result = self.decode(bytes(data))
+        if isinstance(result, Repaired):
+            return result.value
+        return None if isinstance(result, Rejected) else result
+
+    def _reduced(self, line: bytes) -> bytes:
+        with contextlib.suppress(*_FAILURES):
+            line = self._projection.of(line)
+        return reduced(line)
+
+    def _decoded(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
+        try:
+            if line.isascii() or _is_utf8(line):
+                return self._typed.decode(line)
+        except _FAILURES:
+            pass
+        return self._mended(line, offset)
+
+    def _mended(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
+        mended, what = _mend_bytes(line, offset)
+        if not mended:
+            return Rejected("empty")
+        try:
+            value = self._typed.decode(mended)
+        except RecursionError:
+            return Rejected("too-deep")
+        except msgspec.ValidationError:
+            return self._salvaged(mended, what)
+        except ValueError:
+            return Rejected("not-json")
+        return Repaired(value, what) if what else value
+
+    def _salvaged(self, line: bytes, what: tuple[Repair, ...]) -> T | Repaired[T] | Rejected:
+        """Decode with long names cut and without fields of a wrong type: one odd field must not lose the usage."""
+        loose = plain(line)
+        if isinstance(loose, Rejected):
+            return loose
+        if not isinstance(loose, dict):
+            return Rejected("not-an-object")
+        short = bound_names(loose, self._struct)
+        if short != loose:
+            loose, what = short, (*what, "long-name")
+            with contextlib.suppress(*_FAILURES):
+                return Repaired(self._typed.decode(msgspec.json.encode(loose)), what)
+        for _ in range(_MAX_SALVAGES):
+            try:
+                value = self._typed.decode(msgspec.json.encode(loose))
+            except msgspec.ValidationError as error:
+                if not _drop(loose, str(error)):
+                    break
+            except _FAILURES:
+                break
+            else:
+                return Repaired(value, (*what, "wrong-type"))
+        return Rejected("wrong-shape")
+
+
+def plain(data: bytes) -> Any | Rejected:
+    """The JSON value as plain objects: at most `MAX_DEPTH` deep, all numbers finite, huge integers as text."""
+    return unpack(msgspec.Raw(data)).value
+
+
+class Unpacked(NamedTuple):
+    """A raw part's value, and the same part as JSON that any reader can open."""
+
+    value: Any | Rejected
+    raw: msgspec.Raw
+
+
+def unpack(raw: msgspec.Raw) -> Unpacked:
+    """Open a raw part; what cannot be opened becomes a JSON text of itself."""
+    data = bytes(raw)
+    if surplus(data) is not None:
+        data = reduced(data) or b"null"
+        raw = msgspec.Raw(data)
+    try:
+        if len(data) <= 2 * MAX_DEPTH or _openings(data) <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
+            return Unpacked(msgspec.json.decode(data), raw)
+        value: Any = Rejected("too-deep")
+    except RecursionError:
+        value = Rejected("too-deep")
+    except msgspec.ValidationError:
+        value = _with_big_numbers_as_text(data)
+    except ValueError:
+        value = Rejected("not-json")
+    kept = data.decode("utf-8", "replace") if isinstance(value, Rejected) else value
+    return Unpacked(value, msgspec.Raw(msgspec.json.encode(kept)))
+
+
+def _openings(data: bytes) -> int:
+    return data.count(b"[") + data.count(b"{")
+
+
+def depth(data: bytes) -> int:
+    """How deeply the brackets outside of strings are nested."""
+    deepest = level = 0
+    for byte in _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS):
+        if byte in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        else:
+            level -= 1
+    return deepest
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
+    what: list[Repair] = []
+    if offset == 0 and line.startswith(_BOM):
+        line = line[len(_BOM) :]
+        what.append("bom")
+    stripped = line.strip(_PADDING)
+    if b"\0" in line and b"\0" not in stripped:
+        what.append("nul")
+    line = stripped
+    if not _is_utf8(line):
+        line = line.decode("utf-8", "replace").encode()
+        what.append("utf8")
+    mended = without_lone_surrogates(line)
+    if mended != line:
+        what.append("surrogate")
+    return mended, tuple(what)
+
+
+def without_lone_surrogates(data: bytes) -> bytes:
+    """JSON in which half of an escaped surrogate pair is the replacement character."""
+    parts: list[bytes] = []
+    at = 0
+    while (found := _TO_LONE.match(data, at)) is not None:
+        parts += [found[1], b"\\ufffd" * (len(found[2]) // _ESCAPE_BYTES)]
+        at = found.end()
+    return b"".join([*parts, data[at:]]) if parts else data
+
+
+def _with_big_numbers_as_text(data: bytes) -> Any | Rejected:
+    """Decode again after a number was out of range: integers become text, other numbers have no value."""
+    try:
+        return msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
+    except _FAILURES:
+        return Rejected("not-finite")
+
+
+def _big_number_as_text(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    digits = token[1:] if token.startswith(b"-") else token
+    return b'"%s"' % token if len(digits) > _BIG_DIGITS and digits.isdigit() else token
+
+
+def _drop(loose: dict[str, Any], error: str) -> bool:
+    """Take the value an error names out of its container, or make it whole; False when it names none."""
+    _, found, path = error.rpartition(_ERROR_PATH)
+    steps: list[Any] = []
+    for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if found else ""):
+        if anything:
+            break
+        steps.append(name or int(index))
+    if not steps:
+        return False
+    container: Any = loose
+    try:
+        for step in steps[:-1]:
+            container = container[step]
+        value = container[steps[-1]]
+        if (whole := _whole(value)) is not None:
+            container[steps[-1]] = whole
+        else:
+            del container[steps[-1]]
+    except (LookupError, TypeError):
+        return False
+    return True
+
+
+def _whole(value: Any) -> int | None:
+    """The number that a value of another type stands for."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _BIG_DIGITS
+    return int(value) if is_digits else None
+
+
+def surplus(data: bytes) -> Surplus | None:
+    """The bound that a JSON text exceeds, if any."""
+    if len(data) > WHOLE_BYTES:
+        return "large"
+    if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
+        return None  # fast path: marks within strings are counted too, so the count is an upper bound
+    values = at = 0
+    while (at := _after_mark(data, at)) > 0:
+        values += data[at - 1] in _BEGINNINGS
+        if values > MOST_VALUES:
+            return "many-values"
+    return None
+
+
+def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
+    """The JSON text cut to all bounds; empty if it is not JSON, is nested too deeply, or is still too large."""
+    data = _Cut(data, most).bounded()
+    if len(data) <= WHOLE_BYTES:
+        return data
+    view = memoryview(data)
+    return small_values(bytes(view[at : at + LONGEST_TEXT]) for at in range(0, len(data), LONGEST_TEXT))
+
+
+def small_values(chunks: Iterable[bytes]) -> bytes:
+    """A JSON text with its long strings cut, in one pass over its chunks; empty if it is still too large."""
+    kept = bytearray()
+    in_string, length, rest = False, 0, b""
+    for chunk in chunks:
+        data, at = rest + chunk, 0
+        rest = b""
+        while at < len(data):
+            if not in_string:
+                quote = data.find(b'"', at)
+                end = len(data) if quote < 0 else quote + 1
+                kept += data[at:end]
+                in_string, length, at = quote >= 0, 0, end
+                continue
+            end = _quote_after(data, at)
+            end = _whole_escapes(data, at) if end < 0 else end
+            room = _longest_after(len(kept)) - length
+            if room >= 0:
+                kept += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
+            length += end - at
+            if data[end : end + 1] == b"\\":
+                rest = data[end:]  # the other half of the escape is in the next chunk
+                break
+            if end < len(data):
+                kept += b'"'
+                in_string, end = False, end + 1
+            at = end
+        if len(kept) > 2 * WHOLE_BYTES:
+            return b""
+    return bytes(kept)
+
+
+def _longest_after(kept: int) -> int:
+    """The longest string allowed after so many bytes of output; it gets shorter as output grows."""
+    if kept < WHOLE_BYTES // 2:
+        return LONGEST_TEXT
+    return _SHORT if kept < WHOLE_BYTES else _SHORTEST
+
+
+def _whole_characters(text: bytes) -> bytes:
+    """A cut JSON string without an incomplete escape or character at its end."""
+    text = text[: _whole_escapes(text, 0)]
+    for back in range(1, min(4, len(text)) + 1):
+        if text[-back] < 0x80:
+            break
+        if text[-back] >= 0xC0:
+            return text[:-back]
+    return text
+
+
+def _after_mark(data: bytes, at: int) -> int:
+    """The position after the next bracket or comma outside of strings; 0 if there is none."""
+    while (found := _MARK.match(data, at)) is not None:
+        at = found.end()
+        if found[1] != b'"':
+            return at
+        at = _quote_after(data, at) + 1
+        if at == 0:
+            break
+    return 0
+
+
+def _quote_after(data: bytes, at: int) -> int:
+    """The end of the string that `at` is in; -1 if it is not closed. Fast for long texts without escapes."""
+    begin = at
+    for _ in range(_TRIES):
+        quote = data.find(b'"', at)
+        if quote < 0 or _slashes_before(data, begin, quote) % 2 == 0:
+            return quote
+        at = quote + 1
+    while at < len(data):  # in portions, so that other threads need not wait for all of it
+        end = min(at + LONGEST_TEXT, len(data))
+        end -= _slashes_before(data, at, end) % 2
+        text = data[at:end].replace(b"\\\\", b"__").replace(b'\\"', b"__")
+        if (quote := text.find(b'"')) >= 0 or not text:
+            return at + quote if text else -1
+        at = end
+    return -1
+
+
+def _slashes_before(data: bytes, begin: int, end: int) -> int:
+    text = data[max(begin, end - _FEW_BYTES) : end]
+    slashes = len(text) - len(text.rstrip(b"\\"))
+    if slashes < _FEW_BYTES:
+        return slashes
+    text = data[begin:end]
+    return len(text) - len(text.rstrip(b"\\"))
+
+
+def _whole_escapes(data: bytes, at: int) -> int:
+    """The end of a text that is cut within a string, before an incomplete escape if there is one."""
+    slash = data.rfind(b"\\", max(at, len(data) - _ESCAPE_BYTES + 1))
+    if slash < 0 or _slashes_before(data, at, slash + 1) % 2 == 0:
+        return len(data)
+    is_whole = len(data) - slash >= 2 and data[slash + 1 : slash + 2] != b"u"
+    return len(data) if is_whole else slash
+
+
+def _marks(data: bytes) -> int:
+    """An upper bound of the number of values."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
+class _Cut:
+    """Cuts excess values in one pass. Lists end at the bound; objects may go on for a while.
+
+    Fields after a long list, such as usage, may matter most. After an object is cut, those around it may have some more
+    values, fewer each time.
+    """
+
+    def __init__(self, data: bytes, most: int) -> None:
+        self._data, self._most = data, most
+        self._values, self._limit, self._cuts = 0, 2 * most, 0
+        self._open: list[bytes] = []  # the closing bracket of each open one
+        self._copy: bytearray | None = None
+
+    def bounded(self) -> bytes:
+        data = self._data
+        view = memoryview(data)
+        kept: list[bytes | memoryview] = []
+        at = begin = len(data) - len(data.lstrip(_PADDING))
+        while (found := _after_mark(data, at)) > 0:
+            at, mark = found, data[found - 1 : found]
+            if mark in b"]}":
+                if not self._open or self._open.pop() != mark:
+                    return b""
+                continue
+            self._values += 1
+            if mark != b",":
+                self._open.append(_CLOSING[mark])
+            if not self._open or len(self._open) > MAX_DEPTH:
+                return b""
+            if self._values > (self._most if self._open[-1] == b"]" else self._limit):
+                end = self._end_of(at)
+                if end is None:
+                    return b""
+                kept += [view[begin : at - (mark == b",")], self._cut()]
+                at = begin = end
+        return b"".join([*kept, view[begin:]]) if kept else data
+
+    def _cut(self) -> bytes:
+        closing = self._open.pop()
+        if closing == b"}" and self._cuts < _MOST_CUTS:
+            self._cuts += 1
+            self._limit = self._values + max(self._most >> self._cuts, _LEAST_ROOM)
+        return closing
+
+    def _end_of(self, at: int) -> int | None:
+        """The end of the innermost open list or object, whose rest begins at `at`; None if it is not closed.
+
+        msgspec skips a value faster than Python code, and its error names the position of trailing characters. To make
+        the rest a value, the byte before it is replaced by an opening bracket, in a copy.
+        """
+        if self._copy is None:
+            self._copy = bytearray(self._data)
+        self._copy[at - 1] = ord("[" if self._open[-1] == b"]" else "{")
+        try:
+            _any.decode(memoryview(self._copy)[at - 1 :])
+        except msgspec.DecodeError as error:
+            trailing = _TRAILING.search(str(error))
+            return at - 1 + int(trailing[1]) - 1 if trailing is not None else None
+        except RecursionError:
+            return None
+        return len(self._data)
+
+
+class Projection:
+    """Reduces a JSON object to the fields of a struct, without decoding their values."""
+
+    def __init__(self, struct: type[Any]) -> None:
+        self._outline = msgspec.json.Decoder(_outline_of(struct))
+
+    def of(self, data: bytes) -> bytes:
+        """The reduced JSON. Raises as msgspec does if the data is not such an object."""
+        return b"".join(_fields_of(self._outline.decode(data)))
+
+
+def _outline_of(struct: type[Any]) -> type[Any]:
+    """The struct with all fields raw, except those that are structs themselves."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(struct):
+        inner = [one for one in getattr(field.type, "__args__", ()) if one is not type(None)]
+        kind = inner[0] if len(inner) == 1 else field.type
+        is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        fields.append(
+            (field.name, _outline_of(kind) | None, None) if is_struct else (field.name, msgspec.Raw, msgspec.Raw())
+        )
+    rename = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    return msgspec.defstruct(struct.__name__, fields, rename=rename)
+
+
+def _fields_of(outline: Any) -> Iterator[bytes | memoryview]:
+    before = b"{"
+    for field in msgspec.structs.fields(outline):
+        value = getattr(outline, field.name)
+        if value is None or (isinstance(value, msgspec.Raw) and not value):
+            continue
+        yield before + msgspec.json.encode(field.encode_name) + b":"
+        before = b","
+        if isinstance(value, msgspec.Raw):
+            yield memoryview(value)
+        else:
+            yield from _fields_of(value)
+    yield b"}" if before == b"," else b"{}"
