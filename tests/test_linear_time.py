@@ -23,7 +23,7 @@ import burnd
 from burnctl.render import text as rendering
 from burnd.classify import keywords, said, shell
 from burnd.content import cut_json
-from burnd.harness import edits, refusals, targets
+from burnd.harness import refusals, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.codex import prompts as codex_prompts
@@ -182,10 +182,10 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "prompt without elements": said.said_by_person,
     "harness text of Codex": codex_prompts.is_harness_text,
     "folder in a Codex log": lambda text: codex_prompts.folder_in(f"<environment_context>{text}"),
-    "files of a patch": targets.patched_files,
-    "hash of a patch": lambda text: edits.patch_hash("file", text),
-    "host": targets.host_of,
-    "host of an address": lambda text: targets.host_of(f"https://{text}"),
+    "files of a patch": tool_calls.patched_files,
+    "hash of a patch": lambda text: tool_calls.patch_hash("file", text),
+    "host": tool_calls.host_of,
+    "host of an address": lambda text: tool_calls.host_of(f"https://{text}"),
     "command in a program": codex_tools._command_in,
     "failure": codex_tools._tells_of_failure,
     "refusal": refusals.is_refusal,

@@ -12,7 +12,7 @@ from burnd.content.recall import Reading, Recall
 from burnd.harness.api.messages import Given
 from burnd.harness.api.usage import API_SOURCES
 from burnd.harness.claude_code.tools import result_of
-from burnd.harness.weights import size
+from burnd.harness.tool_calls import size
 from burnd.index.apply import fact_key
 from burnd.index.schema import MESSAGES_BY_ID, is_message
 from burnd.ledger.fold import identity

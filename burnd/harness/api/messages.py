@@ -13,7 +13,7 @@ from burnd.harness.claude_code.files import carried
 from burnd.harness.claude_code.lines import Piece
 from burnd.harness.claude_code.tools import Result, arguments_of, called, result_of
 from burnd.harness.claude_code.usage import Bill
-from burnd.harness.weights import size
+from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
 from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
 from burnd.records.base import camel

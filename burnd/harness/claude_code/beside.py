@@ -14,7 +14,7 @@ from burnd.harness.claude_code.messages import note
 from burnd.harness.claude_code.requests import begin_attempt, fall_back, refuse_attempt, status_of
 from burnd.harness.claude_code.state import KEPT_REQUESTS, LeafTitle
 from burnd.harness.claude_code.usage import count, stated_usage
-from burnd.harness.weights import short_hash
+from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, iso, tally
 from burnd.recording.candidate import LACKS_REQUEST, SOURCE
 from burnd.records import Compaction, Content, Overhead

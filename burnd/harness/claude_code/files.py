@@ -9,7 +9,7 @@ import msgspec
 
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.lines import Attachment, Piece, Source, opened
-from burnd.harness.weights import decoded_size, size
+from burnd.harness.tool_calls import decoded_size, size
 from burnd.records import File
 from burnd.records.foreign_json import Rejected, Repaired
 

@@ -30,7 +30,7 @@ from burnd.harness.claude_code.requests import end_run
 from burnd.harness.claude_code.state import Prompt, SavedOutput
 from burnd.harness.claude_code.tools import DELEGATES
 from burnd.harness.claude_code.usage import count
-from burnd.harness.weights import short_hash
+from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import AgentLink, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, ToolCall

@@ -20,7 +20,7 @@ import zstandard
 from burnd.harness.claude_code.beside import summary_in
 from burnd.harness.claude_code.place import place_of
 from burnd.harness.claude_code.state import Reading, load_state
-from burnd.harness.weights import short_hash
+from burnd.harness.tool_calls import short_hash
 from burnd.index import packs
 from burnd.index.change import CursorChange
 from burnd.index.path_key import path_key

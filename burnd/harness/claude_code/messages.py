@@ -19,7 +19,7 @@ from burnd.harness.claude_code.requests import answer_attempt, fail_run
 from burnd.harness.claude_code.state import KEPT_DELEGATIONS, Delegation, Link
 from burnd.harness.claude_code.tools import Arguments, Result, arguments_of, has_failed, result_of
 from burnd.harness.claude_code.usage import is_final, stated_output
-from burnd.harness.weights import short_hash, size
+from burnd.harness.tool_calls import short_hash, size
 from burnd.recording.candidate import (
     FORKED,
     LACKS_REQUEST,

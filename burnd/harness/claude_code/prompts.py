@@ -12,7 +12,7 @@ from burnd.classify.said import said_by_person
 from burnd.harness.claude_code import lines as claude_lines
 from burnd.harness.claude_code.files import attached_file, carried
 from burnd.harness.claude_code.lines import Attachment, Line, Piece
-from burnd.harness.weights import size
+from burnd.harness.tool_calls import size
 from burnd.records import Block
 from burnd.records.foreign_json import Rejected, Repaired
 

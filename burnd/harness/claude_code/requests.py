@@ -23,7 +23,7 @@ from burnd.harness.claude_code.lines import BareLine, TokenCounts
 from burnd.harness.claude_code.memory import Memory, Spot
 from burnd.harness.claude_code.state import KEPT_ANSWERED, KEPT_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
 from burnd.harness.claude_code.usage import count
-from burnd.harness.weights import short_hash
+from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.recording.candidate import SOURCE
 from burnd.records import Request, Usage

@@ -10,10 +10,18 @@ import msgspec
 
 from burnd.harness.claude_code.files import Carried, carried
 from burnd.harness.claude_code.lines import Piece, opened
-from burnd.harness.edits import edit_hash
 from burnd.harness.refusals import is_refusal
-from burnd.harness.targets import first_word, host_of, text_target, verb_of
-from burnd.harness.weights import HASH_DIGITS, args_hash, short_hash, size
+from burnd.harness.tool_calls import (
+    HASH_DIGITS,
+    args_hash,
+    edit_hash,
+    first_word,
+    host_of,
+    short_hash,
+    size,
+    text_target,
+    verb_of,
+)
 from burnd.records import Block, ToolCall
 from burnd.records.foreign_json import Unpacked, unpack
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from burnd.harness.claude_code.lines import Iteration, Line, Message, ModelUsage, TokenCounts, UsageLine
-from burnd.harness.releases import release
+from burnd.harness.tool_calls import release
 from burnd.recording.candidate import NO_USAGE, Apart
 from burnd.records import ServerTools, Usage
 

@@ -17,7 +17,7 @@ from burnd.harness.codex.responses import end_response, end_task
 from burnd.harness.codex.state import KEPT_PROMPTS, Prompt
 from burnd.harness.codex.tools import Result, image_block, result_of, started_by
 from burnd.harness.refusals import is_refusal
-from burnd.harness.weights import inline_data, size
+from burnd.harness.tool_calls import inline_data, size
 from burnd.logfiles.log_reader import AgentLink
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, File, ToolResult

@@ -13,7 +13,7 @@ from burnd.harness.codex.memory import Memory, Spot, born_at, is_uuid
 from burnd.harness.codex.responses import add_made, begin_task, end_task, record
 from burnd.harness.codex.state import SOURCE, Place, State
 from burnd.harness.codex.usage import totals_of
-from burnd.harness.weights import size
+from burnd.harness.tool_calls import size
 from burnd.logfiles.log_reader import Reading, cut_reason, iso, rejected, tally
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Compaction, Session, Subagent, folders

@@ -19,7 +19,7 @@ from burnd.harness.codex.memory import Memory, Spot, is_uuid
 from burnd.harness.codex.state import KEPT_SPAWNS, KEPT_SUMS, KEPT_TASKS, SOURCE
 from burnd.harness.codex.tools import SPAWN, call_of, searches_of
 from burnd.harness.codex.usage import NONE, Recorded, Totals, spent, usage_of
-from burnd.harness.weights import short_hash, size
+from burnd.harness.tool_calls import short_hash, size
 from burnd.recording.candidate import FORKED, Candidate, LineKey
 from burnd.records import Block, ServerTools, ToolUse
 from burnd.records.content import MAIN

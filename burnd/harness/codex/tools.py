@@ -10,9 +10,18 @@ import msgspec
 
 from burnd.classify.tools import kind
 from burnd.harness.codex.lines import Item, Piece, plain
-from burnd.harness.edits import patch_hash
-from burnd.harness.targets import host_of, patched_files, text_target, verb_of
-from burnd.harness.weights import args_hash, decoded_size, inline_data, short_hash, size
+from burnd.harness.tool_calls import (
+    args_hash,
+    decoded_size,
+    host_of,
+    inline_data,
+    patch_hash,
+    patched_files,
+    short_hash,
+    size,
+    text_target,
+    verb_of,
+)
 from burnd.records import Block, ToolCall
 
 SPAWN: Final = "spawn_agent"

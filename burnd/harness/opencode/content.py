@@ -21,7 +21,7 @@ from burnd.harness.opencode.rows import (
 )
 from burnd.harness.opencode.said import USER, is_summary
 from burnd.harness.opencode.tools import Call
-from burnd.harness.weights import inline_data
+from burnd.harness.tool_calls import inline_data
 from burnd.records import Content, File, ToolResult, ToolUse
 from burnd.records.content import MAIN, Kind, Role
 

@@ -20,7 +20,7 @@ from burnd.harness.opencode.rows import (
 )
 from burnd.harness.opencode.tools import Call, attached_block
 from burnd.harness.opencode.usage import cost_of, usage_of
-from burnd.harness.weights import short_hash, size
+from burnd.harness.tool_calls import short_hash, size
 from burnd.records import Block, ToolCall, Usage
 
 USER: Final = "user"

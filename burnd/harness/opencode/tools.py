@@ -7,11 +7,22 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from burnd.classify.tools import kind
-from burnd.harness.edits import edit_hash, patch_hash
 from burnd.harness.opencode.rows import Attachment, Opened, PartData, ToolMetadata, ToolState
 from burnd.harness.refusals import is_refusal
-from burnd.harness.targets import first_word, host_of, patched_files, text_target, verb_of
-from burnd.harness.weights import args_hash, decoded_size, inline_data, short_hash, size
+from burnd.harness.tool_calls import (
+    args_hash,
+    decoded_size,
+    edit_hash,
+    first_word,
+    host_of,
+    inline_data,
+    patch_hash,
+    patched_files,
+    short_hash,
+    size,
+    text_target,
+    verb_of,
+)
 from burnd.records import Block, ToolCall
 from burnd.records.foreign_json import Unpacked, unpack
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from burnd.harness.opencode.rows import CacheTokens, Number, Tokens
-from burnd.harness.releases import release
+from burnd.harness.tool_calls import release
 from burnd.records import Usage
 
 _MOST: Final = 1 << 40

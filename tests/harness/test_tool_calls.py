@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.edits import edit_hash, patch_hash
+from burnd.harness.tool_calls import edit_hash, patch_hash
 from burnd.records import ToolCall
 from tests.harness.claude_code.transcript import Transcript, call
 from tests.harness.collect import read

@@ -1,0 +1,146 @@
+"""Describes tool calls without their arguments: targets, hashes and sizes, the same for every harness.
+
+A target names what a call worked on: a path, a command's verb, a host, a first word. Hashes tell whether two calls,
+results or edits are the same; an edit and the one that reverts it have their two hashes swapped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from burnd.classify.shell import verb
+from burnd.records.foreign_json import Rejected
+
+HASH_DIGITS: Final = 16
+LONGEST_TARGET: Final = 1024
+_LONGEST_AUTHORITY: Final = 2048
+_SHORT_COMMAND: Final = 120
+_PATCHED_FILE: Final = tuple(f"*** {what}: " for what in ("Add File", "Update File", "Delete File", "Move to"))
+_MOST_PATCHED: Final = 100
+
+_encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
+# Agents repeat their short commands all day.
+_verb_of_short: Final = lru_cache(maxsize=1024)(verb)
+
+Change = tuple[str, str]  # the text before an edit and after it
+
+
+def text_target(value: Any) -> str | None:
+    """A path or name from a call's arguments, cut to length."""
+    return value[:LONGEST_TARGET] if isinstance(value, str) and value else None
+
+
+def verb_of(command: Any) -> str | None:
+    """The verb of a shell command, such as `git commit`."""
+    if not isinstance(command, str):
+        return None
+    return _verb_of_short(command) if len(command) <= _SHORT_COMMAND else verb(command)
+
+
+def host_of(url: Any) -> str | None:
+    """The host of a URL; None if the URL is too long, since `urlsplit` takes quadratic time for some."""
+    if not isinstance(url, str):
+        return None
+    head = url[:_LONGEST_AUTHORITY]
+    head = head if "://" in head else f"//{head}"
+    if len(url) > _LONGEST_AUTHORITY and not any(mark in head.partition("//")[2] for mark in "/?#"):
+        return None  # the host may be cut off, and the head end within a password
+    try:
+        host = urlsplit(head).hostname
+    except ValueError:
+        return None
+    return host[:LONGEST_TARGET] if host else None
+
+
+def first_word(value: Any) -> str | None:
+    words = value.split(maxsplit=1) if isinstance(value, str) else []
+    return words[0][:LONGEST_TARGET] if words else None
+
+
+def patched_files(patch: Any) -> tuple[str, ...]:
+    """The files that a patch in the format of `apply_patch` names."""
+    if not isinstance(patch, str) or "*** " not in patch:
+        return ()
+    headers = (line for line in patch.split("\n") if line.startswith(_PATCHED_FILE))
+    paths = (line.partition(": ")[2].rstrip() for line in islice(headers, _MOST_PATCHED))
+    return tuple(dict.fromkeys(target for path in paths if (target := text_target(path))))
+
+
+def short_hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:HASH_DIGITS]
+
+
+def args_hash(raw: msgspec.Raw, value: Any | Rejected) -> str:
+    """The hash of a call's arguments, independent of key order; of their bytes if they cannot be decoded."""
+    return short_hash(bytes(raw) if isinstance(value, Rejected) else _encode_sorted(value))
+
+
+def edit_hash(target: str | None, arguments: dict[str, Any]) -> str | None:
+    """The hash of an edit given as old and new text, once or as a list of `edits`; None if it is not one."""
+    edits = arguments.get("edits")
+    changes: list[Change] = []
+    for edit in edits if isinstance(edits, list) else [arguments]:
+        if not isinstance(edit, dict):
+            return None
+        old, new = edit.get("old_string", edit.get("oldString")), edit.get("new_string", edit.get("newString"))
+        if not isinstance(old, str) or not isinstance(new, str):
+            return None
+        changes.append((old, new))
+    return _change_hash(target, changes)
+
+
+def patch_hash(target: str | None, patch: Any) -> str | None:
+    """The hash of an edit given as a patch in the format of `apply_patch`."""
+    if not isinstance(patch, str):
+        return None
+    lines = patch.splitlines()
+    before = [" " + line[1:] if line.startswith("-") else line for line in lines if not line.startswith("+")]
+    after = [" " + line[1:] if line.startswith("+") else line for line in lines if not line.startswith("-")]
+    return _change_hash(target, [("\n".join(before), "\n".join(after))])
+
+
+def _change_hash(target: str | None, changes: list[Change]) -> str | None:
+    """The hashes of both sides, `before>after`; the revert, which undoes the last change first, has them swapped."""
+    revert = [(new, old) for old, new in reversed(changes)]
+    if target is None or changes == revert:
+        return None
+    ordered = min(changes, revert)
+    sides = [_side_hash(target, ordered), _side_hash(target, [(new, old) for old, new in ordered])]
+    return ">".join(sides if ordered is changes else reversed(sides))
+
+
+def _side_hash(target: str, changes: list[Change]) -> str:
+    """The hash of the left side; an empty text is identified by the text on the right."""
+    return short_hash(msgspec.json.encode([target, [left or [right] for left, right in changes]]))
+
+
+def size(text: str) -> int:
+    """The text's length in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def decoded_size(base64_text: str) -> int:
+    """The number of bytes that a base64 text encodes."""
+    length = len(base64_text)
+    return length * 3 // 4 - base64_text.count("=", max(0, length - 2))
+
+
+def inline_data(url: str) -> str | None:
+    """The base64 text of a `data:` URL."""
+    head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
+    return data if comma and head.endswith(";base64") else None
+
+
+@lru_cache(maxsize=256)
+def release(version: str | None) -> tuple[int, ...] | None:
+    """A harness's version as numbers that can be compared; None if it is not numeric."""
+    if not version:
+        return None
+    numbers = version.split("-", 1)[0].split(".")
+    return tuple(map(int, numbers)) if all(n.isdecimal() and len(n) < 10 for n in numbers) else None
