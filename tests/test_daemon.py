@@ -196,7 +196,7 @@ def test_the_reader_apart_runs_no_code_of_the_working_folder(home: Home, tmp_pat
     finally:
         daemon.terminate()
         daemon.wait(60)
-    assert "burnd.logfiles.backfill_process" in out.read_text()
+    assert "burnd.recording.child_process" in out.read_text()
     assert "reader_gone" not in out.read_text()
     assert not ran.exists()
 

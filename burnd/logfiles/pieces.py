@@ -6,7 +6,6 @@ A child reads a large backlog, and logs that an earlier process died over.
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,10 +17,11 @@ import structlog
 
 from burnd.index.path_key import path_key
 from burnd.index.reading import RowsLost
-from burnd.logfiles.backfill_process import Apart, Gone, Task, Unreadable, Wanted
-from burnd.logfiles.crash_guard import CrashGuard
+from burnd.logfiles.backfill_process import Apart, Task, Wanted, unpacked
 from burnd.logfiles.cursor import loaded
 from burnd.logfiles.transcripts import Piece, Transcript, Transcripts
+from burnd.recording.child_process import Failed, Gone, try_suspect
+from burnd.recording.crash_guard import CrashGuard, Item
 from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T")
@@ -68,9 +68,9 @@ class Pieces:
             apart = self._apart = self._apart or Apart(self._kind, home.index_db, inline_bytes)
             saved = None if is_new else await self._saved(path)
             skipped = self.guard.skipped(path_key(path))
-            wanted = Wanted(path, root, saved, max_bytes, self._clock(), self._pipeline.now(), skipped)
+            wanted = Wanted(path, root, saved, max_bytes, self._clock(), self._pipeline.now())
             with contextlib.suppress(Gone):  # then it is read here
-                await self.in_thread(lambda: apart.ask(wanted))
+                await self.in_thread(lambda: apart.ask(wanted, skipped))
                 self._asked.append(path)
 
     async def read(self, path: str, root: str, max_bytes: int) -> Piece | None:
@@ -84,7 +84,7 @@ class Pieces:
                 log.warning("source.reader_gone", source=self._kind.source, crashed=gone.crashed)
                 if gone.crashed:
                     self.guard.suspect(path_key(path))
-            except Unreadable:
+            except Failed:
                 pass  # tried again here, where it shows whether it was the index
         if self.guard.is_suspect(path_key(path)):
             return await self._try(path, root, "read", max_bytes)
@@ -104,27 +104,20 @@ class Pieces:
         saved = await self._saved(path)
         home, inline_bytes = self._pipeline.home, self._pipeline.content.inline_bytes
         trial = self._trial = self._trial or Apart(self._kind, home.index_db, inline_bytes, is_trial=True)
-        while True:
-            now_ms, skipped = self._pipeline.now(), self.guard.skipped(key)
-            wanted = Wanted(path, root, saved, max_bytes, self._clock(), now_ms, skipped, task)
-            try:
-                piece = await self.in_thread(partial(trial.attempt, wanted))
-            except Gone as gone:
-                if not gone.crashed:
-                    raise OSError(errno.EAGAIN, "the process that reads it was killed") from gone
-                if gone.item is None:
-                    raise OSError(errno.EIO, "the process that reads it crashed") from gone
-                crashes = self.guard.crashed(key, gone.item, now_ms)
-                log.error("source.reader_crashed", source=self.source, item=gone.item, count=crashes.count)
-                continue
-            except Unreadable as error:
-                raise OSError(errno.EIO, f"{error} while reading it") from error
-            except FileNotFoundError:
-                self.guard.clear(key)
-                raise
-            if piece is None or _is_done(piece):
-                self.guard.clear(key)
-            return piece
+        now_ms = self._pipeline.now()
+        wanted = Wanted(path, root, saved, max_bytes, self._clock(), now_ms, task)
+        try:
+            answer = await self.in_thread(partial(try_suspect, self.guard, trial, key, wanted, now_ms, self._log_crash))
+        except FileNotFoundError:
+            self.guard.clear(key)
+            raise
+        piece = unpacked(answer)
+        if piece is None or _is_done(piece):
+            self.guard.clear(key)
+        return piece
+
+    def _log_crash(self, item: Item, count: int) -> None:
+        log.error("source.reader_crashed", source=self.source, item=item, count=count)
 
     async def find(self, path: str, root: str) -> Transcript | None:
         """The transcript at a path, ready to be read on here."""

@@ -16,7 +16,6 @@ from burnd.index.packs import compressed, decompressed
 from burnd.index.path_key import path_key
 from burnd.index.reading import FileRows, RowSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
-from burnd.logfiles.crash_guard import CrashGuard, Guard
 from burnd.logfiles.cursor import Cursor, loaded
 from burnd.logfiles.log_reader import LogReader, Reading
 from burnd.logfiles.open_files import OpenFiles
@@ -25,6 +24,7 @@ from burnd.logfiles.tail import Chunk, Line, Tail
 from burnd.logfiles.unused import FATAL, FATAL_WORDS, TOO_LARGE, TOO_LONG, UnusedLines
 from burnd.recording.batch import Batch, CameFrom, Held, SeenSession
 from burnd.recording.candidate import Candidate
+from burnd.recording.crash_guard import CrashGuard, Guard
 from burnd.records import Content
 
 _READERS_KEPT = 64

@@ -2,7 +2,7 @@
 
 The note names the input in progress. It is written without a sync, since it only has to outlive the process. A death
 counts only if it was a crash, a fatal signal that the process itself recorded: not kill -9, not lack of memory, not a
-power cut. Logs have a crash guard of their own (`logfiles/crash_guard.py`).
+power cut. Logs have a crash guard of their own (`recording/crash_guard.py`).
 """
 
 from __future__ import annotations

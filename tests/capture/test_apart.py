@@ -7,15 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from burnd.harness.claude_code.transcripts import ClaudeTranscripts
-from burnd.logfiles import backfill_process as apart
 from burnd.logfiles import pieces
 from burnd.logfiles.backfill_process import Apart, Wanted
 from burnd.logfiles.safe_open import Refused
 from burnd.logfiles.transcripts import Piece
+from burnd.recording import child_process
 from tests.capture.rig import Rig
 from tests.capture.test_claude_source import SESSION, _is, watching
 from tests.capture.test_live_equals_batch import own_tree
@@ -90,13 +91,13 @@ async def test_a_reader_that_dies_is_done_without(
     here, in any order. One file is always asked for ahead.
     """
     monkeypatch.setattr(pieces, "APART_FROM", 1)
-    monkeypatch.setattr(apart, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
+    monkeypatch.setattr(child_process, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
     ask, asked = Apart.ask, 0
 
-    def ask_and_kill(self: Apart, wanted: Wanted) -> None:
+    def ask_and_kill(self: Apart, wanted: Wanted, *skipped: Any) -> None:
         nonlocal asked
         asked += 1
-        ask(self, wanted)
+        ask(self, wanted, *skipped)
         if asked == at:
             assert self._process is not None
             os.kill(self._process.pid, how)

@@ -18,8 +18,8 @@ from burnd.attribution.rail import Rail
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.opencode import fetching as opencode_fetching
 from burnd.ledger import shelving
-from burnd.logfiles import backfill_process as apart
 from burnd.logfiles import pieces
+from burnd.recording import child_process
 from burnd.search.engine import Engine
 from burnd.search.shelf import Shelf
 
@@ -144,9 +144,9 @@ if __name__ == "__main__":
     from burnd.cli import main
 
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-    apart.MODULE = "tests.faults.poison"
+    child_process.MODULE = "tests.faults.poison"
     globals()[f"poison_{os.environ['POISON']}"]()
     if IS_CHILD:
-        apart.main()
+        child_process.main()
     else:
         raise SystemExit(main())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles import crash_guard
-from burnd.logfiles.crash_guard import CRASHES, CrashGuard
+from burnd.recording import crash_guard
+from burnd.recording.crash_guard import CRASHES, CrashGuard
 from burnd.records.times import DAY_MS
 
 LINES = [(0, b"one"), (4, b"two"), (8, b"three")]
