@@ -32,7 +32,7 @@ from burnd.harness.codex.reader import CodexReader
 from burnd.harness.codex.state import Place
 from burnd.pricing import names
 from burnd.queries import openings, quotes
-from burnd.recording import git_config
+from burnd.recording.projects import git_settings
 from burnd.records import foreign_json
 from burnd.records.remotes import canonical_remote
 from burnd.search import folding, passages, typed, words
@@ -195,9 +195,9 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "JSON that is cut": lambda text: cut_json.closed(text.encode()),
     "depth of JSON": lambda text: foreign_json.depth(text.encode()),
     "line of the wrong shape": lambda text: foreign_json._drop({}, f"Invalid enum value '{text}' - at `$.a`"),
-    "git config": lambda text: list(git_config.settings(text)),
-    "section of a git config": lambda text: list(git_config.settings(f'[remote "{text}')),
-    "value in a git config": lambda text: list(git_config.settings(f'[remote "origin"]\nurl = {text}')),
+    "git config": lambda text: list(git_settings(text)),
+    "section of a git config": lambda text: list(git_settings(f'[remote "{text}')),
+    "value in a git config": lambda text: list(git_settings(f'[remote "origin"]\nurl = {text}')),
     "remote": canonical_remote,
     "model": lambda text: names.parse(text, ()),
     "title": openings._ASIDES.match,

@@ -8,8 +8,7 @@ from typing import Final
 import anyio
 
 from burnd.queries.view import Folder
-from burnd.recording.looking import Look
-from burnd.recording.projects import key_of
+from burnd.recording.projects import DetachedCall, key_of
 from burnd.records.folders import is_bounded
 
 AT_ONCE: Final = 4
@@ -37,21 +36,21 @@ class Folders:
 
     def __init__(self) -> None:
         self._free = anyio.CapacityLimiter(AT_ONCE)
-        self._stuck: list[tuple[str, Look[Folder]]] = []
+        self._stuck: list[tuple[str, DetachedCall[Folder]]] = []
 
     async def look(self, given: str) -> Folder:
         async with self._free:
             if self._is_hopeless(given):
                 return Folder.unseen(given)
-            look = Look(lambda: look_at(given))
+            look = DetachedCall(lambda: look_at(given))
             try:
-                return await look.within(PATIENCE_S)
+                return await look.result(PATIENCE_S)
             except TimeoutError:
                 return Folder.unseen(given)
             finally:
-                if not look.has_ended:  # also where whoever asked has gone
+                if not look.is_done:  # also where whoever asked has gone
                     self._stuck.append((given, look))
 
     def _is_hopeless(self, given: str) -> bool:
-        self._stuck = [(folder, look) for folder, look in self._stuck if not look.has_ended]
+        self._stuck = [(folder, look) for folder, look in self._stuck if not look.is_done]
         return len(self._stuck) >= AT_ONCE or any(folder == given for folder, _ in self._stuck)

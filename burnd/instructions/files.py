@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import anyio
 
 from burnd.instructions.entries import Kind, MemoryFile, fence_after
-from burnd.recording.looking import Look
+from burnd.recording.projects import DetachedCall
 
 LARGEST_FILE: Final = 1 << 20
 MOST_BYTES: Final = 8 << 20  # of all files together
@@ -66,7 +66,7 @@ class Reader:
     """Reads files, one request at a time. It remembers only the folders that do not answer."""
 
     def __init__(self) -> None:
-        self._stuck: list[tuple[str, Look[None]]] = []
+        self._stuck: list[tuple[str, DetachedCall[None]]] = []
         self._turn = anyio.Lock()
 
     async def read(self, homes: Homes, projects: Sequence[str]) -> Found:
@@ -75,7 +75,7 @@ class Reader:
             return await self._read(homes, projects)
 
     async def _read(self, homes: Homes, projects: Sequence[str]) -> Found:
-        self._stuck = [(folder, look) for folder, look in self._stuck if not look.has_ended]
+        self._stuck = [(folder, look) for folder, look in self._stuck if not look.is_done]
         stuck = {folder for folder, _ in self._stuck}
         found = Found(unanswered=sorted(stuck), is_whole=len(projects) <= MOST_PROJECTS)
         places = [_OWN, *(folder for folder in projects[:MOST_PROJECTS] if _is_path(folder))]
@@ -84,11 +84,11 @@ class Reader:
         known: set[str] = set()
         while waiting and len(self._stuck) < _MOST_STUCK:
             walk = _Walk(homes, waiting, places[1:], found, known)
-            look = Look(walk.run)
+            look = DetachedCall(walk.run)
             await _progress(look, walk, deadline)
             walk.is_over = True
             found, known = walk.found, walk.known
-            if look.has_ended:
+            if look.is_done:
                 return found
             if time.monotonic() < deadline:
                 self._stuck.append((walk.place, look))
@@ -104,13 +104,13 @@ class Reader:
         return found
 
 
-async def _progress(look: Look[None], walk: _Walk, deadline: float) -> None:
+async def _progress(look: DetachedCall[None], walk: _Walk, deadline: float) -> None:
     """Waits until the walk ends, stops making progress, or reaches the deadline."""
     before = -1
-    while not look.has_ended and walk.steps != before and time.monotonic() < deadline:
+    while not look.is_done and walk.steps != before and time.monotonic() < deadline:
         before = walk.steps
         try:
-            await look.within(min(_NO_PROGRESS_S, max(deadline - time.monotonic(), 0.01)))
+            await look.result(min(_NO_PROGRESS_S, max(deadline - time.monotonic(), 0.01)))
         except TimeoutError:
             continue
 

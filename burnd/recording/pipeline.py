@@ -227,7 +227,7 @@ class Pipeline:
         if batch.content or batch.shelved or batch.files:
             self.room.check()
         joiner = Joiner(self.index, self.journal, self._projects)
-        new_sessions = await self._projects.named(await novelty.new_sessions(self.index, batch.sessions))
+        new_sessions = await self._projects.with_keys(await novelty.new_sessions(self.index, batch.sessions))
         joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)

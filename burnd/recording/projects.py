@@ -1,73 +1,119 @@
 """Maps a folder to its project: the git remote in canonical form, so that clones and worktrees add up.
 
-In a repository without a remote, worktrees and folders below it belong to the repository's folder. In a repository of
-another user that git would not trust, each folder is a project of its own.
+In a repository without a remote, its worktrees and subfolders map to the repository's folder. A repository of another
+user that git would not trust is not read: each folder in it is a project of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Sequence
+import re
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
 
+import anyio
 from msgspec.structs import replace
 
-from burnd.recording.git_config import is_trusted, read_pointer, remotes
-from burnd.recording.looking import Look
 from burnd.records import Session
 from burnd.records.folders import is_bounded
 from burnd.records.remotes import canonical_remote
 
-_MOST_REMEMBERED = 10_000
-_PATIENCE_S, _LESS_PATIENCE_S = 2.0, 0.5
+T = TypeVar("T")
+_CACHE_SIZE: Final = 10_000
+_TIMEOUT_S, _SHORT_TIMEOUT_S = 2.0, 0.5
 _FEW_STUCK, _MOST_STUCK = 3, 20
+_LARGEST_FILE: Final = 1 << 20
+_LARGEST_POINTER: Final = 16 * 1024
+_LONGEST_VALUE: Final = 4096
+_HEADER: Final = re.compile(r'\[\s*([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*+)")?\s*\]')
+_ESCAPED: Final = re.compile(r"\\(.)")
+_ESCAPES: Final = {"n": "\n", "t": "\t", "b": "\b"}
+
+
+class DetachedCall(Generic[T]):
+    """Runs a function in a daemon thread, for disks that may never answer.
+
+    A worker thread of anyio would not do: the process does not end before those threads do.
+    """
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self.is_done = False
+        self._function = function
+        self._results: list[T] = []
+        self._error: Exception | None = None
+        self._event = anyio.Event()
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._run, name="detached", daemon=True).start()
+
+    async def result(self, within: float) -> T:
+        """Waits for the result. Raises TimeoutError after so many seconds; the thread then goes on by itself."""
+        with anyio.fail_after(within):
+            await self._event.wait()
+        if self._error is not None:
+            raise self._error
+        return self._results[0]
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._function())
+        except Exception as error:  # noqa: BLE001 - raised again in `result`
+            self._error = error
+        self.is_done = True
+        with contextlib.suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(self._event.set)
 
 
 class ProjectKeys:
-    """Looks up each folder once. Only `.git` is read, and only its config.
+    """Looks up each folder once. Of a repository only the config in its `.git` is read.
 
     Folder names come from logs and may be anything, such as a dead network mount or one with a pipe for a config: each
     lookup runs in a thread of its own with a timeout, and opens only regular files that git itself would trust.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, str | None] = {}
-        self._stuck: list[Look[str | None]] = []
+        self._keys: dict[str, str | None] = {}
+        self._stuck: list[DetachedCall[str | None]] = []
 
     async def learn(self, folders: Iterable[str]) -> None:
-        """Makes sure that `key` can tell of these folders."""
+        """Looks up these folders, so that `key` knows them."""
         for folder in folders:
-            if folder in self._known:
+            if folder in self._keys:
                 continue
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
-            self._known[folder] = None
-            self._known[folder] = await self._look(folder)
+            if len(self._keys) >= _CACHE_SIZE:
+                self._keys.clear()
+            self._keys[folder] = None
+            self._keys[folder] = await self._look_up(folder)
 
-    async def _look(self, folder: str) -> str | None:
-        """Where some looks do not come back there is less patience with others, and none where many do not."""
-        self._stuck = [look for look in self._stuck if not look.has_ended]
+    async def _look_up(self, folder: str) -> str | None:
+        """Looks up a folder, with a shorter timeout while some lookups are stuck, and not at all while many are."""
+        self._stuck = [call for call in self._stuck if not call.is_done]
         if len(self._stuck) >= _MOST_STUCK:
             return None
-        look = Look(partial(key_of, folder))
+        call = DetachedCall(partial(key_of, folder))
         try:
-            return await look.within(_PATIENCE_S if len(self._stuck) < _FEW_STUCK else _LESS_PATIENCE_S)
+            return await call.result(_TIMEOUT_S if len(self._stuck) < _FEW_STUCK else _SHORT_TIMEOUT_S)
         except TimeoutError:
             return None
         finally:
-            if not look.has_ended:
-                self._stuck.append(look)
+            if not call.is_done:
+                self._stuck.append(call)
 
-    async def named(self, sessions: Sequence[Session]) -> list[Session]:
-        """The records with the keys of their projects."""
+    async def with_keys(self, sessions: Sequence[Session]) -> list[Session]:
+        """Adds the project keys to session records."""
         await self.learn(session.project for session in sessions if session.project is not None)
         return [replace(session, project_key=self.key(session.project or "")) for session in sessions]
 
     def key(self, folder: str) -> str | None:
-        """`host/path` of the repository's origin, or a folder, or None where there is neither to be found."""
-        return self._known.get(folder)
+        """`host/path` of the repository's origin, or a folder; None if there is neither or it was not looked up."""
+        return self._keys.get(folder)
 
 
 def key_of(folder: str) -> str | None:
@@ -78,16 +124,17 @@ def key_of(folder: str) -> str | None:
     if not os.path.isabs(folder) or not is_bounded(folder):
         return None
     try:
-        place = _checkout_of(Path(folder))
-        if place is None or not is_trusted(place, place / ".git"):
+        checkout = _checkout_of(Path(folder))
+        if checkout is None or not is_trusted(checkout, checkout / ".git"):
             return None
-        git_dir = _git_dir(place / ".git")
+        git_dir = _git_dir(checkout / ".git")
         common = _common_dir(git_dir)
-        if not is_trusted(place, common, common / "config"):
+        if not is_trusted(checkout, common, common / "config"):
             return None
-        remote = _origin(common / "config")
-        key = remote or (_folder_of(common) if common != git_dir else _around(folder, place))
-        return key if key is None else key.encode().decode()  # a link may lead to a folder whose name is no text
+        key = _origin(common / "config")
+        if key is None:
+            key = _folder_of(common) if common != git_dir else _around(folder, checkout)
+        return key if key is None else key.encode().decode()  # a link may lead to a folder whose name is not UTF-8
     except (OSError, ValueError):
         return None
 
@@ -103,34 +150,160 @@ def _checkout_of(folder: Path) -> Path | None:
 
 def _git_dir(git: Path) -> Path:
     """The folder with git's data. In a worktree and in a submodule `.git` is a file that names it."""
-    return git if git.is_dir() else git.parent / read_pointer(git).removeprefix("gitdir:").strip()
+    return git if git.is_dir() else git.parent / _read_pointer(git).removeprefix("gitdir:").strip()
 
 
-def _around(folder: str, place: Path) -> str | None:
-    """A checkout around a folder. Who keeps their whole home in git has more than one project there."""
-    whole = os.path.realpath(place)
+def _around(folder: str, checkout: Path) -> str | None:
+    """The checkout around a folder; None if that is the user's home, which has more than one project."""
+    whole = os.path.realpath(checkout)
     return None if whole in (folder, os.path.realpath(os.path.expanduser("~"))) else whole
 
 
 def _common_dir(git_dir: Path) -> Path:
-    """What all worktrees of a repository share."""
+    """The folder that all worktrees of a repository share."""
     if git_dir.name == ".git" or git_dir.parent.name != "worktrees":
         return git_dir
-    named = git_dir / "commondir"
-    return git_dir / read_pointer(named) if named.is_file() else git_dir.parent.parent
+    pointer = git_dir / "commondir"
+    return git_dir / _read_pointer(pointer) if pointer.is_file() else git_dir.parent.parent
 
 
 def _folder_of(common: Path) -> str:
-    """A repository's own folder: the one around its `.git`, or itself where it is bare."""
+    """A repository's own folder: the one around its `.git`, or itself if it is bare."""
     place = Path(os.path.realpath(common))
     return str(place.parent if place.name == ".git" else place)
 
 
 def _origin(config: Path) -> str | None:
     """The canonical address of the remote `origin`, or of the first other remote."""
+    remotes: dict[str, str] = {}
     try:
-        found = remotes(config)
+        for setting in git_settings(_read_text(config)):
+            if (setting.section, setting.name) == ("remote", "url") and setting.value:
+                remotes.setdefault(setting.subsection, setting.value)
     except (OSError, ValueError):
         return None
-    chosen = found.get("origin") or next(iter(found.values()), None)
-    return canonical_remote(chosen) if chosen else None
+    url = remotes.get("origin") or next(iter(remotes.values()), None)
+    return canonical_remote(url) if url else None
+
+
+class GitSetting(NamedTuple):
+    """One line of a git configuration; the value of a name without `=` is empty."""
+
+    section: str
+    subsection: str
+    name: str
+    value: str
+
+
+def git_settings(text: str) -> Iterator[GitSetting]:
+    """Every setting in the order of the file, in linear time. Values longer than any address or path are left out."""
+    section = subsection = ""
+    lines = iter(text.split("\n"))
+    for each in lines:
+        line = each.strip()
+        if line.startswith("["):
+            header = _HEADER.match(line)
+            if header is None:
+                section = subsection = ""
+                continue
+            if header[2] is not None:  # [remote "origin"]
+                section, subsection = header[1].lower(), _ESCAPED.sub(r"\1", header[2])
+            else:  # the older [remote.origin]
+                section, _, subsection = header[1].lower().partition(".")
+            line = line[header.end() :].lstrip()
+        if not line or line[0] in "#;":
+            continue
+        name, _, value = line.partition("=")
+        parts = [value]
+        while _is_continued(parts[-1]):
+            parts[-1] = parts[-1][:-1]
+            parts += islice(lines, 1)
+        raw = "".join(parts).strip()
+        if len(raw) <= _LONGEST_VALUE:
+            yield GitSetting(section, subsection, name.strip().lower(), _value(raw))
+
+
+def _is_continued(part: str) -> bool:
+    """Whether a line ends with a backslash that is not escaped itself."""
+    return (len(part) - len(part.rstrip("\\"))) % 2 == 1
+
+
+def _value(raw: str) -> str:
+    """A value without quotation marks, escapes and trailing comment."""
+    chars: list[str] = []
+    quoted = False
+    rest = iter(raw)
+    for char in rest:
+        if char == '"':
+            quoted = not quoted
+        elif char == "\\":
+            escaped = next(rest, "")
+            chars.append(_ESCAPES.get(escaped, escaped))
+        elif char in "#;" and not quoted:
+            break
+        else:
+            chars.append(char)
+    return "".join(chars).strip()
+
+
+def is_trusted(checkout: Path, *files: Path) -> bool:
+    """Whether git would trust these files: all are this user's or root's, or `safe.directory` names the checkout."""
+    if all(map(_is_ours, files)):
+        return True
+    folders = {str(checkout), os.path.realpath(checkout)}
+    return any(_is_match(pattern, folder) for pattern in _safe_directories() for folder in folders)
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether a file, and the link to it if there is one, belongs to this user or root. True for a missing file."""
+    owners = (0, os.geteuid())
+    try:
+        return os.lstat(file).st_uid in owners and os.stat(file).st_uid in owners
+    except FileNotFoundError:
+        return True
+
+
+def _is_match(pattern: str, folder: str) -> bool:
+    if pattern == "*":
+        return True
+    whole = os.path.expanduser(pattern)
+    return folder.startswith(whole[:-1]) if whole.endswith("/*") else folder == whole.rstrip("/")
+
+
+def _safe_directories() -> list[str]:
+    """The values of `safe.directory` in system and user configuration; an empty value clears those before it."""
+    home = os.path.expanduser("~")
+    xdg = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    values: list[str] = []
+    for path in ("/etc/gitconfig", f"{xdg}/git/config", f"{home}/.gitconfig"):
+        if not os.path.isabs(path):
+            continue
+        try:
+            text = _read_text(Path(path))
+        except (OSError, ValueError):
+            continue
+        values += [one.value for one in git_settings(text) if one[:3] == ("safe", "", "directory")]
+    last_reset = max((place for place, value in enumerate(values) if not value), default=-1)
+    return values[last_reset + 1 :]
+
+
+def _read_pointer(path: Path) -> str:
+    """The path in a small file such as `.git` of a worktree. Raises OSError or ValueError."""
+    return _read_text(path, _LARGEST_POINTER).strip()
+
+
+def _read_text(path: Path, largest: int = _LARGEST_FILE) -> str:
+    """A regular file's text. Raises OSError, or ValueError if it is a pipe, a device or too large."""
+    _refuse(os.stat(path), largest)  # before it is opened: opening a pipe or a device can have effects
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(fd)
+        _refuse(facts, largest)
+        return os.pread(fd, facts.st_size, 0).decode("utf-8", "replace")
+    finally:
+        os.close(fd)
+
+
+def _refuse(facts: os.stat_result, largest: int) -> None:
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > largest:
+        raise ValueError("not a regular file, or too large")

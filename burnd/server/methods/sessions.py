@@ -21,7 +21,7 @@ from burnd.queries.search import MOST_HITS, USUAL_HITS, SearchParams, search
 from burnd.queries.sessions import ListParams, MetaParams, exactly, list_sessions, meta
 from burnd.queries.view import Params, Refusal, View
 from burnd.recording.backfill import UNKNOWN
-from burnd.recording.looking import Look
+from burnd.recording.projects import DetachedCall
 from burnd.records.times import to_iso
 from burnd.search.indexing import SearchIndexer
 from burnd.server.method import DEADLINE_S, LONG_S, AnyMethod, Method, Result
@@ -93,7 +93,7 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
     worked_in = await service.ask(folders)
     found = await service.memory_files.read(_homes(service), worked_in)
     # Not in a pool thread: the daemon would wait for it when it ends.
-    matches = await Look(lambda: query.rank(entries(found.files))).within(DEADLINE_S)
+    matches = await DetachedCall(lambda: query.rank(entries(found.files))).result(DEADLINE_S)
     shown: list[dict[str, Any]] = []
     size = 0
     for entry, score in matches[: min(max(params.limit, 1), MOST_HITS)]:

@@ -277,8 +277,8 @@ async def test_dead_folders_hold_recording_up_for_a_moment_only(monkeypatch: pyt
         return "example.org/team/it"
 
     monkeypatch.setattr(projects, "key_of", looking)
-    monkeypatch.setattr(projects, "_PATIENCE_S", 0.05)
-    monkeypatch.setattr(projects, "_LESS_PATIENCE_S", 0.3)
+    monkeypatch.setattr(projects, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(projects, "_SHORT_TIMEOUT_S", 0.3)
     monkeypatch.setattr(projects, "_MOST_STUCK", 6)
     keys = ProjectKeys()
     await keys.learn([f"/dead/{number}" for number in range(5)])
