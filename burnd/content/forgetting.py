@@ -33,7 +33,7 @@ async def outdated(index: IndexStore, sidecars: Sidecars, older_than_ms: int, no
     due: dict[str, Sidecar] = {}
     for session_id, sidecar in (await anyio.to_thread.run_sync(listed)).items():
         ((records, newest_ms),) = await index.rows(_NEWEST_RECORD, (*plausible_times(now_ms), session_id))
-        if not records or date_of(sidecar, newest_ms) < now_ms - older_than_ms:
+        if not records or date_of(sidecar, newest_ms, now_ms) < now_ms - older_than_ms:
             due[session_id] = sidecar
     return due
 

@@ -71,15 +71,15 @@ class ClockTrust(msgspec.Struct, frozen=True):
 
 def candidates(sidecars: Iterable[Sidecar], older_than_ms: int, now_ms: int) -> list[Sidecar]:
     """The sidecars that look old by their file times. A wrong clock may have set these, so `date_of` decides."""
-    return [sidecar for sidecar in sidecars if sidecar.mtime_ms < now_ms - older_than_ms]
+    return [sidecar for sidecar in sidecars if min(sidecar.mtime_ms, now_ms - 1) < now_ms - older_than_ms]
 
 
-def date_of(sidecar: Sidecar, newest_ms: int | None) -> int:
-    """The date of a sidecar: `newest_ms`, the time of its newest record with a plausible time.
+def date_of(sidecar: Sidecar, newest_ms: int | None, now_ms: int) -> int:
+    """The date of a sidecar: `newest_ms`, the time of its newest record with a plausible time, if that has passed.
 
     If no record has one, as in a log with times of the year 1 or 9999, it is the file's last change.
     """
-    return newest_ms if newest_ms is not None else sidecar.changed_ms
+    return min(newest_ms if newest_ms is not None else sidecar.changed_ms, now_ms - 1)
 
 
 def plausible_times(now_ms: int) -> tuple[int, int]:

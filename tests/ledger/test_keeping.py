@@ -153,6 +153,13 @@ async def test_pruning_takes_exactly_what_is_old(opened: Opened) -> None:
     assert (await pipeline.prune_content(90 * DAY_MS)).files == 0
 
 
+async def test_pruning_everything_includes_times_ahead_of_the_clock(opened: Opened) -> None:
+    """A record dated a moment ahead of the clock is pruned when everything is."""
+    pipeline = await opened(now=lambda: START_MS)
+    await pipeline.commit(Batch(content=[text("1", "words", session_id="a", ts=at(60))]))
+    assert (await pipeline.prune_content(0)).files == 1
+
+
 async def test_pruned_text_is_gone_from_the_whole_home(opened: Opened) -> None:
     """After a prune no file holds the text any more, free pages and logs of databases included."""
     pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
