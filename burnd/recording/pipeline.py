@@ -25,7 +25,7 @@ from burnd.ledger.lines import MAX_LINE
 from burnd.ledger.retention import Pruned
 from burnd.paths import Home
 from burnd.pricing import PriceTable
-from burnd.recording import novelty
+from burnd.recording import dedupe
 from burnd.recording.batch import Batch
 from burnd.recording.dropping import ERASE, drop_content, due_erasures, erase_some, scrubbed
 from burnd.recording.joiner import Joiner
@@ -227,7 +227,7 @@ class Pipeline:
         if batch.content or batch.shelved or batch.files:
             self.room.check()
         joiner = Joiner(self.index, self.journal, self._projects)
-        new_sessions = await self._projects.with_keys(await novelty.new_sessions(self.index, batch.sessions))
+        new_sessions = await self._projects.with_keys(await dedupe.new_sessions(self.index, batch.sessions))
         joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
         weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
         overheads = await joiner.greatest(batch.overheads)
@@ -235,9 +235,9 @@ class Pipeline:
         copiers = {entry.session_id for entry in joined.entries if isinstance(entry, Copy)}
         origins = [*batch.origins, *weighed.origins]
         ruling = await self._policy.rule(batch, shelved, origins, copiers, self.now())
-        new = await novelty.not_kept(stores, ruling.shelved)
+        new = await dedupe.new_content(stores, ruling.shelved)
         stores.is_behind = True
-        placed = new.noted(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
+        placed = new.mark(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
         # Kept until they are durable: the policy returns them only once.
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
@@ -334,7 +334,7 @@ class Pipeline:
 
     async def _append(self, entries: Sequence[Entry]) -> Appended:
         """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
-        novel = await novelty.not_said(self.index, self.journal, self._readable(entries))
+        novel = await dedupe.new_entries(self.index, self.journal, self._readable(entries))
         positions = await self._stores.in_thread(self.journal.append, novel.lines)
         logged = [
             (Logged(position, len(line), entry), digest)

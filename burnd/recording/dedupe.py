@@ -1,0 +1,188 @@
+"""Drops what ledger and sidecars have already: a log that is read again repeats all of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+
+from burnd.index.apply import fact_key
+from burnd.index.change import Known
+from burnd.index.store import IndexStore
+from burnd.ledger.blobs import sha_of
+from burnd.ledger.content import Placed
+from burnd.ledger.fold import Key, identity, outranks
+from burnd.ledger.journal import Journal
+from burnd.ledger.shelving import Shelved
+from burnd.recording.batch import SeenSession
+from burnd.recording.known import known_projects
+from burnd.recording.stores import Stores
+from burnd.records import Compaction, Event, Request, Session, Turn
+from burnd.records.codec import Entry, Written, decode_content, encode
+from burnd.records.content import BlobRef, Content, Label
+
+BlockKey = tuple[str, str, str, int, int]
+_Gist = tuple[str, str, str | None, str | None]  # a block's role, kind, hash of its text, call
+_Span = tuple[int, int]  # position and length of a line
+_NO_POSITION = -1
+
+
+async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Session]:
+    """Builds a record for each session that has none in the ledger, or none with this project.
+
+    If two logs of a session began in different folders, the first in alphabetical order counts.
+    """
+    records: dict[str, Session] = {}
+    for session_id, source, project in sorted(seen, key=lambda one: (one.session_id, one.project or "", one.source)):
+        if session_id not in records or records[session_id].project is None:
+            records[session_id] = Session(session_id=session_id, source=source, project=project)
+    recorded = await _recorded(index, list(records.values()))
+    projects = await known_projects(index, records)
+
+    def is_new(record: Session) -> bool:
+        before = projects.get(record.session_id)
+        has_new_project = record.project is not None and (before is None or record.project < before.folder)
+        return has_new_project or identity(record) not in recorded
+
+    return [record for record in records.values() if is_new(record)]
+
+
+class NewContent(NamedTuple):
+    """Content that is not in the sidecars yet, and those of its blocks that are there with another line."""
+
+    shelved: list[Shelved]
+    replacing: set[BlockKey]
+
+    def mark(self, placed: list[Placed]) -> list[Placed]:
+        """Marks the stored lines that replace another one."""
+        if not self.replacing:
+            return placed
+        return [item._replace(anew=True) if block_of(item.label) in self.replacing else item for item in placed]
+
+
+async def new_content(stores: Stores, shelved: list[Shelved]) -> NewContent:
+    """Drops the lines that their sidecars have already."""
+    spans = await stores.index.known_content(
+        sorted({(item.label.session_id, item.label.message_id) for item in shelved})
+    )
+    lines = await _stored_lines(stores, shelved, spans)
+    older = await _older_blocks(stores, spans)
+    new = NewContent([], set())
+    for item in shelved:
+        key = block_of(item.label)
+        if _is_among(older, item):
+            continue
+        before = lines.get(key)
+        if before != item.line:
+            lines[key] = item.line
+            new.shelved.append(item)
+            if before is not None:
+                new.replacing.add(key)
+    return new
+
+
+async def _stored_lines(
+    stores: Stores, shelved: list[Shelved], spans: Mapping[BlockKey, _Span]
+) -> dict[BlockKey, bytes]:
+    """Reads the lines of those blocks that the sidecars have; few blocks are read twice."""
+    if not spans:
+        return {}
+    by_session: defaultdict[str, list[BlockKey]] = defaultdict(list)
+    for key in {block_of(item.label) for item in shelved} & spans.keys():
+        by_session[key[0]].append(key)
+    stored: dict[BlockKey, bytes] = {}
+    for session_id, keys in by_session.items():
+        lines = await stores.in_thread(stores.content.lines_at, session_id, [spans[key] for key in keys])
+        stored |= zip(keys, lines, strict=True)
+    return stored
+
+
+async def _older_blocks(stores: Stores, spans: Mapping[BlockKey, _Span]) -> dict[tuple[str, str], set[_Gist]]:
+    """Reads the blocks of each (session, message) that sidecars have in the older ledger's format.
+
+    Such a block is numbered by its position, which the log does not have, so it is compared by content.
+    """
+    by_session: defaultdict[str, list[_Span]] = defaultdict(list)
+    for (session_id, _, _, n, b), span in spans.items():
+        if n == 0 and b == span[0]:
+            by_session[session_id].append(span)
+    blocks: defaultdict[tuple[str, str], set[_Gist]] = defaultdict(set)
+    for session_id, some in by_session.items():
+        for line in await stores.in_thread(stores.content.lines_at, session_id, some):
+            record = decode_content(line, position=_NO_POSITION)
+            if isinstance(record, Content) and record.b == _NO_POSITION:
+                blocks[session_id, record.message_id].add(_gist(record))
+    return blocks
+
+
+def _is_among(older: Mapping[tuple[str, str], set[_Gist]], item: Shelved) -> bool:
+    blocks = older.get((item.label.session_id, item.label.message_id))
+    record = decode_content(item.line) if blocks else None
+    return blocks is not None and isinstance(record, Content) and _gist(record) in blocks
+
+
+def _gist(record: Content) -> _Gist:
+    """Summarizes a block for comparison, whether its text is inline or a blob."""
+    text = record.text.blob if isinstance(record.text, BlobRef) else record.text and sha_of(record.text.encode())
+    call = record.tool_use.id if record.tool_use else record.tool_result.tool_use_id if record.tool_result else None
+    return record.role, record.kind, text, call
+
+
+def block_of(label: Label) -> BlockKey:
+    """Identifies a block of content."""
+    return label.session_id, label.rail, label.message_id, label.n, label.b
+
+
+@dataclass
+class NewEntries:
+    """Entries to append: their lines, the entries as they will be read back, their digests.
+
+    `closed` are turns that the index shows as open and that the ledger has in the same state.
+    """
+
+    lines: list[bytes] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    digests: list[int] = field(default_factory=list)
+    closed: list[Turn] = field(default_factory=list)
+
+
+async def new_entries(index: IndexStore, journal: Journal, items: Sequence[Written]) -> NewEntries:
+    """Drops entries that the ledger has already, and gives turns the next revision."""
+    recorded = await _recorded(index, [item.entry for item in items])
+    new = NewEntries()
+    latest: dict[Key, Entry] = {}
+    for line, entry, digest in items:
+        key = identity(entry)
+        before = recorded.get(key)
+        if before is None and isinstance(entry, Request) and entry.withdrawn:
+            continue  # there is no recorded request to withdraw
+        if isinstance(entry, Compaction | Event | Request) and before is not None:
+            other = latest.get(key) or before.entry_in(journal)
+            if other is not None and outranks(other, entry):
+                continue
+        if before is not None and before.rev and before.digest == digest:
+            if before.open and isinstance(entry, Turn):
+                new.closed.append(entry)
+            continue
+        rev = before.rev + 1 if before else 1
+        if isinstance(entry, Turn) and entry.rev != rev:
+            entry = msgspec.structs.replace(entry, rev=rev)
+            line = encode(entry)
+        new.lines.append(line)
+        new.entries.append(entry)
+        new.digests.append(digest)
+        latest[key] = entry
+        recorded[key] = Known(0, rev, digest, None, None)
+    return new
+
+
+async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, Known]:
+    """Looks up the newest record of each entry's identity."""
+    keys = {identity(entry) for entry in entries}
+    facts = {(key[0], fact_key(key)): key for key in keys if key[0] != "turn"}
+    recorded: dict[Key, Known] = {facts[fact]: row for fact, row in (await index.known_facts(list(facts))).items()}
+    turns = await index.known_turns([(key[1], key[2]) for key in keys if key[0] == "turn"])
+    return recorded | {("turn", *key): row for key, row in turns.items()}
