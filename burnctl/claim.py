@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from burnctl import after_run, delivery, spool, stamping
 from burnctl.errors import BurnctlError
-from burnd.protocol import HARNESSES
+from burnd.harness.registry import PRODUCTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-_SOURCES = {program: source for source, (program, _) in HARNESSES.items()}
+_SOURCES = {product.program: product.source for product in PRODUCTS}
 
 
 class Claim:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from burnd.protocol import HARNESSES
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
@@ -63,7 +61,9 @@ def project(text: str) -> str:
 
 
 def source(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--source", metavar="SOURCE", help=f"only this harness: {', '.join(HARNESSES)}")
+    from burnd.harness.registry import BY_SOURCE
+
+    parser.add_argument("--source", metavar="SOURCE", help=f"only this harness: {', '.join(BY_SOURCE)}")
 
 
 def sessions(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ from burnctl import flags
 from burnctl.client import Client
 from burnctl.errors import BurnctlError, Failed
 from burnd import __version__, protocol
+from burnd.harness.registry import BY_SOURCE, PRODUCTS
 
 MOST_BYTES: Final = 40_000  # of one answer
 MOST_HITS, MOST_WINDOW, MOST_MESSAGES, BLOCK_BYTES = 20, 16, 40, 2_000
@@ -25,7 +26,10 @@ _LONGEST_ENTRY: Final = MOST_BYTES // 2  # bytes; a longer entry is shown withou
 MOST_CAUSES, MOST_ROWS = 40, 40
 _LOOKED_AT: Final = 50  # sessions of a folder, for the caller's own
 # Where the harnesses that start this server say which session it is for.
-OWN_SESSION: Final = ("RELAYBURN_SESSION_ID", "CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID", "OPENCODE_SESSION_ID")
+OWN_SESSION: Final = (
+    "RELAYBURN_SESSION_ID",
+    *(name for product in PRODUCTS for name in product.session_variables),
+)
 INSTRUCTIONS: Final = (
     "Past coding sessions on this machine, of every harness: what was said in them and what they cost at API prices. "
     "Search first; then read around a hit with session_messages. Nothing here changes anything. Where a session may be "
@@ -58,7 +62,7 @@ def _tool(function: Callable[..., str]) -> Tool:
 def search_sessions(
     query: Annotated[str, Field(description='Words; "in quotation marks" they must stand so.')],
     project: Project = None,
-    source: Annotated[str | None, Field(description="A harness: claude-code, opencode or codex.")] = None,
+    source: Annotated[str | None, Field(description=f"A harness: {', '.join(BY_SOURCE)}.")] = None,
     since: Since = None,
     until: Until = None,
     role: Annotated[str | None, Field(description="Who said it: user, assistant, tool_result or system.")] = None,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from burnd.errors import BurndError
-from burnd.harness.registry import PLACES
+from burnd.harness.registry import PRODUCTS
 from burnd.ledger.files import free_bytes, prepare_home
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
@@ -130,8 +130,8 @@ def _sources(settings: Settings, environ: Mapping[str, str]) -> Iterator[Finding
     except ValueError as error:
         yield Finding("error", str(error))
         return
-    for name, look in PLACES.items():
-        places = list(look(settings, environ, home))
+    for product in PRODUCTS:
+        name, places = product.source, product.logs(environ, home, settings.roots_of(product))
         present = [place for place in places if os.path.exists(place)]
         if not present:
             yield Finding("ok", f"{name}: not here yet (looked at {', '.join(places)})")

@@ -17,9 +17,7 @@ from anyio.abc import TaskStatus
 from burnd.clients.announcing import announced_roots
 from burnd.clients.spool import Spool
 from burnd.errors import HomeError, IndexDamaged, NotAllowed, NotNow
-from burnd.harness.registry import SOURCES
-from burnd.harness.supervisor import Kept
-from burnd.harness.surroundings import Make, Surroundings
+from burnd.harness.supervisor import SOURCES, Make, SourceContext, SourceSupervisor
 from burnd.health import Health
 from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.ledger.keeping import Keeping
@@ -114,12 +112,12 @@ async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make
         notifier.ready(f"recording from {', '.join(sources)}")
 
 
-def _kept(service: Service, pipeline: Pipeline, name: str, make: Make) -> Kept:
-    def fresh() -> Surroundings:
+def _kept(service: Service, pipeline: Pipeline, name: str, make: Make) -> SourceSupervisor:
+    def fresh() -> SourceContext:
         roots = service.roots.get(name, [])
-        return Surroundings(pipeline, service.settings, service.environ, str(user_home(service.environ)), roots)
+        return SourceContext(pipeline, service.settings, service.environ, str(user_home(service.environ)), roots)
 
-    return Kept(name, lambda: make(fresh()))
+    return SourceSupervisor(name, lambda: make(fresh()))
 
 
 def _minded(service: Service) -> list[Minded]:

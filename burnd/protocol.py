@@ -41,14 +41,6 @@ NAMES = {
     REFUSED: "refused",
 }
 
-# The harnesses whose sessions are read, by the name of their source: the program, and the words that go before a
-# session's id to go on with it.
-HARNESSES = {
-    "claude-code": ("claude", "--resume"),
-    "opencode": ("opencode", "--session"),
-    "codex": ("codex", "resume"),
-}
-
 USAGE_FIELDS = ("input", "output", "reasoning", "cacheRead", "cacheCreate5m", "cacheCreate1h")
 
 # In the rows of hotspots: the kind of those that are none of what was asked for, and what some of these are called.

@@ -26,7 +26,7 @@ Architecture: {architecture}
 Depends: python3 (>= {python}), python3 (<< {next_python})
 Maintainer: the maintainers of burnd <burnd@localhost>
 Description: records what coding agents do on this machine and what it costs
- A daemon that records every turn of Claude Code, opencode and Codex, and
+ A daemon that records every turn of coding agents as they work, and
  answers what it cost, why, and where to save. Everything stays on the machine.
 """
 _ENVIRONMENT = "home = /usr/bin\ninclude-system-site-packages = false\n"

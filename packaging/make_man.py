@@ -16,6 +16,7 @@ from burnctl.commands import present
 from burnctl.parser import parser_for
 from burnd import __version__
 from burnd import cli as burnd_cli
+from burnd.harness.registry import PRODUCTS, all_titles
 
 FOLDER = Path(__file__).parent / "man"
 
@@ -24,10 +25,7 @@ _ENVIRONMENT = (
     ("BURND_SOCKET", "Where burnd listens; burnd.sock in the home unless set."),
     ("RELAYBURN_CONTENT_STORE", "What is kept of conversations: full, hash-only or off."),
     ("RELAYBURN_CONTENT_TTL_DAYS", "For how many days, or forever."),
-    ("CLAUDE_CONFIG_DIR", "Where Claude Code keeps its sessions; ~/.claude unless set."),
-    ("CODEX_HOME", "Where Codex keeps its sessions; ~/.codex unless set."),
-    ("XDG_DATA_HOME", "Where opencode keeps its database, below opencode/; ~/.local/share unless set."),
-    ("OPENCODE_DB", "opencode's database itself."),
+    *((variable.name, f"{variable.about}.") for product in PRODUCTS for variable in product.variables),
 )
 _FILES = (
     ("~/.relayburn/config.toml", "The settings; burnctl config init writes it with comments."),
@@ -74,7 +72,7 @@ def burnd_page() -> str:
     lines += [".SH SYNOPSIS", ".B burnd", ".I COMMAND", "[OPTIONS]"]
     lines += [
         ".SH DESCRIPTION",
-        _text("burnd reads the logs of Claude Code, Codex and opencode as they grow, and keeps what"),
+        _text(f"burnd reads the logs of {all_titles()} as they grow, and keeps what"),
     ]
     lines += [_text("was spent for good. It stays in the foreground: systemd, launchd or burnctl up start it.")]
     lines += [*_entries([("--version", "Print the version."), ("-h, --help", "Show the help.")]), ".SH COMMANDS"]

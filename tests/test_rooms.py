@@ -13,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
+# What each agent product is, without how its logs are read.
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?product)")
 MAY_IMPORT = {
     "unforeseen": "",
     "looking_again": "",
@@ -84,8 +86,8 @@ def _imported(path: Path) -> Iterator[str]:
 
 def within(room: str) -> set[str]:
     """The rooms that a room imports, besides itself and what everybody may."""
-    names = {name.split(".")[1] for _, of, name in imports("burnd") if of == room and name.startswith("burnd.")}
-    return names - LEAVES - {room}
+    names = {name for _, of, name in imports("burnd") if of == room and name.startswith("burnd.")}
+    return {name.split(".")[1] for name in names if not PRODUCTS.fullmatch(name)} - LEAVES - {room}
 
 
 @pytest.mark.parametrize("room", sorted(MAY_IMPORT))
@@ -117,9 +119,21 @@ def test_the_middle_is_pure(room: str) -> None:
 
 def test_the_client_knows_the_contract_alone() -> None:
     """Nothing of the daemon's, so that it starts at once and asks like everybody else."""
-    known = {name.split(".")[1] for _, _, name in imports("burnctl") if name.startswith("burnd.")}
-    assert known <= LEAVES
+    known = {name for _, _, name in imports("burnctl") if name.startswith("burnd.")}
+    assert {name.split(".")[1] for name in known if not PRODUCTS.fullmatch(name)} <= LEAVES
     assert {name for _, _, name in imports("burnd") if name.split(".")[0] == "burnctl"} == set()
+
+
+def test_products_are_leaves() -> None:
+    """burnctl imports them and starts at once: no module of the daemon, and of Python's only quick ones."""
+    modules = {(path, name) for path, _, name in imports("burnd") if PRODUCTS.fullmatch(dotted(path))}
+    assert modules
+    imported = {name for _, name in modules if not PRODUCTS.fullmatch(name)}
+    assert imported <= {"__future__", "collections.abc", "json", "os", "stat", "typing"}
+
+
+def dotted(path: str) -> str:
+    return path.removesuffix(".py").replace("/", ".")
 
 
 def test_queries_only_read() -> None:

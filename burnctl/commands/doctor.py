@@ -112,13 +112,7 @@ def _logs(settings: Any) -> list[Finding]:
     from burnctl.doctor import logs
     from burnd.paths import user_home
 
-    me = str(user_home())
-    said = _values(settings)
-    folders = logs.claude_folders(os.environ, me, said.get("claude.roots", ()))
-    found = logs.look(folders, logs.codex_folders(os.environ, me, said.get("codex.roots", ())))
-    clean_up = logs.clean_up(folders)
-    findings = [*logs.harnesses(found, logs.opencode_databases(os.environ, me)), logs.watches(found)]
-    return [*findings, clean_up] if clean_up is not None else findings
+    return logs.examine(os.environ, str(user_home()), _values(settings))
 
 
 def _written(home: Home) -> float | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from burnctl import flags
 from burnctl.errors import BurnctlError
 from burnctl.starting import reach, say
-from burnd.protocol import HARNESSES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,12 +39,13 @@ def command(session: dict[str, Any]) -> str:
     import os
 
     from burnctl.render.text import clean
+    from burnd.harness.registry import BY_SOURCE
 
-    words = HARNESSES.get(session["source"] or "")
-    if words is None:
+    product = BY_SOURCE.get(session["source"] or "")
+    if product is None:
         whose = session["source"] or "nobody we know"
         raise BurnctlError(f"this session was made by {whose}, which has no command to go on with it")
-    line = " ".join(_with_id(words, session["sessionId"]))
+    line = " ".join(_with_id((product.program, *product.resume), session["sessionId"]))
     folder = session["project"]
     if not folder:
         return line

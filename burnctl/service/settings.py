@@ -5,23 +5,22 @@ from __future__ import annotations
 import os
 
 from burnctl.errors import BurnctlError
+from burnd.harness.registry import PRODUCTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_OF_PRODUCTS = {variable.name: variable for product in PRODUCTS for variable in product.variables}
 # Everything burnd reads from the environment; a test compares this with its settings.
 VARIABLES = (
     "RELAYBURN_HOME",
     "RELAYBURN_CONTENT_STORE",
     "RELAYBURN_CONTENT_TTL_DAYS",
     "BURND_SOCKET",
-    "CLAUDE_CONFIG_DIR",
-    "CODEX_HOME",
-    "XDG_DATA_HOME",
-    "OPENCODE_DB",
+    *_OF_PRODUCTS,
 )
-_PATHS = {"RELAYBURN_HOME", "BURND_SOCKET", "CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME"}
+_PATHS = {"RELAYBURN_HOME", "BURND_SOCKET", *(name for name, variable in _OF_PRODUCTS.items() if variable.is_path)}
 
 
 class Settings:

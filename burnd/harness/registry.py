@@ -1,16 +1,31 @@
-"""Every source there is, by name, and how each is made. A new harness is one line here."""
+"""The agent products whose sessions burnd reads: one entry each, and the only list of them.
+
+Settings, doctor checks, the service's environment, the demo, completions, help texts, manual pages and tables in the
+docs derive from it. Imports only the leaves `product` and `*/product`, so that burnctl can import it.
+"""
 
 from __future__ import annotations
 
-from burnd.harness.claude_code import source as claude_code
-from burnd.harness.codex import source as codex
-from burnd.harness.opencode import source as opencode
-from burnd.harness.surroundings import Harness, Look, Make
+from burnd.harness.api.product import SOURCES as API_SOURCES
+from burnd.harness.claude_code.product import PRODUCT as CLAUDE_CODE
+from burnd.harness.codex.product import PRODUCT as CODEX
+from burnd.harness.opencode.product import PRODUCT as OPENCODE
 
-HARNESSES: dict[str, Harness] = {
-    "claude-code": claude_code.HARNESS,
-    "opencode": opencode.HARNESS,
-    "codex": codex.HARNESS,
-}
-SOURCES: dict[str, Make] = {name: harness.make for name, harness in HARNESSES.items()}
-PLACES: dict[str, Look] = {name: harness.places for name, harness in HARNESSES.items()}
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from burnd.harness.product import Product
+
+PRODUCTS: tuple[Product, ...] = (
+    CLAUDE_CODE,
+    CODEX,
+    OPENCODE,
+)
+BY_SOURCE = {product.source: product for product in PRODUCTS}
+USUAL = PRODUCTS[0].source  # of requests that name no source
+SOURCES = (*BY_SOURCE, *API_SOURCES)  # all that sessions can come from
+
+
+def all_titles(word: str = "and") -> str:
+    """The products as a sentence lists them: "Claude Code, Codex and opencode"."""
+    *others, last = (product.title for product in PRODUCTS)
+    return f"{', '.join(others)} {word} {last}" if others else last

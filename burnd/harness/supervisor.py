@@ -1,25 +1,62 @@
-"""Keeps sources running, each on its own: one that fails is started again after a while, the others do not notice."""
+"""Makes each harness's source and keeps it running: one that fails is restarted after a delay, beside the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
 
 import anyio
 import structlog
 
 from burnd import unforeseen
+from burnd.harness.product import Product
+from burnd.harness.registry import PRODUCTS
+from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Rooted, Source, State, Status
 from burnd.restarting import keep_running
+from burnd.settings.config import Settings
 
 log = structlog.get_logger()
 
 
+class SourceContext(NamedTuple):
+    """What a source is made from: where its records go, and all that says where its logs are."""
+
+    pipeline: Pipeline
+    settings: Settings
+    environ: Mapping[str, str]
+    user_home: str
+    announced: Sequence[str] = ()  # homes of the harness that clients announced
+
+    def logs(self, product: Product) -> list[str]:
+        """The folders of logs of a product, or its databases."""
+        extra = [*self.settings.roots_of(product), *self.announced]
+        return product.logs(self.environ, self.user_home, extra)
+
+
+Make = Callable[[SourceContext], Source]
+
+
+def maker(product: Product) -> Make:
+    """Imports the product's source when it is first made, and makes it."""
+
+    def make(context: SourceContext) -> Source:
+        source: Source = import_module(product.module).make(context)
+        return source
+
+    return make
+
+
+SOURCES: dict[str, Make] = {product.source: maker(product) for product in PRODUCTS}
+
+
 class Ended(Exception):
-    """Raised when a source has come to an end, which none should."""
+    """Raised when a source returns, which none should."""
 
 
-class Kept:
-    """One source and what became of it. `make` gives a fresh one for every start."""
+class SourceSupervisor:
+    """Runs one source and restarts it. `make` gives a new one for every start."""
 
     def __init__(self, name: str, make: Callable[[], Source]) -> None:
         self.name = name
@@ -27,30 +64,30 @@ class Kept:
         self.last_failure = ""
         self.source: Source | None = None
         self._make = make
-        self._begun = anyio.Event()
+        self._started = anyio.Event()
         self._ended = anyio.Event()
 
     async def run(self) -> None:
-        """Runs the source for ever. A failure to write what is the truth is nobody's to swallow: it is raised."""
-        await keep_running(self._run_once, self._note)
+        """Runs the source for ever. A failure to write to the ledger is not handled here: it is raised."""
+        await keep_running(self._run_once, self._on_failure)
 
     async def flush(self, session_id: str | None = None) -> str | None:
         """None when everything is recorded, else the reason: the source is not running, ended or could not read."""
         if not self.last_failure:
-            await self._begun.wait()
+            await self._started.wait()
         source = self.source
         reason: str | None = None
-        done = False
+        is_done = False
         if source is not None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._cancel_at_end, tasks.cancel_scope)
                 reason = await source.flush(session_id)
-                done = True
+                is_done = True
                 tasks.cancel_scope.cancel()
-        return reason if done else f"stopped on {self.last_failure or 'a failure'} and is started again"
+        return reason if is_done else f"stopped on {self.last_failure or 'a failure'} and is started again"
 
     def add_roots(self, folders: Sequence[str]) -> None:
-        """More folders to read, where this source takes any; one that starts later finds them by itself."""
+        """Adds folders to a running source that takes any; one that starts later is made with them."""
         if isinstance(self.source, Rooted):
             self.source.add_roots(folders)
 
@@ -67,7 +104,7 @@ class Kept:
             self.restarts += 1
         self._ended = anyio.Event()
         self.source = self._make()
-        self._begun.set()
+        self._started.set()
         try:
             await self.source.run()
             raise Ended
@@ -79,6 +116,6 @@ class Kept:
         await self._ended.wait()
         scope.cancel()
 
-    def _note(self, error: BaseException) -> None:
+    def _on_failure(self, error: BaseException) -> None:
         self.last_failure = unforeseen.kinds(error)
         log.error("source.failed", source=self.name, errors=self.last_failure, where=unforeseen.place(error))

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from burnd.harness.registry import USUAL
 from burnd.index.grains import BUCKET_MS, QUARTER, begin_of, bucket_of
 from burnd.queries import naming
 from burnd.queries.account import Account, Reading
@@ -27,7 +28,7 @@ _MOST_READINGS = 500
 class LimitsParams(Params, frozen=True, kw_only=True):
     """Whose plan, and how many windows of the past."""
 
-    source: str = "claude-code"
+    source: str = USUAL
     history: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
 
 

@@ -5,32 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import get_args
 
+from burnd.harness.registry import SOURCES
 from burnd.protocol import UNKNOWN_AGENT
 from burnd.queries.kinds import Kind, Kinds, shown_model
 from burnd.queries.view import Missing, Mistaken, View
-from burnd.records.turn import Source
 
 SHOWN = 8
-_SOURCES = get_args(Source)
 _NOT_WORDS = re.compile(r"[^a-z0-9]+")
 
 
 def by_source(kinds: Kinds, given: str) -> frozenset[int]:
-    if given not in _SOURCES and not any(kind.source == given for kind in kinds):
+    if given not in SOURCES and not any(kind.source == given for kind in kinds):
         raise _no_source(given)
     return _those(kinds, lambda kind: kind.source == given)
 
 
 def check_source(view: View, given: str) -> None:
     """Raises Mistaken where there neither are nor could be sessions of it."""
-    if given not in _SOURCES and not view.rows(_OF_SOURCE, (given,)):
+    if given not in SOURCES and not view.rows(_OF_SOURCE, (given,)):
         raise _no_source(given)
 
 
 def _no_source(given: str) -> Mistaken:
-    return Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(_SOURCES)}")
+    return Mistaken(f"{given[:40]!r} is no source", f"one of: {', '.join(SOURCES)}")
 
 
 def by_provider(kinds: Kinds, given: str) -> frozenset[int]:

@@ -7,13 +7,15 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from burnd.harness.registry import PRODUCTS
 from burnd.queries.view import Mistaken, NoSession, Refusal, Row, View
 
 _SHOWN: Final = 8
 _HINT: Final = "burnctl sessions lists them"
-# Ids of harnesses (a UUID, or opencode's), and prefixes of them.
-_WHOLE: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|ses_[0-9A-Za-z]{26}")
-_SHORTENED: Final = re.compile(r"[0-9a-fA-F-]{1,35}|ses_[0-9A-Za-z]{0,25}")
+# Ids of harnesses, and prefixes of them.
+_FORMS: Final = {product.session_ids: None for product in PRODUCTS}
+_WHOLE: Final = re.compile("|".join(whole for whole, _ in _FORMS))
+_SHORTENED: Final = re.compile("|".join(shortened for _, shortened in _FORMS))
 
 
 def row_of(view: View, given: str) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from burnd.harness.registry import USUAL
 from burnd.queries.budgets import period_of, standings
 from burnd.queries.limits import running_quota, running_window
 from burnd.queries.spent import Spending
@@ -17,7 +18,7 @@ class StatuslineParams(Params, frozen=True, kw_only=True):
     """The session whose line it is; without one its cost is left out."""
 
     session: str | None = None
-    source: str = "claude-code"
+    source: str = USUAL
 
 
 def statusline(view: View, params: StatuslineParams, budgets: Mapping[str, Decimal] | None = None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Session(Record, frozen=True, kw_only=True):
 
     v: int = always(VERSION)
     session_id: str
-    source: str
+    source: Name
     parent_session_id: str | None = None
     project: PathName | None = None
     project_key: PathName | None = None
@@ -50,7 +50,7 @@ class Compaction(Record, frozen=True, kw_only=True):
     """
 
     v: int = always(VERSION)
-    source: str
+    source: Name
     session_id: str
     rail_id: str
     id: str
@@ -72,7 +72,7 @@ class Event(Record, frozen=True, kw_only=True):
     """
 
     v: int = always(VERSION)
-    source: str
+    source: Name
     session_id: str
     rail_id: str
     id: str
@@ -90,7 +90,7 @@ class Overhead(Record, frozen=True, kw_only=True):
     """
 
     v: int = always(VERSION)
-    source: str
+    source: Name
     session_id: str
     ts: str
     models: dict[Name, Usage]
@@ -106,7 +106,7 @@ class Request(Record, frozen=True, kw_only=True):
     """
 
     v: int = always(VERSION)
-    source: str
+    source: Name
     session_id: str
     rail_id: str
     id: str
@@ -121,7 +121,7 @@ class Quota(Record, frozen=True, kw_only=True):
 
     v: int = always(VERSION)
     ts: str
-    source: str
+    source: Name
     window: Window
     used_percent: float
     resets_at: str | None = None

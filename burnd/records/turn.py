@@ -10,7 +10,6 @@ from burnd.records.base import VERSION, Count, Record, always
 from burnd.records.content import MAIN
 from burnd.records.names import Name, PathName
 
-Source = Literal["claude-code", "codex", "opencode", "anthropic-api", "openai-api", "gemini-api"]
 Quality = Literal["final", "partial", "empty"]
 
 
@@ -113,7 +112,7 @@ class Turn(Record, frozen=True, kw_only=True):
 
     v: int = always(VERSION)
     rev: Count = always(1)
-    source: str
+    source: Name
     session_id: str
     rail_id: str = always(MAIN)  # missing in the older ledger
     message_id: str
@@ -159,7 +158,7 @@ class Copy(Record, frozen=True, kw_only=True):
     """A message that another session holds too. It costs nothing, but its size rides in what follows."""
 
     v: int = always(VERSION)
-    source: str
+    source: Name
     session_id: str
     rail_id: str
     message_id: str

@@ -17,7 +17,7 @@ from burnd.causes.explainer import Explainer
 from burnd.clients.folders import Folders
 from burnd.clients.spool import Spool
 from burnd.errors import NotNow
-from burnd.harness.supervisor import Kept
+from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import DEADLINE_S
 from burnd.instructions.files import Reader
 from burnd.ledger.content import ContentStore
@@ -104,7 +104,7 @@ class Service:
         self.feed = Feed()
         self.folders = Folders()
         self.memory_files = Reader()
-        self.sources: dict[str, Kept] = {}
+        self.sources: dict[str, SourceSupervisor] = {}
         self.minded: list[Minded] = []  # what else the daemon does by itself
         self.roots: dict[str, list[str]] = {}  # that clients told of, by source
         self._prices = Prices(home.prices)

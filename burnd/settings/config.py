@@ -15,6 +15,7 @@ from typing import Any, cast
 import tomli_w
 
 from burnd.errors import ConfigError
+from burnd.harness.product import Product
 from burnd.ledger import files
 from burnd.paths import Home
 from burnd.records.session import ContentMode
@@ -43,37 +44,9 @@ class Settings:
     def inline_bytes(self) -> int:
         return cast("int", self.values["content.inline_bytes"])
 
-    @property
-    def claude_roots(self) -> list[str]:
-        return cast("list[str]", self.values["claude.roots"])
-
-    @property
-    def codex_roots(self) -> list[str]:
-        return cast("list[str]", self.values["codex.roots"])
-
-    @property
-    def opencode_databases(self) -> list[str]:
-        return cast("list[str]", self.values["opencode.databases"])
-
-    @property
-    def opencode_include(self) -> list[str]:
-        return cast("list[str]", self.values["opencode.include"])
-
-    @property
-    def opencode_exclude(self) -> list[str]:
-        return cast("list[str]", self.values["opencode.exclude"])
-
-    @property
-    def opencode_archived(self) -> bool:
-        return cast("bool", self.values["opencode.archived"])
-
-    @property
-    def opencode_reasoning(self) -> bool:
-        return cast("bool", self.values["opencode.reasoning"])
-
-    @property
-    def opencode_tool_outputs(self) -> bool:
-        return cast("bool", self.values["opencode.include_tool_outputs"])
+    def roots_of(self, product: Product) -> list[str]:
+        """The further folders or databases of an agent product."""
+        return cast("list[str]", self.values[product.roots_key])
 
     @property
     def log_file(self) -> str:

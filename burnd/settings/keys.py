@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from burnd.harness.registry import PRODUCTS
+
 FOREVER = "forever"
 
 
@@ -76,8 +78,8 @@ def _list_of(what: str) -> Callable[[Any], Any]:
     return check
 
 
-_folders = _list_of("folders")
-_files = _list_of("files")
+# Of the settings of agent products, by the kind of their value.
+_PRODUCT_CHECKS = {"folders": _list_of("folders"), "files": _list_of("files"), "flag": _yes_or_no}
 
 
 def _dollars(value: Any) -> Any:
@@ -119,54 +121,10 @@ KEYS = (
         _whole(0, 1 << 20),
         "Text of this many bytes or more is stored apart, once however many sessions share it.",
     ),
-    Key(
-        "claude.roots",
-        [],
-        _folders,
-        "More folders to read Claude Code's sessions from, beside CLAUDE_CONFIG_DIR, ~/.claude and ~/.config/claude.",
-    ),
-    Key(
-        "codex.roots",
-        [],
-        _folders,
-        "More folders to read Codex's sessions from, beside CODEX_HOME and ~/.codex.",
-    ),
-    Key(
-        "opencode.databases",
-        [],
-        _files,
-        "More of opencode's databases to read, beside OPENCODE_DB and those in its own folder.",
-    ),
-    Key(
-        "opencode.include",
-        [],
-        _folders,
-        "The projects of opencode's to read: folders, with all below them, or patterns such as ~/work/*.\n"
-        "Empty is all of them.",
-    ),
-    Key(
-        "opencode.exclude",
-        [],
-        _folders,
-        "The projects of opencode's not to read, whatever includes them.",
-    ),
-    Key(
-        "opencode.archived",
-        True,
-        _yes_or_no,
-        "Whether sessions that were archived in opencode are read.",
-    ),
-    Key(
-        "opencode.reasoning",
-        True,
-        _yes_or_no,
-        "Whether the text of a model's reasoning is kept with the rest of a conversation.",
-    ),
-    Key(
-        "opencode.include_tool_outputs",
-        False,
-        _yes_or_no,
-        "Whether outputs too long for opencode's database are taken from the files it keeps them in for a week.",
+    *(
+        Key(setting.key, setting.default, _PRODUCT_CHECKS[setting.kind], setting.about)
+        for product in PRODUCTS
+        for setting in product.settings
     ),
     Key(
         "disk.reserve",

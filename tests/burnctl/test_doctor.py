@@ -192,73 +192,36 @@ def test_the_clock() -> None:
     assert daemon.clock(NOW, NOW - 5).level == "ok"
 
 
-def test_where_claude_code_is_looked_for() -> None:
-    """The same places as burnd reads: the variable (a list too), the two usual ones, and the settings'."""
-    from burnd.logfiles.roots import claude_roots
-
-    for env in ({}, {"CLAUDE_CONFIG_DIR": "/a"}, {"CLAUDE_CONFIG_DIR": "/a,~/b"}, {"CLAUDE_CONFIG_DIR": "relative"}):
-        ours = [f"{folder}/projects" for folder in logs.claude_folders(env, "/home/me", ["/extra", "~/more"])]
-        assert ours == claude_roots(env, "/home/me", ["/extra", "~/more"])
-
-
-def test_harnesses(tmp_path: Path) -> None:
-    claude = tmp_path / ".claude"
-    assert logs.harnesses(logs.look([str(claude)]), []) != []
-    assert logs.harnesses([], [])[0].level == "warn"
-    project = claude / "projects" / "-w"
+def test_logs(tmp_path: Path) -> None:
+    """Folders of logs with their number, databases by their path; one warning when there are none."""
+    assert logs.examine({}, str(tmp_path), {})[0].level == "warn"
+    project = tmp_path / ".claude" / "projects" / "-w"
     project.mkdir(parents=True)
     (project / "s.jsonl").touch()
     (project / "notes.txt").touch()
-    found = logs.look([str(claude), str(tmp_path / "nothing")])
-    assert [(here.folders, here.files) for here in found] == [(2, 1)]
-    assert logs.harnesses(found, ["/o.db"])[0].says == f"1 session logs below {claude / 'projects'}"
-
-
-def test_opencode_databases(tmp_path: Path) -> None:
+    more = tmp_path / "more" / "sessions"
+    more.mkdir(parents=True)
     data = tmp_path / ".local" / "share" / "opencode"
     data.mkdir(parents=True)
-    for name in ("opencode.db", "opencode-dev.db", "opencode.db-wal"):
-        (data / name).touch()
-    (tmp_path / "own.db").touch()
-    usual = [str(data / "opencode-dev.db"), str(data / "opencode.db")]
-    assert logs.opencode_databases({}, str(tmp_path)) == usual
-    assert logs.opencode_databases({"OPENCODE_DB": str(tmp_path / "own.db")}, str(tmp_path))[0] == str(
-        tmp_path / "own.db"
-    )
-    assert logs.opencode_databases({"XDG_DATA_HOME": "/nowhere"}, str(tmp_path)) == []
+    (data / "opencode.db").touch()
+    (data / "opencode.db-wal").touch()
+    findings = logs.examine({}, str(tmp_path), {"codex.roots": [str(tmp_path / "more")]})
+    assert [(finding.name, finding.level, finding.says) for finding in findings[:3]] == [
+        ("Claude Code", "ok", f"1 session logs below {tmp_path}/.claude/projects"),
+        ("Codex", "ok", f"0 session logs below {more}"),
+        ("opencode", "ok", f"database at {data / 'opencode.db'}"),
+    ]
+    assert [finding.name for finding in findings[3:]] == ["watch limit", "log clean-up"]
 
 
 def test_watch_limits(tmp_path: Path) -> None:
-    found = [logs.Found("Claude Code", "/r")]
+    found = [logs.Logs("/r")]
     found[0].folders = 900
     assert logs.watches(found, "/nowhere").level == "ok"
     for watches, instances, level in ((1000, 128, "warn"), (100_000, 4, "warn"), (100_000, 128, "ok")):
         (tmp_path / "max_user_watches").write_text(f"{watches}\n")
         (tmp_path / "max_user_instances").write_text(f"{instances}\n")
         assert logs.watches(found, str(tmp_path)).level == level
-
-
-@pytest.mark.parametrize(
-    ("settings", "level", "says"),
-    [
-        (None, "ok", "after 30 days; burnd keeps what it recorded"),
-        ({"cleanupPeriodDays": 365}, "ok", "after 365 days"),
-        ({"cleanupPeriodDays": 1}, "warn", "after a day"),
-        ({"cleanupPeriodDays": 0}, "ok", "deletes no logs"),
-        ("not json", "ok", "after 30 days"),
-        ([], "ok", "after 30 days"),
-    ],
-)
-def test_the_clean_up_of_logs(tmp_path: Path, settings: Any, level: str, says: str) -> None:
-    """A person learns that the harness forgets and burnd does not."""
-    assert logs.clean_up([str(tmp_path)]) is None
-    (tmp_path / "projects").mkdir()
-    if settings is not None:
-        (tmp_path / "settings.json").write_text(settings if isinstance(settings, str) else json.dumps(settings))
-    finding = logs.clean_up([str(tmp_path)])
-    assert finding is not None
-    assert finding.level == level
-    assert says in finding.says
 
 
 FINDINGS = [

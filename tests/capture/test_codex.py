@@ -17,7 +17,8 @@ import zstandard
 
 from burnd.clients.claims import Claim, matching, settle
 from burnd.harness.codex import compressed
-from burnd.harness.codex.source import Codex, codex_roots
+from burnd.harness.codex.product import PRODUCT
+from burnd.harness.codex.source import Codex
 from burnd.logfiles import transcript_settling
 from burnd.logfiles.unused import TOO_LARGE
 from burnd.logfiles.watcher import Times
@@ -100,7 +101,7 @@ class Watched:
 
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
         self.pipeline, self.folder, self.ahead = pipeline, folder, 0.0
-        roots = codex_roots({"CODEX_HOME": str(folder)}, str(folder / "nobody"))
+        roots = PRODUCT.logs({"CODEX_HOME": str(folder)}, str(folder / "nobody"))
         self.source = Codex(roots, pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead)
 
     def write(self, log: Rollout) -> None:
@@ -196,14 +197,6 @@ async def test_both_folders_are_read_and_told_of(opened: Opened, tmp_path: Path)
         assert len(await here.turns()) == 2
         status = here.source.status()
         assert (status.name, status.files, status.counts["lines"]) == ("codex", 2, 10)
-
-
-@pytest.mark.parametrize("environ", [{}, {"CODEX_HOME": "/data/codex"}])
-def test_where_codex_keeps_its_things(environ: dict[str, str]) -> None:
-    """CODEX_HOME first, then ~/.codex, then what the settings name."""
-    found = codex_roots(environ, "/home/me", ["~/more"])
-    folders = [*environ.values(), "/home/me/.codex", "/home/me/more"]
-    assert found == [f"{folder}/{name}" for folder in folders for name in ("sessions", "archived_sessions")]
 
 
 async def test_a_family_of_forks_adds_up_in_reports(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from burnd.harness.codex.source import Codex, codex_roots
+from burnd.harness.codex.product import PRODUCT
+from burnd.harness.codex.source import Codex
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Event, Quota, Session, Turn, Usage
 from burnd.records.times import wall_ms
@@ -125,7 +126,7 @@ class CodexProgram:
 async def followed(opened: Opened, home: Path) -> AsyncIterator[tuple[Codex, Pipeline]]:
     """The source at its own pace, by the real clocks."""
     pipeline = await opened(now=wall_ms)
-    source = Codex(codex_roots({"CODEX_HOME": str(home)}, str(home / "nobody")), pipeline)
+    source = Codex(PRODUCT.logs({"CODEX_HOME": str(home)}, str(home / "nobody")), pipeline)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(source.run)
         yield source, pipeline

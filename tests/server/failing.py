@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from burnd.harness import registry
+from burnd.harness import supervisor
 from tests.server.test_status import Failing
 
-registry.SOURCES["failing"] = lambda _: Failing()
+supervisor.SOURCES["failing"] = lambda _: Failing()
 
 if __name__ == "__main__":
     from burnd.cli import main

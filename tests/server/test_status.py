@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from burnd.harness.supervisor import Kept
+from burnd.harness.supervisor import SourceSupervisor
 from burnd.paths import Home
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Source, Status
@@ -295,7 +295,7 @@ class Failing:
 async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """F77: with a pause that grows, counted and named by the kind of its failure, not by its words."""
     monkeypatch.setattr("burnd.restarting.FIRST_DELAY_S", 0.05)
-    kept = Kept("failing", Failing)
+    kept = SourceSupervisor("failing", Failing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
         with anyio.fail_after(60):
@@ -310,7 +310,7 @@ async def test_a_source_that_fails_is_started_again(monkeypatch: pytest.MonkeyPa
 
 async def test_flush_does_not_hang_on_a_source_that_ends() -> None:
     """A source that fails while it is asked to flush is said not to have done so."""
-    kept = Kept("failing", Failing)
+    kept = SourceSupervisor("failing", Failing)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.run)
         with anyio.fail_after(60):

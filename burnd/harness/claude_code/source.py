@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import anyio
 
 from burnd.harness.claude_code.leaf_titles import LeafTitles
 from burnd.harness.claude_code.processes import Registry
+from burnd.harness.claude_code.product import PRODUCT
 from burnd.harness.claude_code.transcripts import ClaudeTranscripts
-from burnd.harness.surroundings import Harness, Surroundings
-from burnd.logfiles.roots import claude_roots, transcripts_below
+from burnd.harness.supervisor import SourceContext
 from burnd.logfiles.scanner import SUFFIX
 from burnd.logfiles.transcript_tree import TranscriptTree
 from burnd.logfiles.transcripts import Piece, Transcripts
 from burnd.recording.batch import Batch
 from burnd.recording.source import Source
-from burnd.settings.config import Settings
 
 META = ".meta.json"
 _REGISTRY_S = 2.0
@@ -66,16 +65,8 @@ class ClaudeCode(TranscriptTree):
         await self._registry.load(self.pipeline.index)
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
-        return transcripts_below(folders)
+        return PRODUCT.logs_below(folders)
 
 
-def _make(given: Surroundings) -> Source:
-    extra = [*given.settings.claude_roots, *given.announced]
-    return ClaudeCode(claude_roots(given.environ, given.user_home, extra), given.pipeline)
-
-
-def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
-    return claude_roots(environ, user_home, settings.claude_roots)
-
-
-HARNESS = Harness(_make, _places)
+def make(context: SourceContext) -> Source:
+    return ClaudeCode(context.logs(PRODUCT), context.pipeline)

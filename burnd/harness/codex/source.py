@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import anyio.to_thread
 
 from burnd.harness.codex.compressed import read_compressed
+from burnd.harness.codex.product import PRODUCT
 from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.state import SOURCE, Place, load_state
 from burnd.harness.codex.thread_names import ThreadNames
-from burnd.harness.surroundings import Harness, Surroundings
+from burnd.harness.supervisor import SourceContext
 from burnd.index.reading import FileRows
-from burnd.logfiles.roots import absolute
 from burnd.logfiles.scanner import SUFFIX
 from burnd.logfiles.tail import Chunk
 from burnd.logfiles.transcript_tree import TranscriptTree
 from burnd.logfiles.transcripts import Transcript, Transcripts
 from burnd.recording.batch import Batch
 from burnd.recording.source import Source
-from burnd.settings.config import Settings
-
-_FOLDERS = ("sessions", "archived_sessions")
 
 
 class CodexTranscripts(Transcripts):
@@ -62,26 +59,8 @@ class Codex(TranscriptTree):
         return await self._names.batch(self.pipeline.index)
 
     def roots_below(self, folders: Sequence[str]) -> list[str]:
-        return rollouts_below(folders)
+        return PRODUCT.logs_below(folders)
 
 
-def codex_roots(environ: Mapping[str, str], home: str, extra: Iterable[str] = ()) -> list[str]:
-    """Every folder that may hold rollouts, in order of preference. Most will not exist, which is normal."""
-    names = [environ.get("CODEX_HOME", ""), "~/.codex", *extra]
-    return rollouts_below(absolute(name.strip(), home) for name in names if name.strip())
-
-
-def rollouts_below(folders: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(os.path.join(folder, name) for folder in folders for name in _FOLDERS))
-
-
-def _make(given: Surroundings) -> Source:
-    extra = [*given.settings.codex_roots, *given.announced]
-    return Codex(codex_roots(given.environ, given.user_home, extra), given.pipeline)
-
-
-def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
-    return codex_roots(environ, user_home, settings.codex_roots)
-
-
-HARNESS = Harness(_make, _places)
+def make(context: SourceContext) -> Source:
+    return Codex(context.logs(PRODUCT), context.pipeline)

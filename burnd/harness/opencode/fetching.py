@@ -10,7 +10,7 @@ from typing import NamedTuple
 from burnd.harness.opencode import queries
 from burnd.harness.opencode.content import content_of, saved_outputs, whole_output
 from burnd.harness.opencode.cursor import Seen, digest_of
-from burnd.harness.opencode.places import TOOL_OUTPUTS
+from burnd.harness.opencode.product import TOOL_OUTPUTS
 from burnd.harness.opencode.queries import Fetched, RowVersion, SessionFound
 from burnd.harness.opencode.rows import MessageRow, Opened, Unusable, opened
 from burnd.harness.opencode.said import Said, said_of

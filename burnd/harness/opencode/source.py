@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import anyio
@@ -15,14 +15,14 @@ import structlog
 
 from burnd.harness.opencode.database import Disturbed, Signature
 from burnd.harness.opencode.follower import DatabaseFollower
-from burnd.harness.opencode.places import announced_places, data_folder, named_databases, present_databases
+from burnd.harness.opencode.product import PRODUCT, announced_places, data_folder, named_databases, present_databases
 from burnd.harness.opencode.recording import Recorder
 from burnd.harness.opencode.schedule import Pace, ScheduledDatabase, Trouble, damage, trouble_of
 from burnd.harness.opencode.schema import Unsupported
 from burnd.harness.opencode.session import SOURCE
 from burnd.harness.opencode.session_state import DatabasePiece
 from burnd.harness.opencode.wanted import Wanted, wanted_by
-from burnd.harness.surroundings import Harness, Surroundings
+from burnd.harness.supervisor import SourceContext
 from burnd.index.path_key import path_key
 from burnd.logfiles.unused import LINES_SHOWN
 from burnd.looking_again import next_look
@@ -31,7 +31,6 @@ from burnd.recording.hazard import Hazard
 from burnd.recording.pipeline import Pipeline
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.source import Progress, Source, State, Status, UnusedInAll
-from burnd.settings.config import Settings
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -332,17 +331,9 @@ def _together(found: Sequence[UnusedInAll]) -> UnusedInAll:
     return UnusedInAll(sum(one.count for one in found), 0, rows)
 
 
-def _make(given: Surroundings) -> Source:
-    named = named_databases(given.environ, given.user_home, given.settings.opencode_databases)
-    folder = data_folder(given.environ, given.user_home)
-    source = OpenCode(given.pipeline, folder, named, wanted_by(given.settings, given.user_home))
-    source.add_roots(given.announced)
+def make(context: SourceContext) -> Source:
+    named = named_databases(context.environ, context.user_home, context.settings.roots_of(PRODUCT))
+    folder = data_folder(context.environ, context.user_home)
+    source = OpenCode(context.pipeline, folder, named, wanted_by(context.settings, context.user_home))
+    source.add_roots(context.announced)
     return source
-
-
-def _places(settings: Settings, environ: Mapping[str, str], user_home: str) -> Sequence[str]:
-    folder, named = data_folder(environ, user_home), named_databases(environ, user_home, settings.opencode_databases)
-    return present_databases([folder], named) or [*named, folder]
-
-
-HARNESS = Harness(_make, _places)

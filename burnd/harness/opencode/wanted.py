@@ -34,12 +34,13 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def wanted_by(settings: Settings, user_home: str) -> Wanted:
+    values = settings.values
     return Wanted(
-        include=named_folders(settings.opencode_include, user_home),
-        exclude=named_folders(settings.opencode_exclude, user_home),
-        archived=settings.opencode_archived,
-        reasoning=settings.opencode_reasoning,
-        tool_outputs=settings.opencode_tool_outputs,
+        include=named_folders(values["opencode.include"], user_home),
+        exclude=named_folders(values["opencode.exclude"], user_home),
+        archived=values["opencode.archived"],
+        reasoning=values["opencode.reasoning"],
+        tool_outputs=values["opencode.include_tool_outputs"],
     )
 
 

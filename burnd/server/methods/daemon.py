@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 
-from burnd.harness.supervisor import Kept
+from burnd.harness.supervisor import SourceSupervisor
 from burnd.queries.view import Params, Refusal
 from burnd.reclassify import reclassify
 from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, NoParams, Result, telling
@@ -27,7 +27,7 @@ async def flush(service: Service, params: FlushParams) -> Result:
     await service.spool.take_in()
     reasons: dict[str, str | None] = {}
 
-    async def flush_one(kept: Kept) -> None:
+    async def flush_one(kept: SourceSupervisor) -> None:
         reasons[kept.name] = await kept.flush(params.session)
 
     async with anyio.create_task_group() as tasks:

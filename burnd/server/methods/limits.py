@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from burnd.harness.registry import USUAL
 from burnd.queries.limits import LimitsParams, limits
 from burnd.queries.statusline import StatuslineParams, statusline
 from burnd.queries.view import Params, Refusal
@@ -36,7 +37,7 @@ class QuotaParams(Params, frozen=True):
     """Readings of an account's windows, as its provider gave them at `ts`; now, unless it is said."""
 
     readings: list[ReadingParams]
-    source: str = "claude-code"
+    source: str = USUAL
     ts: str | None = None
 
 

@@ -9,10 +9,9 @@ from burnd.clients import api_sessions
 from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
-from burnd.harness.codex.source import codex_roots
+from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
-from burnd.logfiles.roots import claude_roots
 from burnd.paths import user_home
 from burnd.queries.messages import MessagesParams, messages
 from burnd.queries.openings import add_compaction_summary, name_all
@@ -109,14 +108,18 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
 def _homes(service: Service) -> Homes:
     """The configuration folders of this user's harnesses, next to the logs that are read."""
     environ, settings, user = service.environ, service.settings, str(user_home(service.environ))
-    claude = claude_roots(environ, user, [*settings.claude_roots, *service.roots.get("claude-code", [])])
-    codex = codex_roots(environ, user, [*settings.codex_roots, *service.roots.get("codex", [])])
+    homes = {
+        product.source: product.homes(
+            environ, user, [*settings.roots_of(product), *service.roots.get(product.source, [])]
+        )
+        for product in PRODUCTS
+    }
     config = environ.get("XDG_CONFIG_HOME") or os.path.join(user, ".config")
     opencode = [environ.get("OPENCODE_CONFIG_DIR") or "", os.path.join(config, "opencode")]
     return Homes(
         user,
-        tuple(dict.fromkeys(map(os.path.dirname, claude))),
-        tuple(dict.fromkeys(map(os.path.dirname, codex))),
+        homes["claude-code"],
+        homes["codex"],
         tuple(filter(os.path.isabs, opencode)),
     )
 

@@ -9,7 +9,7 @@ import msgspec
 from burnd.clients.announcing import Announcement, announce
 from burnd.clients.claims import claimed_by
 from burnd.errors import NotNow
-from burnd.harness.registry import SOURCES
+from burnd.harness.registry import BY_SOURCE, USUAL
 from burnd.queries.session_ids import no_such_session, stamped_sessions
 from burnd.queries.stamps import ListParams, list_stamps, time_of
 from burnd.queries.view import Params, Refusal
@@ -121,7 +121,7 @@ class AnnounceParams(Params, frozen=True):
     """
 
     session_id: str
-    source: str = "claude-code"
+    source: str = USUAL
     content_mode: ContentMode | None = None
     roots: tuple[str, ...] = ()
     ts: str | None = None
@@ -132,8 +132,8 @@ async def announce_session(service: Service, params: AnnounceParams) -> Result:
     """Holds from the moment it returns."""
     if not params.session_id:
         raise Refusal("a session's id must not be empty")
-    if params.source not in SOURCES:
-        raise Refusal(f"{params.source!r} is no source", "known are " + ", ".join(sorted(SOURCES)))
+    if params.source not in BY_SOURCE:
+        raise Refusal(f"{params.source!r} is no source", "known are " + ", ".join(sorted(BY_SOURCE)))
     if not all(map(os.path.isabs, params.roots)):
         raise Refusal("roots are absolute paths")
     said = Announcement(

@@ -13,7 +13,7 @@ import msgspec
 from burnd import __version__, protocol
 from burnd.errors import IndexDamaged
 from burnd.extras import SEARCH, to_install
-from burnd.harness.supervisor import Kept
+from burnd.harness.supervisor import SourceSupervisor
 from burnd.index.asking import TookTooLong
 from burnd.queries import status as counting
 from burnd.queries.budgets import standings
@@ -94,7 +94,7 @@ def _daemon_state(service: Service) -> str:
     return "ready" if service.is_open else "starting"
 
 
-def _source(kept: Kept, state: Status) -> dict[str, Any]:
+def _source(kept: SourceSupervisor, state: Status) -> dict[str, Any]:
     return {
         "name": kept.name,
         "state": state.state,
@@ -206,7 +206,7 @@ def _prices(service: Service) -> dict[str, Any]:
 
 
 def _degraded(
-    service: Service, states: list[tuple[Kept, Status]], counts: counting.Counts
+    service: Service, states: list[tuple[SourceSupervisor, Status]], counts: counting.Counts
 ) -> Iterator[tuple[str, str]]:
     """What is not as it should be, and what a person can do about it."""
     for kept, state in states:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.harness.opencode.places import announced_places, data_folder, named_databases, present_databases
+from burnd.harness.opencode.product import announced_places, data_folder, named_databases, present_databases
 from burnd.harness.opencode.wanted import Wanted, wanted_by
 from burnd.paths import Home
 from burnd.settings.config import load

@@ -1,0 +1,47 @@
+"""Codex as the registry lists it."""
+
+from __future__ import annotations
+
+from burnd.harness.product import Product, Setting, Variable
+
+
+class Codex(Product):
+    """Rollouts below `sessions/` and `archived_sessions/`."""
+
+    source = "codex"
+    title = "Codex"
+    module = "burnd.harness.codex.source"
+
+    program = "codex"
+    resume = ("resume",)
+    has_plan = True
+
+    variables = (
+        Variable(
+            "CODEX_HOME",
+            "where Codex keeps its sessions, in sessions/ and archived_sessions/; ~/.codex is read as well",
+        ),
+    )
+    settings = (
+        Setting(
+            "codex.roots", "folders", [], "More folders to read Codex's sessions from, beside CODEX_HOME and ~/.codex."
+        ),
+    )
+    default_homes = ("~/.codex",)
+    log_folders = ("sessions", "archived_sessions")
+
+    tools = {  # noqa: RUF012
+        "edit": "apply_patch write_file",
+        "shell": "exec_command shell shell_command local_shell exec",
+        "delegate": "spawn_agent",
+        # Codex has no plan to leave; stating the plan is the call that plans.
+        "plan_exit": "update_plan",
+        "read": "read_file view_image",
+        "search": "grep_files list_dir",
+        "web": "web_search",
+    }
+    whole_file_tools = ("write_file",)
+    agent_tools = ("send_input", "wait_agent", "close_agent", "resume_agent")
+
+
+PRODUCT = Codex()

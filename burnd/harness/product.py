@@ -1,0 +1,106 @@
+"""The type of a harness's entry in the registry: everything about an agent product but how its logs are read.
+
+burnd and burnctl both import it, so it imports nothing but `os`.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
+UUID = (r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{1,35}")
+
+
+class Variable:
+    """An environment variable of a product that burnd reads. Services are given it, a path as an absolute one."""
+
+    __slots__ = ("about", "is_path", "name")
+
+    def __init__(self, name: str, about: str, *, is_path: bool = True) -> None:
+        self.name, self.about, self.is_path = name, about, is_path
+
+
+class Setting:
+    """A key of config.toml. `kind` is how its value is checked: "folders", "files" or "flag"."""
+
+    __slots__ = ("about", "default", "key", "kind")
+
+    def __init__(self, key: str, kind: str, default: Any, about: str) -> None:
+        self.key, self.kind, self.default, self.about = key, kind, default, about
+
+
+class Check:
+    """A result of a product's own check for `burnctl doctor`. `level` is "ok", "warn" or "fail"."""
+
+    __slots__ = ("level", "name", "remedy", "says")
+
+    def __init__(self, name: str, level: str, says: str, remedy: str = "") -> None:
+        self.name, self.level, self.says, self.remedy = name, level, says, remedy
+
+
+class Product:
+    """An agent product. A harness package subclasses it, sets the attributes and overrides what differs.
+
+    The defaults fit a product that appends to log files below a folder in the user's home.
+    """
+
+    source: str  # the name of its source in records, settings and filters: "claude-code"
+    title: str  # its name as people write it: "Claude Code"
+    module: str  # the module with `make(surroundings)`, which gives the source; imported when the source is started
+    demo: str = ""  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
+
+    program: str  # its executable
+    resume: tuple[str, ...]  # the arguments before the id of a session to resume
+    session_ids: tuple[str, str] = UUID  # regular expressions of whole ids, and of beginnings of one
+    session_variables: tuple[str, ...] = ()  # variables that give the programs it starts the id of its session
+    has_plan: bool = False  # whether there are readings of a plan's rate limits
+
+    variables: tuple[Variable, ...] = ()  # the first one names the folder it keeps its data in
+    settings: tuple[Setting, ...] = ()  # the first one lists further folders or databases
+    default_homes: tuple[str, ...] = ()
+    log_folders: tuple[str, ...] = ("",)  # below each of its homes
+    suffix: str = ".jsonl"
+    has_databases: bool = False  # whether `logs` are databases instead of folders of log files
+
+    # Names of its tools by the kind of work they do, as `burnd.classify.tools.Kind` lists them.
+    tools: Mapping[str, str] = {}
+    whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
+    agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
+
+    @property
+    def roots_key(self) -> str:
+        """The setting that lists further folders or databases."""
+        return self.settings[0].key
+
+    def homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
+        """The folders in which it may keep its data, in order of preference. Most do not exist, which is normal."""
+        names = [*self.named_homes(environ), *self.default_homes, *extra]
+        return list(dict.fromkeys(absolute(name.strip(), user_home) for name in names if name.strip()))
+
+    def named_homes(self, environ: Mapping[str, str]) -> list[str]:
+        """The folders that the environment names."""
+        return [environ.get(variable.name, "") for variable in self.variables[:1]]
+
+    def logs_below(self, homes: Iterable[str]) -> list[str]:
+        """The folders of logs below folders it keeps its data in."""
+        below = [os.path.join(home, name) if name else home for home in homes for name in self.log_folders]
+        return list(dict.fromkeys(below))
+
+    def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
+        """The folders in which its logs may be, or its databases; `extra` is what settings and clients add."""
+        return self.logs_below(self.homes(environ, user_home, extra))
+
+    def checks(self, homes: Iterable[str]) -> Iterator[Check]:  # noqa: ARG002
+        """What `burnctl doctor` checks for this product alone."""
+        yield from ()
+
+
+def absolute(name: str, user_home: str) -> str:
+    """A path as a setting or variable names it, with `~` and relative ones resolved from the user's home."""
+    if name == "~" or name.startswith("~/"):
+        name = user_home + name[1:]
+    return os.path.join(user_home, name)
