@@ -15,7 +15,6 @@ from burnd.ledger.fold import identity
 from burnd.ledger.journal import Journal
 from burnd.recording.batch import Held
 from burnd.recording.candidate import Candidate
-from burnd.recording.join import equals, hand_over, holder, join
 from burnd.recording.known import (
     Outcome,
     Project,
@@ -28,7 +27,7 @@ from burnd.recording.known import (
     open_turns,
     taken_back,
 )
-from burnd.recording.parting import Partings, Shared
+from burnd.recording.ownership import Decision, Partings, SharedMessage, decide, hand_over, holder, tied
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.sharing import held_by, parting, shared_as
 from burnd.records import Copy, Overhead, Session, Turn
@@ -47,7 +46,7 @@ class _Message(msgspec.Struct):
     dropped: bool = False
 
     @property
-    def held(self) -> Shared:
+    def held(self) -> SharedMessage:
         assert self.turn is not None  # noqa: S101 - asked only of messages that are known
         return shared_as(self.turn, [holder(self.turn), *self.copies])
 
@@ -59,7 +58,7 @@ class _Message(msgspec.Struct):
     @property
     def is_tied(self) -> bool:
         """Whether several sessions have the same right to it, each by its own conversation."""
-        equal = equals(self.turn, self.copies.values()) if self.turn is not None and self.copies else []
+        equal = tied(Decision(self.turn, (*self.copies.values(),))) if self.turn is not None and self.copies else []
         return len(equal) > 1 and all(rail == MAIN for _, rail in equal)
 
 
@@ -231,10 +230,10 @@ def _find_owner(message: _Message, partings: Partings, told: Mapping[tuple[str, 
     turn = message.turn
     if turn is None or message.open_in is not None or not message.is_tied:
         return
-    equal = frozenset(session for session, _ in equals(turn, message.copies.values()))
-    owner = (partings.first(equal), MAIN)
+    equal = frozenset(session for session, _ in tied(Decision(turn, (*message.copies.values(),))))
+    owner = (partings.owner(equal), MAIN)
     if owner != holder(turn):
-        joined = hand_over(turn, message.copies.values(), owner, told.get((turn.message_id, owner)))
+        joined = hand_over(Decision(turn, (*message.copies.values(),)), owner, told.get((turn.message_id, owner)))
         message.turn, message.copies = joined.turn, {holder(copy): copy for copy in joined.copies}
         message.touched = True
 
@@ -246,7 +245,8 @@ def _take(message: _Message, item: Held) -> None:
     message.dropped = candidate.dropped and before is not None and holder(before) == candidate.holder
     if candidate.dropped:
         return
-    joined = join(before, message.copies.values(), candidate, by_name=candidate.rail_id != MAIN)
+    known = Decision(before, (*message.copies.values(),)) if before is not None else None
+    joined = decide(known, candidate, by_name=candidate.rail_id != MAIN)
     owns = holder(joined.turn) == candidate.holder
     if not owns and not candidate.settled:
         return

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from burnd.index import copies
 from burnd.index.store import IndexStore
-from burnd.recording.parting import Shared
+from burnd.recording.ownership import SharedMessage
 from burnd.records import Turn
 from burnd.records.content import MAIN
 from burnd.records.times import index_ms
@@ -19,14 +19,16 @@ from burnd.records.times import index_ms
 Key = tuple[str, str]
 
 
-async def held_by(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
+async def held_by(
+    index: IndexStore, sessions: frozenset[str], known: Mapping[Key, SharedMessage]
+) -> dict[Key, SharedMessage]:
     """All messages of these sessions and of those they share any with; `known` is newer than the index."""
     found = await _messages_of(index, sessions, known)
     others = frozenset(session for message in found.values() for session in message.sessions) - sessions
     return found | await _messages_of(index, others, known)
 
 
-async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[Shared]) -> set[str]:
+async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[SharedMessage]) -> set[str]:
     """Of sessions that go on with these turns, each held by it alone, those that may just now part from others.
 
     `told` are the messages in hand that several may hold.
@@ -44,7 +46,9 @@ async def parting(index: IndexStore, own: Mapping[str, Turn], told: Iterable[Sha
     return parted.union(*await index.keyed(_REPEATING, others))
 
 
-async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mapping[Key, Shared]) -> dict[Key, Shared]:
+async def _messages_of(
+    index: IndexStore, sessions: frozenset[str], known: Mapping[Key, SharedMessage]
+) -> dict[Key, SharedMessage]:
     wanted = [(session,) for session in sorted(sessions)]
     own = {(row[0], row[1]) for row in await index.keyed(_OWN, wanted)}
     copied = {copies.holder_of(key)[0] for (key,) in await index.keyed(_COPIED, wanted)}
@@ -52,7 +56,7 @@ async def _messages_of(index: IndexStore, sessions: frozenset[str], known: Mappi
     others = await _copies_of(index, keys)
     owners = await index.keyed(_OWNERS, keys)
     found = {
-        (source, message): Shared(ts, frozenset({session, *others.get((source, message), ())}))
+        (source, message): SharedMessage(ts, frozenset({session, *others.get((source, message), ())}))
         for source, message, ts, session in owners
     }
     return found | {key: message for key, message in known.items() if message.sessions & sessions}
@@ -67,9 +71,9 @@ async def _copies_of(index: IndexStore, keys: Iterable[Key]) -> dict[Key, set[st
     return found
 
 
-def shared_as(turn: Turn, holders: Iterable[tuple[str, str]]) -> Shared:
+def shared_as(turn: Turn, holders: Iterable[tuple[str, str]]) -> SharedMessage:
     """A turn as it is held just now."""
-    return Shared(index_ms(turn.ts), frozenset(session for session, rail in holders if rail == MAIN))
+    return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in holders if rail == MAIN))
 
 
 _OWN = (

@@ -95,7 +95,7 @@ class Basis(Record, frozen=True, kw_only=True):
     equals the earlier `ts` owns (the holder's own, where it differs from the turn's), then the one whose log
     was not `lateBorn`, then one whose lines were not `strange`, naming another session or being of one in the
     background, which takes over another's, then the session that parted last from the others that hold it, as the
-    turns and copies of all of them tell (`recording.parting`). `line` is the (time, uuid) of the line whose usage
+    turns and copies of all of them tell (`recording.ownership`). `line` is the (time, uuid) of the line whose usage
     counts, `stop` the (output, time, uuid) of the one that told the stop reason, where that is another.
     """
 

@@ -26,7 +26,7 @@ from burnd.harness.claude_code.state import (
 )
 from burnd.logfiles.log_reader import AgentLink, Counts
 from burnd.recording.candidate import Candidate, turn_of
-from burnd.recording.join import Joined, join
+from burnd.recording.ownership import Decision, decide
 from burnd.records import Compaction, Content, Event, Overhead, Request, Turn
 
 SESSION = "5e551011-0000-4000-8000-000000000001"
@@ -142,15 +142,12 @@ def read(
     return rows
 
 
-def fold(candidates: Iterable[Candidate]) -> dict[str, Joined]:
-    """Join candidates as they come, as the pipeline does."""
-    joined: dict[str, Joined] = {}
+def fold(candidates: Iterable[Candidate]) -> dict[str, Decision]:
+    """Decide on candidates as they come, as the pipeline does."""
+    decisions: dict[str, Decision] = {}
     for candidate in candidates:
-        known = joined.get(candidate.message_id)
-        joined[candidate.message_id] = (
-            join(known.turn, known.copies, candidate) if known is not None else join(None, (), candidate)
-        )
-    return joined
+        decisions[candidate.message_id] = decide(decisions.get(candidate.message_id), candidate)
+    return decisions
 
 
 def case_root() -> Path | None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from burnd.recording.join import Joined
+from burnd.recording.ownership import Decision
 from burnd.records import Usage
 from tests.harness.collect import (
     case_root,
@@ -40,7 +40,7 @@ def _usage_of(served: dict[str, int], output: int) -> Usage:
     )
 
 
-def _all_ways(root: Path) -> list[dict[str, Joined]]:
+def _all_ways(root: Path) -> list[dict[str, Decision]]:
     """All files of a client joined in shuffled orders, which must not matter."""
     files = [list(read_file(path).candidates.values()) for path in transcripts(root)]
     ways = []

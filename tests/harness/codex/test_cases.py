@@ -13,8 +13,7 @@ import pytest
 from burnd.harness.codex.reader import CodexReader, place_of
 from burnd.harness.codex.state import Place, load_state
 from burnd.logfiles.log_reader import Reading
-from burnd.recording.candidate import turn_of
-from burnd.recording.join import Joined, join
+from burnd.recording.ownership import Decision, decide
 from burnd.records import ToolCall, Turn, Usage
 from tests.harness.codex.rollout import Rollout
 
@@ -45,17 +44,13 @@ def read(path: Path, *, cut_every: int = 0, settle: bool = False) -> list[Readin
     return [*readings, reader.take()]
 
 
-def joined(readings: Iterable[Reading]) -> dict[str, Joined]:
+def joined(readings: Iterable[Reading]) -> dict[str, Decision]:
     """What the files say together, as the pipeline joins it: of a candidate that grew, its newest state."""
-    messages: dict[str, Joined] = {}
+    messages: dict[str, Decision] = {}
     for reading in readings:
         for candidate in reading.candidates:
-            if not candidate.settled:
-                continue
-            known = messages.get(candidate.message_id)
-            messages[candidate.message_id] = (
-                join(known.turn, known.copies, candidate) if known is not None else Joined(turn_of(candidate), ())
-            )
+            if candidate.settled:
+                messages[candidate.message_id] = decide(messages.get(candidate.message_id), candidate)
     return messages
 
 

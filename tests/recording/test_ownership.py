@@ -1,4 +1,4 @@
-"""Whoever holds a message, and in whatever order the files are read, the same turn comes out."""
+"""Whichever logs have a message, and in whatever order they are read, the same turn comes out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from burnd.recording.candidate import (
     LineKey,
     turn_of,
 )
-from burnd.recording.join import Joined, equals, hand_over, join
+from burnd.recording.ownership import Decision, decide, hand_over, tied
 from burnd.records import Block, Copy, ToolCall, Turn, Usage
 from burnd.records.codec import decode, encode
 from tests.harness.claude_code.transcript import Transcript, call, text
@@ -70,13 +70,13 @@ def _candidate(
     )
 
 
-def _joined(candidates: Iterable[Candidate]) -> Joined:
+def _joined(candidates: Iterable[Candidate]) -> Decision:
     return fold(candidates)["m1"]
 
 
 def test_a_message_in_one_file_is_a_turn_without_copies() -> None:
     candidate = _candidate()
-    assert join(None, (), candidate) == Joined(turn_of(candidate), ())
+    assert decide(None, candidate) == Decision(turn_of(candidate), ())
 
 
 @pytest.mark.parametrize(
@@ -148,20 +148,20 @@ def test_the_fuller_holding_of_one_holder_gives_the_structure() -> None:
 
 def test_a_copy_that_proves_to_be_the_original_takes_over() -> None:
     first = _joined([_candidate("a", rank=8), _candidate("b", rank=9)])
-    turn, copies = join(first.turn, first.copies, _candidate("b", rank=0))
+    turn, copies = decide(first, _candidate("b", rank=0))
     assert (turn.session_id, [one.session_id for one in copies]) == ("b", ["a"])
 
 
 def test_a_copy_read_again_with_less_evidence_keeps_its_claim() -> None:
     first = _joined([_candidate("a", ts=1), _candidate("b", rank=NO_REQUEST_ID, ts=2)])
-    _, (other,) = join(first.turn, first.copies, _candidate("b", rank=NO_REQUEST_ID | SIDECHAIN, ts=9))
+    _, (other,) = decide(first, _candidate("b", rank=NO_REQUEST_ID | SIDECHAIN, ts=9))
     assert other.basis is not None
     assert (other.basis.rank, other.ts) == (NO_REQUEST_ID, _time(2))
 
 
 def test_what_the_transcript_does_not_tell_is_kept() -> None:
     turn = msgspec.structs.replace(turn_of(_candidate()), project_key="host/x", rev=4)
-    again = join(turn, (), _candidate()).turn
+    again = decide(Decision(turn), _candidate()).turn
     assert again == turn
 
 
@@ -223,24 +223,21 @@ def test_logs_that_say_other_things_of_one_message_give_the_same_in_any_order(
 @settings(max_examples=examples(80), deadline=None)
 def test_the_ledgers_records_alone_are_enough_to_go_on(candidates: list[Candidate]) -> None:
     """Written and read again after every step, nothing is lost that a later join needs."""
-    turn: Turn | None = None
-    copies: tuple[Copy, ...] = ()
+    decision: Decision | None = None
     for candidate in candidates:
-        turn, copies = join(turn, copies, candidate)
+        turn, copies = decide(decision, candidate)
         stored = decode(encode(turn))
         assert isinstance(stored, Turn)
-        turn = stored
-        copies = tuple(one for one in (decode(encode(one)) for one in copies) if isinstance(one, Copy))
-    assert Joined(turn, copies) == _joined(candidates) if turn is not None else True
+        decision = Decision(stored, tuple(one for one in map(decode, map(encode, copies)) if isinstance(one, Copy)))
+    assert decision == _joined(candidates)
 
 
 def test_of_equal_claims_the_owner_stays_where_names_do_not_count() -> None:
     """Who it belongs to is then found out by whoever knows more: until then either may have it."""
     one, other = _candidate("b"), _candidate("a")
-    first = join(None, (), one)
-    turn, copies = join(first.turn, first.copies, other, by_name=False)
-    assert equals(turn, copies) == [one.holder, other.holder]
-    assert equals(*join(turn, copies, _candidate("c", late=True), by_name=False)) == [one.holder, other.holder]
+    both = decide(decide(None, one), other, by_name=False)
+    assert tied(both) == [one.holder, other.holder]
+    assert tied(decide(both, _candidate("c", late=True), by_name=False)) == [one.holder, other.holder]
 
 
 def test_a_message_handed_over_and_back_is_what_it_was() -> None:
@@ -248,12 +245,11 @@ def test_a_message_handed_over_and_back_is_what_it_was() -> None:
     one, other = _candidate("b", index=4, output=3), _candidate("a", index=7)
     one.calls = (ToolCall(id="c1", name="Bash"),)
     other.calls = (ToolCall(id="c1", name="Bash", is_error=True),)
-    first = join(None, (), one)
-    before = join(first.turn, first.copies, other, by_name=False)
+    before = decide(decide(None, one), other, by_name=False)
     for told in (other, None):
-        over = hand_over(*before, other.holder, told)
+        over = hand_over(before, other.holder, told)
         assert (over.turn.session_id, over.turn.turn_index, over.turn.usage) == ("a", 7, before.turn.usage)
-        assert hand_over(*over, one.holder) == before
+        assert hand_over(over, one.holder) == before
     assert before.turn.tool_calls == other.calls
 
 
@@ -270,7 +266,7 @@ def _read_as(lines: list[bytes], session: str, rail: str | None = None) -> Colle
     return read(lines, Place(rail or session, session, rail))
 
 
-def _both_ways(one: Collected, other: Collected) -> list[dict[str, Joined]]:
+def _both_ways(one: Collected, other: Collected) -> list[dict[str, Decision]]:
     parts = [list(one.candidates.values()), list(other.candidates.values())]
     return [fold(parts[0] + parts[1]), fold(parts[1] + parts[0])]
 

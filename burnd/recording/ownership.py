@@ -1,0 +1,277 @@
+"""Decides who owns a message that several logs have, and what is billed for it. Pure, and the same in any order.
+
+Forks, resumed sessions and agents repeat messages of other sessions. The log of each holder, a rail of a session, gives
+a candidate for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing.
+Usage, model and price class come from the best line in any of the logs, the time from the earliest.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.recording.candidate import Candidate, relabelled, turn_of, with_label_of
+from burnd.records import Basis, Copy, ToolCall, Turn, Usage
+from burnd.records.turn import Quality
+
+_QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
+_NO_BASIS: Final = Basis(rank=15)
+_OF_THE_BEST_LINE: Final = ("usage", "model", "speed", "service_tier", "inference_geo", "server_tools")
+_NEVER: Final = 1 << 62  # later than every time
+_encode: Final = msgspec.json.Encoder(order="sorted").encode
+
+Holder = tuple[str, str]  # session and rail
+
+
+class Claim(NamedTuple):
+    """The evidence that a holder owns a message; the smallest claim owns it. `Basis` explains the fields."""
+
+    rank: int
+    ts: str
+    late_born: bool
+    strange: bool
+
+
+class Decision(NamedTuple):
+    """The turn of a message with its owner, and a copy for every other holder, ordered by holder."""
+
+    turn: Turn
+    copies: tuple[Copy, ...] = ()
+
+
+def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = True) -> Decision:
+    """Adds one more candidate for a message to an earlier decision, which may come from the ledger.
+
+    Any order and any repetition of candidates ends in the same decision, revision aside. A holder's structure is that
+    of its fullest candidate; usage, time, quality and claim only ever get better. Of equal claims the holder with the
+    smaller name owns; without `by_name` the owner stays, for the caller to `hand_over`.
+    """
+    new = turn_of(candidate)
+    if before is None:
+        return Decision(new)
+    current = before.turn
+    if candidate.lent_activity is None:
+        new = with_label_of(new, current)
+    others = {holder(copy): copy for copy in before.copies}
+    if holder(current) == holder(new):
+        owner, claim = _merge(new, current), _better_claim(claim_of(current), claim_of(new))
+    else:
+        owner, claim = _contest(current, new, others, by_name=by_name)
+    line = max(current, new, key=_line_order)
+    return Decision(_compose(owner, claim, current, new, line), tuple(others[key] for key in sorted(others)))
+
+
+def tied(decision: Decision) -> list[Holder]:
+    """Lists the owner of a message and all holders whose claim is as good."""
+    best = claim_of(decision.turn)
+    return [holder(decision.turn), *(holder(copy) for copy in decision.copies if claim_of(copy) == best)]
+
+
+def hand_over(before: Decision, to: Holder, candidate: Candidate | None = None) -> Decision:
+    """Makes another holder the owner: as its candidate has the message, or by its copy and the owner's turn.
+
+    The lines of a fork are those of the log it was copied from.
+    """
+    turn = before.turn
+    others = {holder(copy): copy for copy in before.copies}
+    copy = others.pop(to)
+    others[holder(turn)] = copy_of(turn, claim_of(turn))
+    if candidate is not None:
+        owner = _with_results(with_label_of(turn_of(candidate), turn), turn)
+    else:
+        places = ("session_id", "rail_id", "turn_index", "parent", "entered", "made")
+        owner = msgspec.structs.replace(turn, **{name: getattr(copy, name) for name in places})
+    return Decision(_compose(owner, claim_of(copy), turn, turn, turn), tuple(others[key] for key in sorted(others)))
+
+
+def holder(record: Turn | Copy) -> Holder:
+    return (record.session_id, record.rail_id)
+
+
+def claim_of(record: Turn | Copy) -> Claim:
+    """Reads a claim back from a ledger record. The older ledger has none: any candidate beats it."""
+    basis = record.basis or _NO_BASIS
+    return Claim(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
+
+
+def copy_of(turn: Turn, claim: Claim) -> Copy:
+    """The copy that a holder has of a message it does not own."""
+    return Copy(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        parent=turn.parent,
+        ts=claim.ts,
+        entered=turn.entered,
+        made=turn.made,
+        basis=Basis(rank=claim.rank, late_born=claim.late_born, strange=claim.strange),
+    )
+
+
+class SharedMessage(NamedTuple):
+    """When a message was made, and the sessions that have it."""
+
+    ts: int
+    sessions: frozenset[str]
+
+
+class Partings:
+    """Tells forks from their originals where no claim does, by when each session went its own way.
+
+    A fork is written with all that its session had by then. A session that ended there never parted, and one that goes
+    on after its fork was made does so later than the fork, which is written only when it is used. A session with a
+    message of its own from before they parted, a rewound attempt that was not copied, was there first.
+    The result depends on which session has which message, not on the order of reading.
+    """
+
+    def __init__(self, messages: Iterable[SharedMessage]) -> None:
+        self._messages: defaultdict[str, list[SharedMessage]] = defaultdict(list)
+        for message in messages:
+            for session in message.sessions:
+                self._messages[session].append(message)
+        self._owners: dict[frozenset[str], str] = {}
+
+    def owner(self, group: frozenset[str]) -> str:
+        """The session that owns what the group shares; the smallest name where nothing else tells."""
+        if group not in self._owners:
+            best = self._best(group) if len(group) > 1 else group
+            self._owners[group] = min(group) if best == group else self.owner(best)
+        return self._owners[group]
+
+    def _best(self, group: frozenset[str]) -> frozenset[str]:
+        parted = {session: self._parted(session, group) for session in group}
+        last = max(parted.values())
+        return frozenset(session for session, when in parted.items() if when == last)
+
+    def _parted(self, session: str, group: frozenset[str]) -> tuple[bool, int]:
+        """Whether it has a message of its own from before the last they share; else when it first had one."""
+        messages = self._messages[session]
+        parted = min((one.ts for one in messages if not group <= one.sessions), default=_NEVER)
+        last = max((one.ts for one in messages if group <= one.sessions), default=0)
+        return (True, 0) if parted < last else (False, parted)
+
+
+def _contest(current: Turn, new: Turn, others: dict[Holder, Copy], *, by_name: bool) -> tuple[Turn, Claim]:
+    """Decides between two holders; the one that does not own the message is added to the others."""
+    copy = others.pop(holder(new), None)
+    claim = claim_of(new)
+    if copy is not None:
+        claim = _better_claim(claim, claim_of(copy))
+        new = msgspec.structs.replace(
+            new,
+            turn_index=max(new.turn_index, copy.turn_index),
+            entered=_fuller(new.entered, copy.entered),
+            made=_fuller(new.made, copy.made),
+        )
+    best = claim_of(current)
+    if claim < best or (by_name and claim == best and holder(new) < holder(current)):
+        others[holder(current)] = copy_of(current, best)
+        return new, claim
+    others[holder(new)] = copy_of(new, claim)
+    return _with_results(current, new) if claim == best and not by_name else current, best
+
+
+def _better_claim(one: Claim, other: Claim) -> Claim:
+    """Adds up the evidence for one holder: what spoke against it and was refuted once stays refuted."""
+    return Claim(one.rank & other.rank, *min(one[1:], other[1:]))
+
+
+def _compose(owner: Turn, claim: Claim, current: Turn, new: Turn, line: Turn) -> Turn:
+    """The owner's turn with the usage of the best line, the earliest time and the best known end."""
+    ts = min(current.ts, new.ts)
+    stopped = max(current, new, key=_stop_order)
+    stop = _stop_line(stopped)
+    basis = Basis(
+        rank=claim.rank,
+        ts=claim.ts if claim.ts != ts else None,
+        late_born=claim.late_born,
+        strange=claim.strange,
+        line=(line.basis or _NO_BASIS).line,
+        stop=stop if stopped.stop_reason is not None and stop != _usage_line(line) else None,
+    )
+    fields: dict[str, Any] = {name: getattr(line, name) for name in _OF_THE_BEST_LINE}
+    fields["stop_reason"] = stopped.stop_reason
+    quality = max(current, new, key=_quality_order).quality
+    turn = msgspec.structs.replace(owner, rev=current.rev, ts=ts, basis=basis, quality=quality, **fields)
+    # Whether it reasoned is a part of the label, and may be known only by what it was billed.
+    return relabelled(turn) if bool(line.usage.reasoning) != bool(owner.usage.reasoning) else turn
+
+
+def _merge(new: Turn, current: Turn) -> Turn:
+    """Merges two candidates of one holder.
+
+    A log may be cut or rewritten, and a stale copy of it may be in another folder: the fuller candidate counts, not the
+    later one. The number never falls: a log that was cut counts fewer messages.
+    """
+    base, other = (new, current) if _fullness(new) >= _fullness(current) else (current, new)
+    calls = _merged_calls(base.tool_calls, other.tool_calls)
+    merged = msgspec.structs.replace(
+        base,
+        turn_index=max(base.turn_index, other.turn_index),
+        project_key=current.project_key if base.project == current.project else None,
+        provider=current.provider,
+        tool_calls=calls,
+        entered=_fuller(base.entered, other.entered),
+        made=_fuller(base.made, other.made),
+        files_touched=_fuller(base.files_touched, other.files_touched),
+    )
+    return relabelled(merged) if calls != base.tool_calls else merged
+
+
+def _with_results(turn: Turn, other: Turn) -> Turn:
+    """The turn with the results that an equal holder has of its calls: each may come to own it."""
+    calls = _merged_calls(turn.tool_calls, other.tool_calls)
+    return turn if calls == turn.tool_calls else relabelled(msgspec.structs.replace(turn, tool_calls=calls))
+
+
+def _merged_calls(new: tuple[ToolCall, ...], old: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """The calls of both; a call that was answered once stays answered."""
+    before = {call.id: call for call in old}
+    merged = [_fuller_call(call, before[call.id]) if call.id in before else call for call in new]
+    names = {call.id for call in new}
+    return (*merged, *(call for call in old if call.id not in names))
+
+
+def _fuller_call(new: ToolCall, old: ToolCall) -> ToolCall:
+    if new.is_error is None:
+        return old
+    return msgspec.structs.replace(new, searches=old.searches) if old.searches > new.searches else new
+
+
+def _fuller(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Any, ...]:
+    return max(one, other, key=lambda items: (len(items), _encode(items)))
+
+
+def _fullness(turn: Turn) -> tuple[int, int, int, int, bytes]:
+    """Orders candidates of one holder by how much they have; a growing log only ever has more."""
+    place = (turn.parent, turn.project, turn.git_branch, turn.prompt_id, turn.prompt_words)
+    return (len(turn.made), len(turn.tool_calls), len(turn.entered), turn.turn_index, _encode(place))
+
+
+def _line_order(turn: Turn) -> tuple[tuple[int, str, str], bytes]:
+    """Orders lines totally: by output, time and uuid, then by their values."""
+    return (_usage_line(turn), _encode([getattr(turn, name) for name in _OF_THE_BEST_LINE]))
+
+
+def _quality_order(turn: Turn) -> tuple[bool, int]:
+    """Orders qualities: a line that states usage, even zero, beats one without."""
+    return (turn.usage != Usage() or (turn.basis or _NO_BASIS).line is not None, _QUALITIES[turn.quality])
+
+
+def _stop_order(turn: Turn) -> tuple[bool, tuple[int, str, str], str]:
+    """Orders stop reasons as their lines are ordered, which need not be those whose usage counts."""
+    return (turn.stop_reason is not None, _stop_line(turn), turn.stop_reason or "")
+
+
+def _usage_line(turn: Turn) -> tuple[int, str, str]:
+    ts, uuid = (turn.basis or _NO_BASIS).line or ("", "")
+    return (turn.usage.output + turn.usage.reasoning, ts, uuid)
+
+
+def _stop_line(turn: Turn) -> tuple[int, str, str]:
+    return (turn.basis or _NO_BASIS).stop or _usage_line(turn)
