@@ -15,7 +15,7 @@ from burnd.ledger.files import free_bytes, prepare_home
 from burnd.ledger.sidecars import Sidecars
 from burnd.paths import Home, socket_path, user_home
 from burnd.pricing import PriceFileError, PriceTable
-from burnd.recording.room import reserve_of
+from burnd.recording.stores import reserve_of
 from burnd.server.place import check_folder
 from burnd.settings import config
 from burnd.settings.config import Settings

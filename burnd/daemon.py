@@ -24,10 +24,8 @@ from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
 from burnd.recording.hazard import note_crashes
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
-from burnd.recording.retaining import Retaining
-from burnd.recording.tidying import Tidying
+from burnd.recording.pipeline import Pipeline, open_pipeline
+from burnd.recording.retention import Cleanup, Retention
 from burnd.restarting import Minded
 from burnd.server.listener import Listener
 from burnd.server.methods import METHODS
@@ -122,13 +120,13 @@ def _kept(service: Service, pipeline: Pipeline, name: str, make: Make) -> Source
 
 def _minded(service: Service) -> list[Minded]:
     """What goes on beside the sources: recording does not depend on any of it."""
-    retaining = Retaining(service.pipeline, service.settings, service.notices)
+    retention = Retention(service.pipeline, service.settings, service.notices)
     return [
         Minded("taking in the spool", service.spool.keep_taking_in),
         Minded("search", service.search_indexer.run),
         Minded("counting causes", service.explainer.run),
-        Minded("retention", retaining.run),
-        Minded("emptying write-ahead logs", Tidying(service.pipeline).run),
+        Minded("retention", retention.run),
+        Minded("emptying write-ahead logs", Cleanup(service.pipeline).run),
         *watches(service),
     ]
 

@@ -38,7 +38,7 @@ class Health:
         if not self._service.is_open or not self._service.pipeline.writing:
             self._beats = None
             return True
-        before, self._beats = self._beats, self._service.pipeline.pulse.beats
+        before, self._beats = self._beats, self._service.pipeline.status.beats
         return before != self._beats
 
     async def _server_answers(self, within: float) -> bool:

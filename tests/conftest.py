@@ -16,8 +16,7 @@ from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests import turning
 from tests.make import START_MS
 

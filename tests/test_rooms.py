@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "logs": "ledger",
     "index": "records ledger pricing harness recording",
     "content": "records ledger index",
-    "recording": "records classify harness ledger pricing settings index content looking_again unforeseen",
+    "recording": "records classify harness ledger pricing settings index looking_again unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
     "logfiles": "records ledger index recording looking_again unforeseen",

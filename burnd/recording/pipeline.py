@@ -1,4 +1,4 @@
-"""The one writer: takes batches of records to content, ledger and index, in the order that survives a crash."""
+"""The one writer: commits batches of records to content, ledger and index, in the order that survives a crash."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import structlog
 
 from burnd import unforeseen
-from burnd.content.forgetting import outdated, pruned_by_mode
 from burnd.errors import FileReplaced, IndexDamaged, NotNow
 from burnd.index import build
 from burnd.index.change import Change, CursorChange
 from burnd.index.rollup import too_coarse
 from burnd.index.store import IndexStore
 from burnd.ledger.content import ContentStore, in_pieces
+from burnd.ledger.files import taken_for_granted
 from burnd.ledger.journal import Journal, Logged
 from burnd.ledger.keeping import Keeping
 from burnd.ledger.lines import MAX_LINE
@@ -27,46 +27,46 @@ from burnd.paths import Home
 from burnd.pricing import PriceTable
 from burnd.recording import dedupe
 from burnd.recording.batch import Batch
-from burnd.recording.dropping import ERASE, drop_content, due_erasures, erase_some, scrubbed
+from burnd.recording.content_policy import DEFERRED, ContentPolicy, Ruling
+from burnd.recording.index_rebuild import IndexRebuild
 from burnd.recording.joiner import Joiner
 from burnd.recording.projects import ProjectKeys
-from burnd.recording.pulse import Pulse
-from burnd.recording.renewing import Renewer
-from burnd.recording.room import Room
+from burnd.recording.retention import drop_content, erase_records, outdated, pruned_by_mode, scrub
 from burnd.recording.steps import Steps
-from burnd.recording.stores import Stores
-from burnd.recording.withheld_text import DEFERRED, Ruling, TextPolicy
-from burnd.records import Copy, Turn
+from burnd.recording.stores import DiskReserve, Stores, WriterStatus
+from burnd.records import Copy, Origin, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, written
+from burnd.records.times import Clock, to_iso, wall_ms
 
 T = TypeVar("T")
 Listener = Callable[[Change], None]
 Pace = Callable[[], Awaitable[None]]
 log = structlog.get_logger()
+_ERASE: Final = "erase"  # cursor source of sessions with text to erase
 
 
 class Appended(NamedTuple):
-    """What an append put into the ledger, and which turns it had said already but were shown as open."""
+    """The entries that the ledger grew by, and the turns it has already that the index shows as open."""
 
     logged: list[tuple[Logged, int]]
     closed: list[Turn]
 
 
 class Pipeline:
-    """Everything that is ever written goes through here, one batch at a time. Made by `open_pipeline`."""
+    """Every write goes through here, one batch at a time. Made by `open_pipeline`."""
 
-    def __init__(self, stores: Stores, keeping: Keeping, room: Room) -> None:
+    def __init__(self, stores: Stores, keeping: Keeping, disk: DiskReserve) -> None:
         self.keeping = keeping
-        self.room = room
+        self.disk = disk
         self._stores = stores
-        self._renewer = Renewer(stores)
-        self._policy = TextPolicy(stores.index, keeping)
-        self._unrecorded: list[Entry] = []
+        self._rebuild = IndexRebuild(stores)
+        self._policy = ContentPolicy(stores.index, keeping)
+        self._unrecorded: list[Entry] = []  # entries of the policy that are not durable yet; it returns them once
         self._unerased: set[str] = set()
         self._projects = ProjectKeys()
         self._listeners: list[Listener] = []
         self._paces: list[Pace] = []
-        self._one_at_a_time = anyio.Lock()
+        self._lock = anyio.Lock()
         self._is_closed = False
 
     @property
@@ -86,146 +86,147 @@ class Pipeline:
         return self._stores.index
 
     @property
-    def pulse(self) -> Pulse:
-        return self._stores.pulse
+    def status(self) -> WriterStatus:
+        return self._stores.status
 
     @property
     def generation(self) -> int:
-        """How often the index was lost, and with it where the sources stood."""
+        """How often the index was replaced, and the cursors of the sources with it."""
         return self._stores.generation
 
     @property
     def writing(self) -> bool:
-        """Whether something is being written just now."""
-        return self._one_at_a_time.locked()
+        """Whether something is being written now."""
+        return self._lock.locked()
 
     def now(self) -> int:
         return self._stores.now()
 
     def check_home(self) -> None:
-        """Raises HomeReplaced when what stands at the home's path may be another daemon's."""
+        """Raises HomeReplaced if the folder at the home's path is not the one that this process locked."""
         self._stores.check_home()
 
     def follow(self, listener: Listener, pace: Pace | None = None) -> None:
-        """Tells `listener` from now on what was just made visible; `pace` returns when it has been followed."""
+        """Calls `listener` after every change; `pace` returns when the listener has little left to do."""
         self._listeners.append(listener)
-        self._paces += [pace] if pace is not None else []
+        if pace is not None:
+            self._paces.append(pace)
 
     async def followed(self) -> None:
-        """Returns when those who follow have little left to do: who brings a backlog need not be far ahead of them."""
+        """Waits for slow listeners, so that a backlog is not read far ahead of them. Not for live lines."""
         for pace in self._paces:
             await pace()
 
     async def commit(self, batch: Batch) -> int:
         """Makes a batch durable and visible; returns how many lines the ledger grew by.
 
-        Content, then ledger, then one index transaction with rows, cursors and ledger position: a crash
-        between any two leaves work to be done again, never a claim that is not true. After a failure the
-        same records may be committed again: what is durable already is known by its identity.
+        Content, then ledger, then one index transaction with rows, cursors and ledger position: after a crash between
+        any two, work is repeated, and the index never shows what is not durable. After a failure the same records may
+        be committed again: duplicates are found by their identity.
         """
         async with self._writing():
-            return await self._healed(partial(self._commit, batch))
+            return await self._with_repair(partial(self._commit, batch))
 
     async def prune_content(self, older_than_ms: int) -> Pruned:
         """Deletes the content of sessions whose newest record is older than that."""
         sidecars = self.content.sidecars
         planned = await outdated(self.index, sidecars, older_than_ms, self.now())
         async with self._writing():
-            # A session that was written since the plan was made is not due any more.
-            still = [s for s, sidecar in planned.items() if sidecars.size(s) == sidecar.size]
+            # A session that was written to meanwhile is not due any more.
+            due = [s for s, sidecar in planned.items() if sidecars.size(s) == sidecar.size]
             await self._stores.in_thread(sidecars.remove_asides, self.now() - older_than_ms)
-            return await self._healed(partial(self._drop_content, still, up_to_ms=0))
+            return await self._with_repair(partial(self._drop_content, due, up_to_ms=0))
 
     async def forget(self, session_ids: Iterable[str]) -> Pruned:
-        """Deletes the content of these sessions at once; what they say from now on is captured again."""
+        """Deletes the content of these sessions up to now; later text is recorded again."""
         async with self._writing():
-            return await self._healed(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
+            return await self._with_repair(partial(self._drop_content, list(session_ids), up_to_ms=self.now()))
 
     async def rewrite_ledger(self, change: Callable[[Entry], Entry], report: build.Progress = build.no_progress) -> int:
-        """Replaces the whole ledger by one with every entry changed; returns how many were.
+        """Replaces the whole ledger by one with every entry changed; returns how many changed.
 
-        Unusable lines stay as they are. Answers come from the old ledger's index until the new one and its
-        index are whole; then both are put in place at once. May be cancelled until then.
+        Unusable lines stay as they are. Queries use the old index until the new ledger and its index are complete;
+        then both are swapped in. May be cancelled until then.
         """
-        async with self._one_at_a_time:
-            with self.pulse.told(report) as told:
-                return await self._renewer.rewrite(change, told)
+        async with self._lock:
+            with self.status.shown(report) as shown:
+                return await self._rebuild.rewrite_ledger(change, shown)
 
     async def rebuild_index(self, report: build.Progress = build.no_progress) -> None:
-        """Makes the index anew from ledger and content, and swaps it in. May be cancelled until then."""
-        async with self._one_at_a_time:
-            await self._renewer.rebuild(report)
+        """Rebuilds the index from ledger and content, and swaps it in. May be cancelled until then."""
+        async with self._lock:
+            await self._rebuild.rebuild(report)
 
     async def mend_index(self) -> None:
-        """Makes the index anew if it was found damaged and that was not done meanwhile."""
-        async with self._one_at_a_time:
+        """Rebuilds the index if it was found damaged and was not rebuilt meanwhile."""
+        async with self._lock:
             if not self.index.damaged.is_set():
                 return
             log.error("index.damaged", reason="found while it was read")
             try:
-                await self._renewer.rebuild(build.no_progress)
+                await self._rebuild.rebuild(build.no_progress)
             except IndexDamaged:  # by what was carried over
-                await self._renewer.rebuild_damaged()
+                await self._rebuild.rebuild_damaged()
 
     async def adopt_prices(self, prices: PriceTable) -> None:
-        """Lets the index add up turns in such a way that these prices can be told from sums."""
+        """Uses these prices from now on, and recomputes the sums if they are too coarse for them."""
         self.index.prices = prices
         if await too_coarse(self.index, prices):
             async with self._writing():
-                with self.pulse.told(build.no_progress) as told:
-                    await self._healed(partial(self._renewer.refine, told))
+                with self.status.shown(build.no_progress) as shown:
+                    await self._with_repair(partial(self._rebuild.refine, shown))
 
     async def derive(self, generation: int, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Writes into the index what was worked out from its `generation`; nothing where it is another by now."""
+        """Writes to the index what was computed from its `generation`; None if the index was replaced meanwhile."""
         async with self._writing():
             if self.generation != generation or self.index.closed:
                 return None
-            done = await self.index.transact(work)
-            self.pulse.beat()
-            return done
+            result = await self.index.transact(work)
+            self.status.beat()
+            return result
 
     async def empty_logs(self) -> None:
-        """Brings what still stands in write-ahead logs into their databases, as far as nobody reads it there."""
+        """Checkpoints the write-ahead logs, as far as no query still reads them."""
         async with self._writing():
             await self._stores.in_thread(self.content.empty_log)
             await self.index.empty_log()
 
     async def close(self) -> None:
-        """What is being written is brought to its end first: it could not be without the index."""
+        """Closes everything, after the write in progress."""
         with anyio.CancelScope(shield=True):
-            async with self._one_at_a_time:
+            async with self._lock:
                 self._is_closed = True
                 await self._stores.close()
 
     @contextlib.asynccontextmanager
     async def _writing(self) -> AsyncIterator[None]:
-        """One piece of writing at a time, brought to its end even when the daemon is told to stop."""
-        async with self._one_at_a_time:
+        """Takes the lock, and shields the write from cancellation."""
+        async with self._lock:
             if self._is_closed:
                 raise NotNow("is being closed", str(self.home.root))
             self.check_home()
             with anyio.CancelScope(shield=True):
                 yield
 
-    async def _healed(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Does a piece of writing; where ledger or index are not what they were, mends that and does it again."""
+    async def _with_repair(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Writes; if the index is damaged or the ledger was replaced, repairs that and writes again."""
         try:
-            return await work()
+            return await write()
         except IndexDamaged as error:
             log.error("index.damaged", reason=error.what)
-            await self._renewer.rebuild_damaged()
+            await self._rebuild.rebuild_damaged()
         except FileReplaced as error:
             log.error("ledger.replaced", reason=error.what)
-            await self._renewer.reopen_ledger()
-        return await work()
+            await self._rebuild.reopen_ledger()
+        return await write()
 
     async def _commit(self, batch: Batch) -> int:
         stores = self._stores
-        await self._renewer.catch_up()
+        await self._rebuild.catch_up()
         for entry in batch.entries:
             self.keeping.learn(entry)
         if batch.content or batch.shelved or batch.files:
-            self.room.check()
+            self.disk.check()
         joiner = Joiner(self.index, self.journal, self._projects)
         new_sessions = await self._projects.with_keys(await dedupe.new_sessions(self.index, batch.sessions))
         joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
@@ -238,80 +239,120 @@ class Pipeline:
         new = await dedupe.new_content(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.mark(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
-        # Kept until they are durable: the policy returns them only once.
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
         entries = [*new_sessions, *batch.entries, *self._unrecorded, *joined.entries, *weighed.entries, *overheads]
-        said = await self._append(entries)
+        appended = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
-        change.cursors = [*change.cursors, *due_erasures(self._unerased), *self._deferrals(ruling.deferred)]
+        change.cursors = [*change.cursors, *_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
         change.origins = [(one.session_id, one.origin) for one in batch.origins]
-        change.logged, change.closed = said.logged, said.closed
+        change.logged, change.closed = appended.logged, appended.closed
         still_open = [*joined.open, *weighed.open]
         change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
         await self._apply(change)
         stores.is_behind = False
         self._unrecorded = []
         await self._erase(self._unerased)
-        return len(said.logged)
+        return len(appended.logged)
+
+    async def _append(self, entries: Sequence[Entry]) -> Appended:
+        """Appends the new ones of the entries to the ledger; returns their positions and digests."""
+        novel = await dedupe.new_entries(self.index, self.journal, self._readable(entries))
+        positions = await self._stores.in_thread(self.journal.append, novel.lines)
+        logged = [
+            (Logged(position, len(line), entry), digest)
+            for position, line, entry, digest in zip(positions, novel.lines, novel.entries, novel.digests, strict=True)
+        ]
+        return Appended(logged, novel.closed)
+
+    def _readable(self, entries: Sequence[Entry]) -> list[Written]:
+        """The entries as they will be read back. One that could not be read back is counted and not written."""
+        readable = []
+        for entry in entries:
+            item = written(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
+            if item is None or len(item.line) > MAX_LINE:
+                self.status.refused += 1
+                log.warning("record.refused", kind=type(entry).__name__)
+            else:
+                readable.append(item)
+        return readable
+
+    async def _apply(self, change: Change) -> None:
+        """Writes a change to the index; if that fails, takes its lines out of the ledger again."""
+        try:
+            await self._stores.apply(change)
+        except Exception:
+            if change.logged:
+                await self._stores.in_thread(self.journal.take_back, change.logged[0][0].position)
+            raise
+        self._notify(change)
+
+    def _notify(self, change: Change) -> None:
+        for listener in self._listeners:
+            try:
+                listener(change)
+            except Exception as error:  # noqa: BLE001 - the change is recorded, whatever a listener does
+                log.error("listener.failed", error=unforeseen.kinds(error), where=unforeseen.place(error))
 
     async def released(self) -> list[str]:
         """Sessions whose logs must be read again, because their copied text was deferred until its origin was known."""
         if not any(self._policy.deferred.values()):
             return []
         async with self._writing():
-            done = await self._policy.released(self.now())
-            if done:
-                await self._stores.apply(Change(cursors=self._deferrals(done)))
-        return [session_id for session_id in done if not self.keeping.is_private(session_id)]
+            released = await self._policy.released(self.now())
+            if released:
+                await self._stores.apply(Change(cursors=self._deferrals(released)))
+        return [session_id for session_id in released if not self.keeping.is_private(session_id)]
 
     def _deferrals(self, session_ids: Iterable[str]) -> list[CursorChange]:
         since = self._policy.deferred
         return [CursorChange(DEFERRED, session_id, str(since[session_id]).encode()) for session_id in session_ids]
 
-    async def load_deferred(self) -> None:
-        """Loads the sessions whose text was deferred before a restart."""
+    async def resume(self) -> None:
+        """Loads deferred sessions, and erases withheld text that a crash or a rebuilt index left."""
         rows = await self.index.rows("SELECT key, value FROM cursors WHERE source = ?", (DEFERRED,))
         self._policy.deferred = {key: int(value) if value.isdigit() else 0 for key, value in rows}
-
-    async def finish_erasures(self) -> None:
-        """Erases withheld text that a crash left, or that sidecars may have after the index was rebuilt."""
         async with self._writing():
-            due = await self._stores.index.rows("SELECT key FROM cursors WHERE source = ?", (ERASE,))
-            sessions = {key for (key,) in due}
-            if "" not in sessions:
-                sessions |= await self._policy.doubtful()
-            await self._erase(sessions - {""})
-            if "" not in sessions and self._policy.has_limits():
-                await self._stores.apply(Change(cursors=[CursorChange(ERASE, "", b"")]))
+            due = {key for (key,) in await self.index.rows("SELECT key FROM cursors WHERE source = ?", (_ERASE,))}
+            is_new_index = "" not in due
+            await self._erase((due | await self._policy.doubtful() if is_new_index else due) - {""})
+            if is_new_index and self._policy.has_limits():
+                await self._stores.apply(Change(cursors=_to_erase([""])))
 
     async def _drop_content(self, session_ids: Sequence[str], up_to_ms: int) -> Pruned:
-        await self._renewer.catch_up()
+        await self._rebuild.catch_up()
         entries: list[Entry] = []
         erase: set[str] = set()
         for some in in_pieces(session_ids):
             ruling = await self._policy.pruned(some, frozenset(session_ids))
             entries += ruling.entries
             erase |= ruling.erase
-            self.pulse.beat()
+            self.status.beat()
         record = partial(self._record, Ruling([], entries, erase))
         pruned = await drop_content(self._stores, self.keeping, session_ids, up_to_ms, record)
         await self._erase(erase)
         return pruned
 
+    async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
+        appended = await self._append([*ruling.entries, *entries])
+        await self._apply(Change(logged=appended.logged, cursors=_to_erase(ruling.erase)))
+        self._unerased |= ruling.erase
+        for entry in ruling.entries:
+            self.keeping.learn(entry)
+
     async def _erase(self, session_ids: Iterable[str]) -> None:
         """Erases withheld text of these sessions from sidecars, the index and search."""
-        erased: list[str] = []
+        has_erased = False
         for session_id in sorted(session_ids):
             keeps = await self._policy.predicate(session_id)
-            if await erase_some(self._stores, session_id, keeps, self._record_erasure):
-                erased.append(session_id)
-                self._tell(Change(erased=[session_id]))
-            self.pulse.beat()
-        if erased:
-            await scrubbed(self._stores)
+            if await erase_records(self._stores, session_id, keeps, self._record_erasure):
+                has_erased = True
+                self._notify(Change(erased=[session_id]))
+            self.status.beat()
+        if has_erased:
+            await scrub(self._stores)
         if session_ids:
-            await self._stores.apply(Change(cursors=[CursorChange(ERASE, one, None) for one in session_ids]))
+            await self._stores.apply(Change(cursors=[CursorChange(_ERASE, one, None) for one in session_ids]))
             self._unerased = self._unerased.difference(session_ids)
 
     async def _record_erasure(self, session_id: str, is_all: bool) -> None:
@@ -325,48 +366,72 @@ class Pipeline:
         for entry in entries:
             self.keeping.learn(entry)
 
-    async def _record(self, ruling: Ruling, entries: Sequence[Entry]) -> None:
-        logged = (await self._append([*ruling.entries, *entries])).logged
-        await self._apply(Change(logged=logged, cursors=due_erasures(ruling.erase)))
-        self._unerased |= ruling.erase
-        for entry in ruling.entries:
-            self.keeping.learn(entry)
 
-    async def _append(self, entries: Sequence[Entry]) -> Appended:
-        """Puts what is new of the entries into the ledger; returns where it stands, with its digest."""
-        novel = await dedupe.new_entries(self.index, self.journal, self._readable(entries))
-        positions = await self._stores.in_thread(self.journal.append, novel.lines)
-        logged = [
-            (Logged(position, len(line), entry), digest)
-            for position, line, entry, digest in zip(positions, novel.lines, novel.entries, novel.digests, strict=True)
-        ]
-        return Appended(logged, novel.closed)
+def _to_erase(session_ids: Iterable[str]) -> list[CursorChange]:
+    """Cursors that mark sessions with text to erase, so that a crash does not lose the task."""
+    return [CursorChange(_ERASE, session_id, b"") for session_id in session_ids]
 
-    def _readable(self, entries: Sequence[Entry]) -> list[Written]:
-        """The entries as they will be read back. What could not be read back is counted and not written."""
-        readable = []
-        for entry in entries:
-            item = written(self.keeping.trimmed(entry) if isinstance(entry, Turn) else entry)
-            if item is None or len(item.line) > MAX_LINE:
-                self.pulse.refused += 1
-                log.warning("record.refused", kind=type(entry).__name__)
-            else:
-                readable.append(item)
-        return readable
 
-    async def _apply(self, change: Change) -> None:
-        """Makes a change visible, or takes it out of the ledger again: what is refused must not be recorded."""
+async def open_pipeline(
+    home: Home,
+    keeping: Keeping,
+    *,
+    inline_bytes: int,
+    reserve: int | None = None,
+    now: Clock = wall_ms,
+    report: build.Progress = build.no_progress,
+    check_home: Callable[[], None] = taken_for_granted,
+) -> Pipeline:
+    """Opens and repairs ledger, content and index. The caller holds the home's lock, which `check_home` checks."""
+    content = ContentStore(home.content, inline_bytes=inline_bytes)
+    journal = Journal(home.ledger, now())
+    if journal.torn:
+        log.warning("ledger.recovered", torn_bytes=journal.torn)
+    try:
+        index = await build.open_current(home.index_db, journal, content, report)
+    except BaseException:
+        content.close()
+        journal.close()
+        raise
+    stores = Stores(home, journal, content, index, now, check_home)
+    pipeline = Pipeline(stores, keeping, DiskReserve(home.root, reserve))
+    try:
         try:
-            await self._stores.apply(change)
-        except Exception:
-            if change.logged:
-                await self._stores.in_thread(self.journal.take_back, change.logged[0][0].position)
-            raise
-        self._tell(change)
+            await _load_modes(keeping, index)
+        except IndexDamaged:
+            await pipeline.mend_index()
+            await _load_modes(keeping, index)
+        await pipeline.resume()
+    except BaseException:
+        await pipeline.close()
+        raise
+    return pipeline
 
-    def _tell(self, change: Change) -> None:
-        for listener in self._listeners:
-            try:
-                listener(change)
-            except Exception as error:  # noqa: BLE001 - it is recorded, whoever could not take the news
-                log.error("listener.failed", error=unforeseen.kinds(error), where=unforeseen.place(error))
+
+async def _load_modes(keeping: Keeping, index: IndexStore) -> None:
+    """Loads the content policy of each session from the index."""
+    rows = await index.rows(
+        "SELECT session_id, content_mode, content_since, created_by, parent_session_id, pruned_up_to FROM sessions "
+        "WHERE content_mode IS NOT NULL OR parent_session_id IS NOT NULL OR pruned_up_to IS NOT NULL"
+    )
+    for session_id, mode, since, created_by, parent, pruned in rows:
+        record = Session(
+            session_id=session_id,
+            source="",
+            content_mode=mode,
+            content_since=to_iso(since) if since is not None else None,
+            created_by=created_by,
+            parent_session_id=parent,
+        )
+        keeping.learn(record)
+        if pruned is not None:
+            keeping.learn(Prune(session_id=session_id, up_to=to_iso(pruned)))
+    for session_id, origin, repeats in await index.rows(
+        "SELECT s.session_id, o.origin, o.repeats FROM origins o JOIN sessions s ON s.id = o.session"
+    ):
+        if repeats:
+            keeping.learn(Origin(session_id=session_id, origin=origin))
+        keeping.came_from(session_id, origin)
+    keeping.has_withheld = bool(await index.rows("SELECT 1 FROM withheld LIMIT 1"))
+    by_mode = "SELECT DISTINCT s.session_id FROM withheld h JOIN sessions s ON s.id = h.session WHERE h.by_mode"
+    keeping.withholders = {session_id for (session_id,) in await index.rows(by_mode)}

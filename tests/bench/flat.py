@@ -18,8 +18,7 @@ from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.logfiles.transcripts import Transcript, batch_of
 from burnd.paths import Home
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.bench.corpus import START_MS, Log, Tree, small_logs
 from tests.bench.year import make_year
 

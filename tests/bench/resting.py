@@ -13,8 +13,7 @@ from burnd.harness.claude_code.source import ClaudeCode
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home as Folders
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.bench.corpus import small_logs
 from tests.bench.running import Home, is_caught_up, running
 

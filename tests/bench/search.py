@@ -28,8 +28,7 @@ from burnd.ledger.keeping import Keeping
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Content
 from burnd.search.documents import strings
 from burnd.search.indexing import SearchIndexer

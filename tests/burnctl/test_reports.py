@@ -14,7 +14,7 @@ import pytest
 from burnctl.render.text import width_of
 from burnd.ledger.write_ahead import log_bytes
 from burnd.queries import dimensions
-from burnd.recording.tidying import LONG
+from burnd.recording.retention import LONG_LOG
 from tests.burnctl.desk import Desk
 from tests.burnctl.watch import Watch
 
@@ -162,7 +162,7 @@ def wait_until_tidied(home: Path) -> None:
     """Until no write-ahead log is long: burnd reads such a one when it has been quiet for a while, and empties it."""
     until = time.monotonic() + 30
     while time.monotonic() < until:
-        if all(log_bytes(database) <= LONG for database in (home / "index/burn.db", home / "content/blobs.db")):
+        if all(log_bytes(database) <= LONG_LOG for database in (home / "index/burn.db", home / "content/blobs.db")):
             return
         time.sleep(0.1)
 

@@ -12,8 +12,7 @@ from burnd.harness.opencode.wanted import Wanted
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Turn
 from burnd.records.codec import encode_content
 from tests.dump import index_dump, ledger_dump

@@ -16,8 +16,7 @@ from burnd.ledger.keeping import Keeping
 from burnd.logfiles.transcripts import Piece, Transcript, Transcripts, batch_of
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records.codec import encode_content
 from tests.dump import causes_dump, index_dump, ledger_dump
 from tests.make import START_MS

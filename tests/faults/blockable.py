@@ -25,7 +25,7 @@ async def block(_service: Service, _params: NoParams) -> dict[str, Any]:
 
 async def hold(service: Service, _params: NoParams) -> dict[str, Any]:
     """The same, but the loop turns: it is the pipeline in which something is being written and does not get on."""
-    async with service.pipeline._one_at_a_time:
+    async with service.pipeline._lock:
         blocked = anyio.Path(os.environ["BLOCKED"])
         await blocked.touch(exist_ok=False)
         while await blocked.exists():  # noqa: ASYNC110 - a file tells when

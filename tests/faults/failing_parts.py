@@ -20,7 +20,7 @@ from burnd.index.apply import Applier
 from burnd.ledger.journal import Journal
 from burnd.quota import Quotas
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.retaining import Retaining
+from burnd.recording.retention import Retention
 from burnd.search.indexing import SearchIndexer
 from burnd.server.listener import Listener
 from tests.faults.canaries import CANARY
@@ -29,7 +29,7 @@ PARTS: dict[str, tuple[Any, str]] = {
     "search": (SearchIndexer, "_serve"),
     "hearing of news": (SearchIndexer, "landed"),
     "counting causes": (Explainer, "step"),
-    "retention": (Retaining, "_prune"),
+    "retention": (Retention, "_prune"),
     "following prices": (Pipeline, "adopt_prices"),
     "taking in readings of limits": (Quotas, "record"),
     "the spool": (Spool, "_take_all_in"),

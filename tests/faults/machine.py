@@ -13,7 +13,7 @@ from typing import Any
 
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import open_pipeline
 from burnd.records.times import to_iso
 from tests.dump import index_dump
 from tests.faults import shims, tally

@@ -12,7 +12,7 @@ from burnd.ledger.files import prepare_home, replace_file
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import open_pipeline
 from tests.make import text, turn
 
 

@@ -21,7 +21,7 @@ from burnd.errors import ConfigError
 from burnd.ledger.journal import Journal
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
-from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import open_pipeline
 from burnd.records import Prune
 from burnd.records.codec import encode
 from burnd.settings import config

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from burnd.paths import Home
-from burnd.recording import tidying
+from burnd.recording import retention
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole
 from tests.harness.claude_code.transcript import Transcript, text
@@ -164,7 +164,7 @@ class Mark(NamedTuple):
 
 def _rested(daemon: Daemon, sessions: int) -> Mark:
     """Pages that SQLite keeps at hand are no leak: they go when nothing was written for a while."""
-    time.sleep(tidying.EVERY_S * (tidying.CALM_LOOKS + 2))
+    time.sleep(retention.CLEAN_EVERY_S * (retention.CALM_CHECKS + 2))
     return Mark(sessions, own_memory(daemon), daemon.descriptors(), daemon.threads())
 
 

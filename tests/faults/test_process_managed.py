@@ -174,14 +174,14 @@ async def test_no_sign_of_life_from_a_pipeline_that_is_stuck(opened: Opened, hom
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(health.watch)
         await _until(lambda: notifier.signs >= 3)
-        async with pipeline._one_at_a_time:
+        async with pipeline._lock:
             await anyio.sleep(0.12)
             before = notifier.signs
             await anyio.sleep(0.4)
             assert notifier.signs == before
 
             def gives_a_sign() -> bool:
-                pipeline.pulse.beats += 1  # slow, but it gets on
+                pipeline.status.beats += 1  # slow, but it gets on
                 return notifier.signs > before
 
             await _until(gives_a_sign)

@@ -22,8 +22,7 @@ from burnd.index.change import CursorChange
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records import Copy, Session, Turn
 from burnd.records.codec import Entry, encode_content
 from tests.dump import index_dump, ledger_dump

@@ -24,8 +24,7 @@ from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
 from burnd.recording.batch import Batch
-from burnd.recording.opening import open_pipeline
-from burnd.recording.pipeline import Pipeline
+from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.dump import index_dump, ledger_dump
 from tests.make import START_MS, at, text, turn
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from burnd.content.forgetting import would_free
 from burnd.content.matching import Matching
 from burnd.ledger.blobs import BlobStore, sha_of
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import make_folder
 from burnd.paths import Home
+from burnd.recording.retention import would_free
 from tests.make import START_MS, append_content, text
 
 EVERY = 50  # instructions between two counts

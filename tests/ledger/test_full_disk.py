@@ -64,5 +64,5 @@ async def test_below_the_reserve_nothing_is_recorded(opened: Opened) -> None:
     assert pipeline.journal.end == 0
     assert await pipeline.index.cursor("claude", "f") is None
     assert await pipeline.commit(Batch(entries=[stamp(1, persona="senior")])) == 1
-    pipeline.room.reserve = 0
+    pipeline.disk.reserve = 0
     assert await pipeline.commit(Batch(entries=[turn()], content=[text()], cursors=[cursor])) == 1

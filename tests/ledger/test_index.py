@@ -414,7 +414,7 @@ async def test_a_quota_with_a_bad_time_is_refused(opened: Opened) -> None:
     pipeline = await opened()
     bad = Quota(ts=at(1), source="claude-code", window="5h", used_percent=1.0, resets_at="soon")
     assert await pipeline.commit(Batch(entries=[bad, turn()])) == 1
-    assert pipeline.pulse.refused == 1
+    assert pipeline.status.refused == 1
     await opened()
 
 

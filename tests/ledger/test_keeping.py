@@ -388,7 +388,7 @@ async def test_retention_frees_a_full_disk(opened: Opened) -> None:
     """Below the reserve, content can still be pruned: that is what makes room."""
     pipeline = await opened(now=lambda: START_MS + 100 * DAY_MS)
     await pipeline.commit(chatter())
-    pipeline.room.reserve = 1 << 60
+    pipeline.disk.reserve = 1 << 60
     assert (await pipeline.prune_content(DAY_MS)).files == 1
 
 

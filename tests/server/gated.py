@@ -19,7 +19,7 @@ from burnd.harness.opencode.source import OpenCode
 from burnd.logfiles import transcript_gathering
 from burnd.logfiles.pieces import Pieces
 from burnd.logfiles.transcript_scanning import Finder
-from burnd.recording.opening import open_pipeline
+from burnd.recording.pipeline import open_pipeline
 
 GATES = Path(os.environ["GATES"])
 scan, read, attend, begin = Finder.scan, Pieces.read, OpenCode.attend, Codex.begin

@@ -9,13 +9,13 @@ import anyio.to_thread
 import msgspec
 
 from burnd.content.cut_json import closed
-from burnd.content.forgetting import outdated, would_free
 from burnd.content.matching import Matching
 from burnd.ledger.content import ContentStore
 from burnd.ledger.files import as_storage_error
 from burnd.ledger.sidecars import Sidecars
 from burnd.queries.content import Page, family, of_project, page, summaries
 from burnd.queries.view import Params, Refusal
+from burnd.recording.retention import outdated, would_free
 from burnd.records import Content
 from burnd.records.times import DAY_MS
 from burnd.server.method import LONG_S, AnyMethod, Caller, LongMethod, Method, Result, telling

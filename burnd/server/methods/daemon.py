@@ -56,10 +56,10 @@ async def rebuild(service: Service, params: RebuildParams, caller: Caller) -> Re
     if params.index == params.reclassify:
         raise Refusal("say what to rebuild: index, or reclassify", 'for example {"index": true}')
     pipeline = service.pipeline
-    if pipeline.pulse.rebuilding is not None:
+    if pipeline.status.rebuilding is not None:
         raise Refusal("a rebuild is under way already", "status says how far it is")
     changed = 0
-    async with telling(caller, lambda: pipeline.pulse.rebuilding):
+    async with telling(caller, lambda: pipeline.status.rebuilding):
         if params.index:
             await pipeline.rebuild_index()
         else:

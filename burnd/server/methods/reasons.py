@@ -93,7 +93,7 @@ async def _looked_at(service: Service, generation: int, plan: waste_search.Plan,
 
 async def _write(service: Service, generation: int, work: Callable[[sqlite3.Connection], None]) -> None:
     """What cannot be kept now, while the index is made anew or the disk is full, is looked for again next time."""
-    if service.pipeline.pulse.rebuilding is None:
+    if service.pipeline.status.rebuilding is None:
         with contextlib.suppress(StorageError):
             await service.pipeline.derive(generation, work)
 

@@ -147,7 +147,7 @@ def _ledger(service: Service, counts: counting.Counts) -> dict[str, Any]:
         "sessions": counts.sessions,
         "stamps": counts.stamps,
         "skipped": {"count": counts.skipped_lines, "lines": lines},
-        "refusedRecords": service.pipeline.pulse.refused if service.is_open else 0,
+        "refusedRecords": service.pipeline.status.refused if service.is_open else 0,
     }
 
 
@@ -164,7 +164,7 @@ def _content(service: Service, counts: counting.Counts) -> dict[str, Any]:
 def _index_state(service: Service) -> str:
     if not service.is_open:
         return str(service.work)
-    rebuilding = service.pipeline.pulse.rebuilding
+    rebuilding = service.pipeline.status.rebuilding
     if rebuilding is None:
         return "ready"
     done, total = rebuilding
@@ -196,7 +196,7 @@ def _folder_size(folder: str) -> int:
 def _disk(service: Service) -> dict[str, Any]:
     if not service.is_open:
         return {"free": None, "reserve": None}
-    free, reserve = service.pipeline.room.measure()
+    free, reserve = service.pipeline.disk.measure()
     return {"free": free, "reserve": reserve}
 
 
@@ -251,14 +251,14 @@ def _place(line: UnusedLine, lost: int) -> str:
 
 def _degraded_storage(service: Service) -> Iterator[tuple[str, str]]:
     pipeline, spool = service.pipeline, service.spool
-    free, reserve = pipeline.room.measure()
+    free, reserve = pipeline.disk.measure()
     if free < reserve:
         yield f"only {free:,} bytes of disk are free", "free some space; nothing is lost meanwhile"
     if pipeline.index.damaged.is_set():
         yield "the index is damaged and is being made anew", "nothing; should it last, free some space"
-    if pipeline.pulse.refused:
+    if pipeline.status.refused:
         yield (
-            f"{pipeline.pulse.refused:,} records could not have been read back and were not written",
+            f"{pipeline.status.refused:,} records could not have been read back and were not written",
             "please report it",
         )
     if pipeline.content.set_aside:

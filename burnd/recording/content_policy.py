@@ -105,7 +105,7 @@ class Ruling(NamedTuple):
     deferred: frozenset[str] = frozenset()  # sessions whose text is not stored for now
 
 
-class TextPolicy:
+class ContentPolicy:
     """Decides for one batch at a time. Used only by the one writer."""
 
     def __init__(self, index: IndexStore, keeping: Keeping) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from burnd import memory
 from burnd.ledger.write_ahead import log_bytes
-from burnd.recording import tidying
+from burnd.recording import retention
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
-from burnd.recording.tidying import Tidying
+from burnd.recording.retention import Cleanup
 from tests.conftest import Opened
 from tests.make import text, turn
 
@@ -35,8 +35,8 @@ async def until_empty(pipeline: Pipeline) -> None:
 
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tidying, "EVERY_S", 0.02)
-    monkeypatch.setattr(tidying, "LONG", 0)
+    monkeypatch.setattr(retention, "CLEAN_EVERY_S", 0.02)
+    monkeypatch.setattr(retention, "LONG_LOG", 0)
 
 
 @pytest.mark.usefixtures("quickly")
@@ -44,7 +44,7 @@ async def test_logs_are_emptied_when_nothing_is_written(opened: Opened) -> None:
     """Both of them, again and again, and nothing of what they held is lost."""
     pipeline = await opened()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Tidying(pipeline).run)
+        tasks.start_soon(Cleanup(pipeline).run)
         for n in range(3):
             await backlog(pipeline, n)
             await until_empty(pipeline)
@@ -63,7 +63,7 @@ async def test_whoever_reads_is_not_in_the_way_of_recording(opened: Opened) -> N
         reader.execute("SELECT count(*) FROM turns").fetchall()
         await backlog(pipeline, 1)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Tidying(pipeline).run)
+            tasks.start_soon(Cleanup(pipeline).run)
             await anyio.sleep(0.2)
             assert lengths(pipeline)[0]
             with anyio.fail_after(4):  # a connection of SQLite's would wait for five seconds
@@ -78,10 +78,10 @@ async def test_memory_is_given_back_once_after_work(opened: Opened, monkeypatch:
     """F80: when nothing was written for a while; after that only when something was written again."""
     given_back: list[int] = []
     pipeline = await opened()
-    monkeypatch.setattr(tidying, "BUSY_LOOKS", 1 << 30)
-    monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.pulse.beats))
+    monkeypatch.setattr(retention, "BUSY_CHECKS", 1 << 30)
+    monkeypatch.setattr(memory, "trim", lambda: given_back.append(pipeline.status.beats))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Tidying(pipeline).run)
+        tasks.start_soon(Cleanup(pipeline).run)
         for n in range(2):
             await backlog(pipeline, n)
             with anyio.fail_after(30):
@@ -97,25 +97,25 @@ async def test_garbage_is_cleared_away_while_work_never_ends(opened: Opened, mon
     """F80: readers that were let go of hold on to themselves, and nothing else would look for them for long."""
     cleared: list[None] = []
     pipeline = await opened()
-    monkeypatch.setattr(tidying, "EVERY_S", 0.01)
-    monkeypatch.setattr(tidying, "CALM_LOOKS", 1 << 30)
+    monkeypatch.setattr(retention, "CLEAN_EVERY_S", 0.01)
+    monkeypatch.setattr(retention, "CALM_CHECKS", 1 << 30)
     monkeypatch.setattr(memory, "clear_away", lambda: cleared.append(None))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Tidying(pipeline).run)
+        tasks.start_soon(Cleanup(pipeline).run)
         with anyio.fail_after(30):
             while len(cleared) < 2:
-                pipeline.pulse.beat()
+                pipeline.status.beat()
                 await anyio.sleep(0.002)
         tasks.cancel_scope.cancel()
 
 
 async def test_short_logs_are_left_alone(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     """A few turns are not worth the syncs."""
-    monkeypatch.setattr(tidying, "EVERY_S", 0.01)
+    monkeypatch.setattr(retention, "CLEAN_EVERY_S", 0.01)
     pipeline = await opened()
     await pipeline.commit(Batch(entries=[turn("m1")]))
     with anyio.move_on_after(0.2):
-        await Tidying(pipeline).run()
+        await Cleanup(pipeline).run()
     assert lengths(pipeline)[0]
 
 
@@ -132,7 +132,7 @@ async def test_a_log_that_a_crash_left_is_emptied(opened: Opened) -> None:
     pipeline = await opened()
     assert lengths(pipeline)[1]
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Tidying(pipeline).run)
+        tasks.start_soon(Cleanup(pipeline).run)
         await until_empty(pipeline)
         tasks.cancel_scope.cancel()
     assert [record.text for record in pipeline.content.read_content("s1")][-1] == "0 19 " * 400

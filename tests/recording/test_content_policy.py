@@ -11,7 +11,7 @@ import pytest
 from burnd.clients.announcing import Announcement, announce
 from burnd.index.change import FileChange
 from burnd.recording.batch import Batch, CameFrom
-from burnd.recording.withheld_text import DEFER_MS
+from burnd.recording.content_policy import DEFER_MS
 from burnd.records.times import to_ms
 from tests.capture.rig import CodexRig, Rig
 from tests.faults.canaries import CANARY, files_with_canary
