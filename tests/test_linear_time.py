@@ -26,7 +26,7 @@ from burnd.content import cut_json
 from burnd.harness import refusals, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.harness.codex import prompts as codex_prompts
+from burnd.harness.codex import events as codex_events
 from burnd.harness.codex import tools as codex_tools
 from burnd.harness.codex.reader import CodexReader
 from burnd.harness.codex.state import Place
@@ -180,14 +180,14 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "shell command": shell.read,
     "words of a prompt": keywords.prompt_words,
     "prompt without elements": said.said_by_person,
-    "harness text of Codex": codex_prompts.is_harness_text,
-    "folder in a Codex log": lambda text: codex_prompts.folder_in(f"<environment_context>{text}"),
+    "harness text of Codex": codex_events.is_harness_text,
+    "folder in a Codex log": lambda text: codex_events.folder_in(f"<environment_context>{text}"),
     "files of a patch": tool_calls.patched_files,
     "hash of a patch": lambda text: tool_calls.patch_hash("file", text),
     "host": tool_calls.host_of,
     "host of an address": lambda text: tool_calls.host_of(f"https://{text}"),
     "command in a program": codex_tools._command_in,
-    "failure": codex_tools._tells_of_failure,
+    "failure": codex_tools._is_failure,
     "refusal": refusals.is_refusal,
     "notified agent": claude_prompts.notified_agent,
     "named agent": lambda text: claude_prompts.named_agent(text.encode()),

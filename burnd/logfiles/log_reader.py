@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
 
 from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Session
-from burnd.records.foreign_json import MOST_VALUES, WHOLE_BYTES, Reason, Repair
+from burnd.records.foreign_json import MOST_VALUES, WHOLE_BYTES, Reason, Rejected, Repair, Repaired, SafeDecoder
 from burnd.records.times import canonical
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 NEVER: Final = "1970-01-01T00:00:00.000Z"
 CUT: Final[dict[Repair, str]] = {
@@ -117,6 +119,18 @@ def tally(counts: dict[str, int], name: str) -> None:
     if name not in counts and len(counts) >= _MOST_NAMES:
         name = "(other)"
     counts[name] = counts.get(name, 0) + 1
+
+
+def decode_line(decoder: SafeDecoder[T], line: bytes, offset: int, counts: Counts) -> tuple[T | None, str | None]:
+    """Decode a line and count what was repaired or rejected: its value, and the reason if any of it cannot be used."""
+    result = decoder.decode(line, offset)
+    if isinstance(result, Rejected):
+        return None, rejected(counts, result.reason)
+    if not isinstance(result, Repaired):
+        return result, None
+    for repair in result.what:
+        tally(counts.repaired, repair)
+    return result.value, cut_reason(result.what)
 
 
 def cut_reason(repairs: Iterable[Repair]) -> str | None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import anyio.to_thread
 
-from burnd.harness.codex.memory import born_at
+from burnd.harness.codex.state import uuid_ms
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
@@ -232,7 +232,7 @@ class ContentPolicy:
         await work.look_up([one.key for one in messages])
         barred = {message_id for _, message_id in work.barred(messages)}
         if keeping.forks_pruned(session_id):
-            asked = [(session_id, born_at(session_id) or 0)]
+            asked = [(session_id, uuid_ms(session_id) or 0)]
             barred |= {message_id for (message_id,) in await self._index.keyed(_CODEX_COPIES, asked)}
         before = keeping.allowed_before(session_id)
         titles = keeping.keeps_titles(session_id)

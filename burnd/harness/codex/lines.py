@@ -1,20 +1,22 @@
-"""The lines of Codex's rollouts as its releases wrote them, from bare items without times to numbered ones."""
+"""Shapes of the lines in Codex rollouts, from the bare items of early releases to numbered ones, and token arithmetic.
+
+Codex counts tokens for a whole thread and repeats the sum: a response used what the sum grew by.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder, unpack
+from burnd.records import Usage
+from burnd.records.foreign_json import Rejected, SafeDecoder, unpack
 from burnd.records.names import Name
 
-T = TypeVar("T")
-
-NOTHING: Final = msgspec.Raw()
-MADE: Final = frozenset(
+EMPTY: Final = msgspec.Raw()
+CALLS: Final = frozenset(
     {
-        "reasoning",
         "function_call",
         "custom_tool_call",
         "local_shell_call",
@@ -23,18 +25,30 @@ MADE: Final = frozenset(
         "tool_search_call",
     }
 )
-CALLS: Final = MADE - {"reasoning"}
-ANSWERS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
-ITEMS: Final = MADE | ANSWERS | {"message", "agent_message", "ghost_snapshot", "compaction", "context_compaction"}
+OUTPUTS: Final = CALLS | {"reasoning"}  # made by the model, as are messages of the role "assistant"
+RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
+ITEMS: Final = OUTPUTS | RESULTS | {"message", "agent_message", "ghost_snapshot", "compaction", "context_compaction"}
+_MAX_COUNT: Final = 1 << 40
+_SUMMARY_PREFIX: Final = "Another language model started to solve this problem and produced a summary"
 
 
 class Line(msgspec.Struct, gc=False):
-    """A line's envelope. Early releases had none: the line is the item itself, or what is known of the session."""
+    """A line's envelope. Early releases had none: the line is the item itself, or the session's metadata."""
 
     timestamp: str | float | None = None
     type: str | None = None
-    payload: msgspec.Raw = NOTHING
+    payload: msgspec.Raw = EMPTY
     record_type: str | None = None
+
+    def unwrap(self, raw: bytes) -> tuple[str, bytes]:
+        """The line's type and payload; `raw` is the whole line."""
+        if self.payload != EMPTY:
+            return self.type or "", bytes(self.payload)
+        if self.type in ITEMS:
+            return "response_item", raw
+        if self.type is None and self.record_type is None:
+            return "session_meta", raw
+        return self.type or self.record_type or "", raw
 
 
 class Git(msgspec.Struct):
@@ -45,31 +59,31 @@ class Git(msgspec.Struct):
 
 
 class Meta(msgspec.Struct):
-    """What is known of a session when it begins; a fork's log repeats its parent's after its own."""
+    """`session_meta`, the first line of a rollout; a fork's rollout repeats its parent's after its own."""
 
     id: Name | None = None
     session_id: Name | None = None
     model: Name | None = None
     timestamp: str | None = None
     cwd: str | None = None
-    source: msgspec.Raw = NOTHING
+    source: msgspec.Raw = EMPTY
     parent_thread_id: Name | None = None
     forked_from_id: Name | None = None
     agent_role: Name | None = None
     git: Git | None = None
     instructions: str | None = None
-    base_instructions: msgspec.Raw = NOTHING
+    base_instructions: msgspec.Raw = EMPTY
 
 
-class Context(msgspec.Struct):
-    """What a task is done with."""
+class TaskContext(msgspec.Struct):
+    """`turn_context`: the settings of a task."""
 
     turn_id: Name | None = None
     model: Name | None = None
 
 
 class Tokens(msgspec.Struct):
-    """Counts as the provider tells them: the cached are among the input, the reasoning among the output."""
+    """The provider's counts: cached tokens are part of the input, reasoning tokens part of the output."""
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
@@ -80,16 +94,16 @@ class Tokens(msgspec.Struct):
     total_tokens: int | None = None
 
 
-class Info(msgspec.Struct):
-    """What was used in the thread so far, and by the last response."""
+class TokenInfo(msgspec.Struct):
+    """The usage of the thread so far, and of the last response."""
 
     total_token_usage: Tokens | None = None
     last_token_usage: Tokens | None = None
     model: Name | None = None
 
 
-class Window(msgspec.Struct):
-    """How much of a plan's window is used."""
+class LimitWindow(msgspec.Struct):
+    """The used part of one window of a plan."""
 
     used_percent: float | None = None
     window_minutes: int | None = None
@@ -98,49 +112,48 @@ class Window(msgspec.Struct):
 
 
 class RateLimits(msgspec.Struct):
-    """The windows of the account's plan, or of one limit beside it."""
+    """The windows of the account's plan, or of another limit."""
 
     limit_id: str | None = None
-    primary: Window | None = None
-    secondary: Window | None = None
+    primary: LimitWindow | None = None
+    secondary: LimitWindow | None = None
 
 
 class ThreadSettings(msgspec.Struct):
-    """What the next tasks will be done with."""
+    """Settings of the next tasks."""
 
     model: Name | None = None
     service_tier: Name | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class Happening(msgspec.Struct):
-    """An `event_msg`."""
+class EventMessage(msgspec.Struct):
+    """`event_msg`: an event beside the conversation, such as a `token_count`."""
 
     type: str | None = None
     turn_id: Name | None = None
-    info: Info | None = None
+    info: TokenInfo | None = None
     rate_limits: RateLimits | None = None
-    reason: str | None = None
     thread_name: str | None = None
     num_turns: int | None = None
     thread_settings: ThreadSettings | None = None
 
 
-class Metered(msgspec.Struct):
-    """A `token_usage_record`: what one response used."""
+class UsageRecord(msgspec.Struct):
+    """`token_usage_record`: the usage of one response."""
 
     turn_id: Name | None = None
     usage: Tokens | None = None
     thread_token_usage: Tokens | None = None
 
 
-class Passed(msgspec.Struct):
-    """What newer releases note beside an item: of which kinds its pieces are."""
+class ItemMetadata(msgspec.Struct):
+    """Newer releases note the kinds of an item's pieces."""
 
     content_item_kinds: list[str] | None = None
 
 
 class Piece(msgspec.Struct):
-    """A piece of a message, of a reasoning or of a result."""
+    """A piece of a message, of reasoning or of a result."""
 
     type: str | None = None
     text: str | None = None
@@ -148,7 +161,7 @@ class Piece(msgspec.Struct):
 
 
 class Item(msgspec.Struct):
-    """A `response_item`: what was given to the model or made by it."""
+    """`response_item`: input to the model or output of it."""
 
     type: str | None = None
     id: Name | None = None
@@ -158,65 +171,136 @@ class Item(msgspec.Struct):
     encrypted_content: str | None = None
     name: Name | None = None
     namespace: Name | None = None
-    arguments: msgspec.Raw = NOTHING
-    input: msgspec.Raw = NOTHING
-    action: msgspec.Raw = NOTHING
+    arguments: msgspec.Raw = EMPTY
+    input: msgspec.Raw = EMPTY
+    action: msgspec.Raw = EMPTY
     call_id: Name | None = None
-    output: msgspec.Raw = NOTHING
-    status: str | None = None
-    passed: Passed | None = msgspec.field(name="internal_chat_message_metadata_passthrough", default=None)
-
-
-# Codex puts this before the summary of a compaction.
-_SUMMARY_BEGINS: Final = "Another language model started to solve this problem and produced a summary"
+    output: msgspec.Raw = EMPTY
+    metadata: ItemMetadata | None = msgspec.field(name="internal_chat_message_metadata_passthrough", default=None)
 
 
 class Compacted(msgspec.Struct):
-    """The context was replaced: by a summary in words, or by a history that may be sealed."""
+    """`compacted`: the context was replaced by a summary, or by a history that may be encrypted."""
 
     message: str | None = None
-    replacement_history: msgspec.Raw = NOTHING
+    replacement_history: msgspec.Raw = EMPTY
 
 
 lines: Final = SafeDecoder(Line)
 metas: Final = SafeDecoder(Meta)
-contexts: Final = SafeDecoder(Context)
-happenings: Final = SafeDecoder(Happening)
-metered: Final = SafeDecoder(Metered)
+task_contexts: Final = SafeDecoder(TaskContext)
+event_messages: Final = SafeDecoder(EventMessage)
+usage_records: Final = SafeDecoder(UsageRecord)
 items: Final = SafeDecoder(Item)
 compactions: Final = SafeDecoder(Compacted)
 
 
-def opened(decoder: SafeDecoder[T], data: bytes | msgspec.Raw) -> T | None:
-    """A payload's value, mended where that can be done."""
-    found = decoder.decode(bytes(data))
-    if isinstance(found, Repaired):
-        return found.value
-    return None if isinstance(found, Rejected) else found
-
-
 def plain(raw: msgspec.Raw) -> Any:
-    """A raw part as plain objects; None where there is none or it cannot be opened."""
+    """A raw part as plain objects; None if it is absent or cannot be decoded."""
     value = unpack(raw).value if raw else None
     return None if isinstance(value, Rejected) else value
 
 
+def texts(content: str | list[Piece] | None) -> list[str]:
+    """The texts of a message, one per piece."""
+    if isinstance(content, str):
+        return [content]
+    return [piece.text for piece in content or () if piece.text is not None]
+
+
 def summary_in(history: msgspec.Raw) -> str:
     """The summary in the last message of a replaced history; empty if it is encrypted."""
-    if not history or _SUMMARY_BEGINS.encode() not in bytes(history):
+    if not history or _SUMMARY_PREFIX.encode() not in bytes(history):
         return ""
     value = plain(history)
     for item in reversed(value if isinstance(value, list) else []):
         content = item.get("content") if isinstance(item, dict) else None
         for piece in content if isinstance(content, list) else ():
             text = piece.get("text") if isinstance(piece, dict) else None
-            if isinstance(text, str) and text.lstrip().startswith(_SUMMARY_BEGINS):
+            if isinstance(text, str) and text.lstrip().startswith(_SUMMARY_PREFIX):
                 return text
     return ""
 
 
-def texts(content: str | list[Piece] | None) -> list[str]:
-    """The texts of a message, piece by piece."""
-    if isinstance(content, str):
-        return [content]
-    return [piece.text for piece in content or () if piece.text is not None]
+class Totals(NamedTuple):
+    """Tokens as Codex counts them: `cached` and `written` are part of `input`, `reasoning` of `output`.
+
+    `all` is the total that Codex states; it identifies a repeated sum whose parts are missing.
+    """
+
+    input: int = 0
+    cached: int = 0
+    written: int = 0
+    output: int = 0
+    reasoning: int = 0
+    all: int = 0
+
+    @property
+    def is_zero(self) -> bool:
+        return not self.input and not self.output
+
+    def since(self, before: Totals) -> Totals:
+        return Totals(*(max(0, now - then) for now, then in zip(self, before, strict=True)))
+
+    def continues(self, before: Totals, last: Totals) -> bool:
+        """Whether this is the sum `before` plus one response's usage `last`, part by part."""
+        return all(now == then + more for now, then, more in zip(self[:-1], before, last, strict=False))
+
+    def usage(self) -> Usage:
+        """The same as disjoint counts."""
+        cached = min(self.cached, self.input)
+        written = min(self.written, self.input - cached)
+        reasoning = min(self.reasoning, self.output)
+        return Usage(
+            input=self.input - cached - written,
+            output=self.output - reasoning,
+            reasoning=reasoning,
+            cache_read=cached,
+            cache_create_5m=written,
+        )
+
+
+ZERO: Final = Totals()
+
+
+class Unmetered(NamedTuple):
+    """A response's usage and thread sum from a `token_usage_record`, before a `token_count` counts it too."""
+
+    used: Totals
+    thread: Totals | None = None
+
+    def is_counted_by(self, total: Totals | None, last: Totals | None) -> bool:
+        """Whether a `token_count` counts the same response, part by part."""
+        pairs = ((self.thread, total), (self.used, last))
+        return any(one is not None and other is not None and one[:-1] == other[:-1] for one, other in pairs)
+
+
+def totals_of(tokens: Tokens | None) -> Totals | None:
+    if tokens is None:
+        return None
+    cached = tokens.cached_input_tokens
+    counts = (
+        tokens.input_tokens,
+        tokens.cache_read_input_tokens if cached is None else cached,
+        tokens.cache_write_input_tokens,
+        tokens.output_tokens,
+        tokens.reasoning_output_tokens,
+        tokens.total_tokens,
+    )
+    return Totals(*(min(max(count or 0, 0), _MAX_COUNT) for count in counts))
+
+
+def used_since(sums: Sequence[Totals], total: Totals | None, last: Totals | None) -> Totals:
+    """The usage since the newest of the earlier sums; `last` is Codex's count for the newest response.
+
+    `last` holds if the sum continues a recent one, or there is none (a fork continues its parent's sum), or the sum
+    fell (it restarts when a context has overflowed). Otherwise lines are missing, or `last` is, and the growth holds.
+    """
+    if total is None or total.is_zero:
+        return last or ZERO
+    if last is not None and any(total.continues(before, last) for before in sums):
+        return last
+    before = sums[-1] if sums else ZERO
+    if before.is_zero or total.input < before.input or total.output < before.output:
+        return total if last is None else last
+    return total.since(before)

@@ -1,34 +1,40 @@
-"""What a reader of a Codex rollout remembers between lines. It stays small however long a session grows."""
+"""The state of a Codex reader: the part stored between reads, bounded however long a session grows, and its output."""
 
 from __future__ import annotations
 
-from typing import Final
+import copy
+from typing import Any, Final
 
 import msgspec
 
 from burnd.classify.activity import Walk
-from burnd.harness.codex.usage import Recorded, Totals
+from burnd.harness.codex.lines import Totals, Unmetered
+from burnd.logfiles.log_reader import NEVER, Reading, iso
 from burnd.recording.candidate import Candidate
-from burnd.records import Block, Subagent
+from burnd.records import Block, Content, Event, Subagent
+from burnd.records.content import MAIN, Kind, Role
+from burnd.records.times import to_iso, to_ms
 
 SOURCE: Final = "codex"
-VERSION: Final = 4
-KEPT_HOLDINGS: Final = 8
-KEPT_SUMS: Final = 8
-KEPT_PROMPTS: Final = 64
-KEPT_BLOCKS: Final = 256
-KEPT_SPAWNS: Final = 64
-KEPT_TASKS: Final = 8
+VERSION: Final = 5
+MAX_CANDIDATES: Final = 8
+MAX_SUMS: Final = 8
+MAX_PROMPTS: Final = 64
+MAX_BLOCKS: Final = 256
+MAX_SPAWNS: Final = 64
+MAX_TASKS: Final = 8
+_UUID_PARTS: Final = [8, 4, 4, 4, 12]
+_LARGEST_SECONDS: Final = 10_000_000_000
 
 
 class Place(msgspec.Struct, frozen=True):
-    """What a rollout's path tells: whose it is, where its lines do not say."""
+    """The session that a rollout's path names; its lines may name another."""
 
     session_id: str
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A prompt by its word classes, how far the retry walk over its turns has come, and the turn before it."""
+    """A prompt's word classes, the retry walk over its turns so far, and the turn before it."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -36,8 +42,8 @@ class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
     walk: Walk = Walk()
 
 
-class About(msgspec.Struct, omit_defaults=True):
-    """What the log says of its session. `root` is the first of the sessions whose past it repeats."""
+class SessionFacts(msgspec.Struct, omit_defaults=True):
+    """Facts about the session. `root` is the first of the sessions whose history the rollout repeats."""
 
     session_id: str | None = None
     root: str | None = None
@@ -49,18 +55,18 @@ class About(msgspec.Struct, omit_defaults=True):
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """All that a reader needs to go on at the next line.
+    """Everything a reader needs to continue at the next line.
 
-    `sums` are those the meter told lately, `threads` those of the records, and `recorded` are the responses that were
-    recorded and not metered yet. `begun` says that more was read than what is known of the session.
-    `current` is the response that what comes may still be a part of, unless it is `closed`: then it only waits for
-    its results. `entering` are the blocks that the next response will be given. A task is one
-    request of a person and all that follows; `tasks` counts how often the meter was read in the newest ones.
+    `sums` are the latest sums of `token_count` lines, `threads` those of usage records, and `unmetered` the responses
+    with a usage record and no `token_count` yet. `is_begun`: there was more than the session's metadata.
+    `current` is the response that the next items may belong to, unless it is `closed`: then it only waits for results.
+    `entering` are the blocks that the next response will get as input. A task is one request of the user and all that
+    follows from it; `tasks` counts the billed responses of the latest ones.
     """
 
     version: int = VERSION
-    stamp: str | None = None
-    about: About = msgspec.field(default_factory=About)
+    ts: str | None = None
+    session: SessionFacts = msgspec.field(default_factory=SessionFacts)
     model: str = ""
     speed: str | None = None
     service_tier: str | None = None
@@ -68,8 +74,8 @@ class State(msgspec.Struct, omit_defaults=True):
     tasks: dict[str, int] = {}
     sums: list[Totals] = []
     threads: list[Totals] = []
-    recorded: list[Recorded] = []
-    begun: bool = False
+    unmetered: list[Unmetered] = []
+    is_begun: bool = False
     candidates: dict[str, Candidate] = {}
     current: str | None = None
     closed: bool = False
@@ -87,12 +93,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(State).decode
 
 
-def dump_state(state: State) -> bytes:
-    return _encode(state)
-
-
 def load_state(data: bytes | None) -> State | None:
-    """The state as it was stored; None when there is none, it is damaged or of another release."""
+    """The stored state; None if there is none, it is damaged or of another release."""
     if not data:
         return None
     try:
@@ -100,3 +102,158 @@ def load_state(data: bytes | None) -> State | None:
     except (msgspec.MsgspecError, ValueError):
         return None
     return state if state.version == VERSION else None
+
+
+class LineRef(msgspec.Struct, frozen=True, gc=False):
+    """A line's time, and an id that is unique in its rollout."""
+
+    ts: str
+    id: str
+
+
+class RolloutLog:
+    """A rollout being read: its state, and the records since the last `take`."""
+
+    def __init__(self, place: Place, state: State) -> None:
+        self.place = place
+        self.state = state
+        self.out = Reading()
+        self.touched: dict[str, Candidate] = {}
+
+    @property
+    def session_id(self) -> str:
+        """The session that the first line names, else the path."""
+        session = self.state.session
+        if session.session_id is None:
+            session.session_id = self.place.session_id
+        return session.session_id
+
+    @property
+    def current(self) -> Candidate | None:
+        return self.state.candidates.get(self.state.current or "")
+
+    @property
+    def prompt(self) -> Prompt | None:
+        return self.state.prompts[-1] if self.state.prompts else None
+
+    def time_of(self, timestamp: str | float | None) -> str:
+        """A line's time in canonical form, or that of the line before if it has none."""
+        if timestamp is None or isinstance(timestamp, str):
+            ts = iso(timestamp)
+        else:  # seconds, or milliseconds where that many seconds are ages away
+            ts = to_iso(int(timestamp if abs(timestamp) > _LARGEST_SECONDS else timestamp * 1000))
+        if ts is None:
+            return self.state.ts or NEVER
+        self.state.ts = ts
+        return ts
+
+    def repeats(self, ts: str) -> bool:
+        """Whether the line is copied from another session's rollout: it is older than this session.
+
+        A fork's rollout repeats its parent's lines with the time of copying, but a task's id has the time of its start.
+        """
+        created = self.state.session.created_ms
+        if created is None:
+            return False
+        started = uuid_ms(self.state.task)
+        return (to_ms(ts) if started is None else started) < created
+
+    def repeats_parent(self, ts: str) -> bool:
+        """Whether the line is copied into an agent's rollout from the session that started it.
+
+        One session may start hundreds, each with all of its history: that is their input, and no copies.
+        """
+        return self.state.session.subagent is not None and self.repeats(ts)
+
+    def touch(self, candidate: Candidate) -> None:
+        """Store a new or changed candidate, and output it with the next `take`."""
+        self.touched[candidate.message_id] = candidate
+        candidates = self.state.candidates
+        candidates.pop(candidate.message_id, None)
+        candidates[candidate.message_id] = candidate
+        if len(candidates) > MAX_CANDIDATES:
+            del candidates[next(name for name in candidates if name != self.state.current)]
+
+    def settle(self, candidate: Candidate | None) -> None:
+        if candidate is not None and not candidate.settled:
+            candidate.settled = True
+            self.touch(candidate)
+
+    def enter(self, *blocks: Block) -> None:
+        """Add to the input of the next response; beyond a limit, the oldest blocks become one."""
+        entering = self.state.entering
+        entering += blocks
+        if len(entering) > MAX_BLOCKS:
+            oldest = entering[: len(entering) - MAX_BLOCKS + 1]
+            entering[: len(oldest)] = [Block(kind="reminder", bytes=sum(block.bytes for block in oldest))]
+
+    def add_content(
+        self,
+        line: LineRef,
+        message_id: str,
+        role: Role,
+        kind: Kind,
+        text: str | None = None,
+        *,
+        n: int = 0,
+        b: int = 0,
+        **part: Any,
+    ) -> None:
+        """Output content, except what an agent's rollout repeats of its parent; `part` is a call, result or file."""
+        if self.repeats_parent(line.ts):
+            return
+        if self.repeats(line.ts):
+            self.out.copied.append(message_id)
+        self.out.content.append(
+            Content(
+                session_id=self.session_id,
+                rail_id=MAIN,
+                message_id=message_id,
+                n=n,
+                b=b,
+                ts=line.ts,
+                role=role,
+                kind=kind,
+                text=text,
+                **part,
+            )
+        )
+
+    def add_event(self, line: LineRef, name: str) -> None:
+        """Output an event, unless the rollout repeats another's."""
+        if self.repeats(line.ts):
+            return
+        self.out.events.append(
+            Event(
+                source=SOURCE,
+                session_id=self.session_id,
+                rail_id=MAIN,
+                id=line.id,
+                ts=line.ts,
+                name=name,
+                message_id=self.state.current,
+            )
+        )
+
+    def take(self) -> Reading:
+        out = self.out
+        out.candidates = [copy.copy(candidate) for candidate in self.touched.values()]
+        out.session_id = self.state.session.session_id
+        out.state = _encode(self.state)
+        self.out, self.touched = Reading(), {}
+        return out
+
+
+def is_uuid(text: str | None) -> bool:
+    """Whether an id is globally unique; some releases and clients only number their tasks."""
+    return text is not None and [len(part) for part in text.split("-")] == _UUID_PARTS
+
+
+def uuid_ms(uuid: str | None) -> int | None:
+    """The creation time in a UUID of version 7, as newer threads and tasks have; None for any other id."""
+    if uuid is None or not is_uuid(uuid) or uuid[14] != "7":
+        return None
+    try:
+        return int(uuid[:8] + uuid[9:13], 16)
+    except ValueError:
+        return None

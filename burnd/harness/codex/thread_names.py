@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from burnd.harness.codex.events import title_request
-from burnd.harness.codex.memory import born_at
+from burnd.harness.codex.state import uuid_ms as born_at
 from burnd.index.store import IndexStore
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.logfiles.safe_open import small_file
