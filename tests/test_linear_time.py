@@ -23,7 +23,7 @@ import burnd
 from burnctl.render import text as rendering
 from burnd.classify import keywords, said, shell
 from burnd.content import cut_json
-from burnd.harness import refusals, tool_calls
+from burnd.harness import tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.codex import events as codex_events
@@ -188,7 +188,6 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "host of an address": lambda text: tool_calls.host_of(f"https://{text}"),
     "command in a program": codex_tools._command_in,
     "failure": codex_tools._is_failure,
-    "refusal": refusals.is_refusal,
     "notified agent": claude_prompts.notified_agent,
     "named agent": lambda text: claude_prompts.named_agent(text.encode()),
     "JSON": lambda text: foreign_json.plain(text.encode()),

@@ -10,7 +10,6 @@ import msgspec
 
 from burnd.harness.claude_code.files import Carried, carried
 from burnd.harness.claude_code.lines import Piece, opened
-from burnd.harness.refusals import is_refusal
 from burnd.harness.tool_calls import (
     HASH_DIGITS,
     args_hash,
@@ -44,6 +43,14 @@ _FILE_TOOLS: Final = frozenset(name for name, key in _NAMED_BY.items() if key in
 _REPLACING: Final = frozenset({"Edit", "MultiEdit"})
 _SKILLS: Final = frozenset({"Skill", "SlashCommand"})
 _FAILED_EXIT: Final = re.compile(r"(?:Error: )?Exit code -?[1-9]")
+# The user did not allow a call, or stopped it. A rule or a hook forbidding it is a failure like any other.
+_REFUSAL: Final = re.compile(
+    r"\s*(?:Error: )?(?:<tool_use_error>)?(?:"
+    r"The user doesn.t want to (?:proceed with this tool use|take this action)"
+    r"|\[Request interrupted by user"
+    r"|User (?:rejected tool use|declined to answer|chose to stay in plan mode)"
+    r"|The agent proposed a plan that was rejected by the user)"
+)
 
 
 class Arguments(NamedTuple):
@@ -147,3 +154,8 @@ def _bytes_of(piece: Piece, files: list[Carried]) -> bytes:
 
 def _exited(text: str) -> bool:
     return _FAILED_EXIT.match(text) is not None
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a result reports that the user refused or interrupted the call."""
+    return _REFUSAL.match(text) is not None

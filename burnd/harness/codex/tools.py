@@ -85,7 +85,7 @@ class Result(NamedTuple):
 
     @property
     def is_refusal(self) -> bool:
-        return self.failed and _REFUSAL.match(self.text[:_HEAD]) is not None
+        return self.failed and _REFUSAL.match(self.text) is not None
 
 
 def call_of(item: Item, line_id: str) -> CallDetails:

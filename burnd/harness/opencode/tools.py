@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from burnd.classify.tools import kind
 from burnd.harness.opencode.rows import Attachment, Opened, PartData, ToolMetadata, ToolState
-from burnd.harness.refusals import is_refusal
 from burnd.harness.tool_calls import (
     args_hash,
     decoded_size,
@@ -44,6 +44,10 @@ _FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
 _REPLACING: Final = frozenset({"edit", "multiedit"})
 _PATCHES: Final = frozenset({"patch", "apply_patch"})
 _ANSWERED: Final = {"completed", "error"}
+# The user did not allow a call, or stopped it. A rule forbidding it is a failure like any other.
+_REFUSAL: Final = re.compile(
+    r"\s*(?:Error: )?(?:The user (?:rejected permission|dismissed this question)|User aborted the command)"
+)
 
 
 class Call(NamedTuple):
@@ -90,7 +94,7 @@ def call_of(part: PartData, call_id: str) -> Call:
         edit_hash=_edit_hash(name, target, given),
         result_hash=short_hash(answer.encode()) if answer is not None else None,
         is_error=_has_failed(name, state) if answer is not None else None,
-        is_refused=answer is not None and _has_failed(name, state) and is_refusal(answer),
+        is_refused=answer is not None and _has_failed(name, state) and _REFUSAL.match(answer) is not None,
     )
     return Call(
         call,
