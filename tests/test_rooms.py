@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
-# What each agent product is, without how its logs are read.
-PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?product)")
+# What each agent product is, without how its logs are read, and how the demo writes a session of it.
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo))")
 MAY_IMPORT = {
     "unforeseen": "",
     "looking_again": "",
@@ -127,9 +127,11 @@ def test_the_client_knows_the_contract_alone() -> None:
 def test_products_are_leaves() -> None:
     """burnctl imports them and starts at once: no module of the daemon, and of Python's only quick ones."""
     modules = {(path, name) for path, _, name in imports("burnd") if PRODUCTS.fullmatch(dotted(path))}
+    imported = {(path, name) for path, name in modules if not PRODUCTS.fullmatch(name)}
     assert modules
-    imported = {name for _, name in modules if not PRODUCTS.fullmatch(name)}
-    assert imported <= {"__future__", "collections.abc", "json", "os", "stat", "typing"}
+    assert not any(name.startswith("burnd") for _, name in imported)
+    quick = {"__future__", "collections.abc", "json", "os", "stat", "typing"}
+    assert {name for path, name in imported if not path.endswith("demo.py")} <= quick
 
 
 def dotted(path: str) -> str:

@@ -102,13 +102,14 @@ def _begin(machine: Machine, client: Client) -> None:
 
 def _live(machine: Machine, pace: float, flags: list[str]) -> None:
     """A session that grows, with `burnctl tail` beside it."""
-    from burnctl.demo.stories import SONNET, live
+    from burnctl.demo.stories import live
 
     print("\n$ burnctl tail\n", flush=True)
-    log = machine.transcript("shop-api", "payment-retry", SONNET, time.time() - _BEHIND_S, "live")
+    story = live()
+    log = machine.live_log(story, time.time() - _BEHIND_S)
     watcher = subprocess.Popen([sys.executable, "-P", "-m", "burnctl", "tail", *flags])
     try:
-        for act in live():
+        for act in story.acts:
             time.sleep(pace)
             log.act(act)
         time.sleep(pace)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
+from types import ModuleType
 
-from burnctl.demo import claude_log, codex_log, opencode_db
 from burnctl.demo.instructions import instructions
-from burnctl.demo.stories import Story, stories
+from burnctl.demo.stories import stories
+from burnd.harness.demo import Log, Story
+from burnd.harness.product import Product
+from burnd.harness.registry import BY_SOURCE, PRODUCTS
 
-_ELSEWHERE = ("OPENCODE_DB", "BURND_SOCKET", "RELAYBURN_CONTENT_STORE", "RELAYBURN_CONTENT_TTL_DAYS")
+_ELSEWHERE = (
+    "BURND_SOCKET",
+    "RELAYBURN_CONTENT_STORE",
+    "RELAYBURN_CONTENT_TTL_DAYS",
+    *(variable.name for product in PRODUCTS for variable in product.variables[1:]),
+)
 
 
 class Machine:
@@ -16,15 +25,10 @@ class Machine:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.claude = os.path.join(folder, "claude")
-        self.codex = os.path.join(folder, "codex")
-        self.share = os.path.join(folder, "share")
         self.environment = {
             "HOME": os.path.join(folder, "you"),
             "RELAYBURN_HOME": os.path.join(folder, "relayburn"),
-            "CLAUDE_CONFIG_DIR": self.claude,
-            "CODEX_HOME": self.codex,
-            "XDG_DATA_HOME": self.share,
+            **{product.variables[0].name: self._home_of(product) for product in PRODUCTS},
             "XDG_CONFIG_HOME": os.path.join(folder, "config"),
         }
 
@@ -37,27 +41,22 @@ class Machine:
     def write_logs(self, now: float) -> dict[str, Story]:
         """The sessions of the last days, by their ids, and the instructions they began with."""
         self._write_instructions()
-        written = {}
-        for story in stories():
-            begun = now - story.ago_h * 3600
-            if story.harness == "opencode":
-                path = os.path.join(self.share, "opencode", "opencode.db")
-                session_id = opencode_db.write(path, story, self._cwd(story.project), begun)
-            elif story.harness == "codex":
-                session_id = codex_log.write(self.codex, story, self._cwd(story.project), begun)
-            else:
-                log = self.transcript(story.project, story.branch, story.model, begun, story.title)
-                log.begin_with(story.more_prefix)
-                log.play(story.acts, story.title)
-                session_id = log.session_id
-            written[session_id] = story
-        return written
+        return {self._writer(story).write(*self._place(story, now)): story for story in stories()}
 
-    def transcript(self, project: str, branch: str, model: str, clock: float, seed: str) -> claude_log.ClaudeLog:
-        """A session of Claude Code that can be made to grow."""
-        cwd = self._cwd(project)
-        folder = os.path.join(self.claude, "projects", claude_log.slug(cwd))
-        return claude_log.ClaudeLog(folder, cwd, branch, model, clock, seed)
+    def live_log(self, story: Story, clock: float) -> Log:
+        """A session that can be made to grow."""
+        log: Log = self._writer(story).begin(*self._place(story, clock))
+        return log
+
+    def _writer(self, story: Story) -> ModuleType:
+        return import_module(BY_SOURCE[story.harness].demo)
+
+    def _place(self, story: Story, now: float) -> tuple[str, Story, str, float]:
+        folder = self._home_of(BY_SOURCE[story.harness])
+        return folder, story, os.path.join(self.folder, "you", story.project), now - story.ago_h * 3600
+
+    def _home_of(self, product: Product) -> str:
+        return os.path.join(self.folder, product.program)
 
     def _write_instructions(self) -> None:
         for place, text in instructions().items():
@@ -65,6 +64,3 @@ class Machine:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
-
-    def _cwd(self, project: str) -> str:
-        return os.path.join(self.folder, "you", project)

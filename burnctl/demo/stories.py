@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from burnctl.demo import prose
-from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Say, Wait
-
-
-class Story(NamedTuple):
-    """A session: it began `ago_h` hours ago; `tags` are what a spawner stamped on it.
-
-    `more_prefix` is how many tokens more than usual it began with.
-    """
-
-    title: str
-    harness: str
-    project: str
-    branch: str
-    model: str
-    ago_h: float
-    acts: list[Act]
-    tags: tuple[tuple[str, str], ...] = ()
-    more_prefix: int = 0
-
+from burnd.harness.demo import Act, Agent, Ask, Call, Compact, Say, Story, Wait
+from burnd.harness.registry import BY_SOURCE
 
 OPUS, SONNET, HAIKU = "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"
 GPT, CODEX = "gpt-5", "gpt-5-codex"
 
 
 def stories() -> list[Story]:
-    """Every session of the demo, the oldest first."""
-    return [
+    """Every session of the demo, the oldest first; one at least of every product."""
+    made = [
         Story(
             "Move the nightly jobs to one scheduler",
-            "claude",
+            "claude-code",
             "shop-api",
             "cron-refactor",
             OPUS,
@@ -42,11 +23,21 @@ def stories() -> list[Story]:
             _cron(),
             (("workflow", "nightly"), ("persona", "senior")),
         ),
-        Story("Why does the checkout test flake?", "claude", "shop-api", "main", SONNET, 190, _flaky()),
-        Story("Name the stock fields alike", "claude", "shop-api", "main", HAIKU, 165, _names()),
-        Story("The migration hangs in staging", "claude", "shop-api", "migrate", SONNET, 150, _migration(), (), 14_800),
-        Story("How is the cart priced?", "claude", "webapp", "main", SONNET, 141, _survey()),
-        Story("Explain the deploy script", "claude", "infra", "main", HAIKU, 96, _question()),
+        Story("Why does the checkout test flake?", "claude-code", "shop-api", "main", SONNET, 190, _flaky()),
+        Story("Name the stock fields alike", "claude-code", "shop-api", "main", HAIKU, 165, _names()),
+        Story(
+            "The migration hangs in staging",
+            "claude-code",
+            "shop-api",
+            "migrate",
+            SONNET,
+            150,
+            _migration(),
+            (),
+            14_800,
+        ),
+        Story("How is the cart priced?", "claude-code", "webapp", "main", SONNET, 141, _survey()),
+        Story("Explain the deploy script", "claude-code", "infra", "main", HAIKU, 96, _question()),
         Story(
             "Write the runbook for restores",
             "opencode",
@@ -61,7 +52,7 @@ def stories() -> list[Story]:
         Story("Pin the base images", "codex", "infra", "pin-images", CODEX, 30, _images()),
         Story(
             "Round prices to cents everywhere",
-            "claude",
+            "claude-code",
             "webapp",
             "cents",
             OPUS,
@@ -70,11 +61,14 @@ def stories() -> list[Story]:
             (("workflow", "nightly"), ("persona", "senior")),
         ),
     ]
+    without = BY_SOURCE.keys() - {story.harness for story in made}
+    more = [Story("What does the deploy script do?", name, "infra", "main", HAIKU, 12, _question()) for name in without]
+    return [*made, *sorted(more)]
 
 
-def live() -> list[Act]:
-    """What happens while one watches."""
-    return [
+def live() -> Story:
+    """The session that grows while one watches."""
+    acts: list[Act] = [
         Ask("Add a retry with backoff to the payment client, and a test for it."),
         Say(
             "Let me look at the client first.",
@@ -91,6 +85,7 @@ def live() -> list[Act]:
         Say("", (Call("Bash", {"command": "npm test -- payment"}, prose.passing_tests()),)),
         Say("Done: three tries, doubling from 200 ms, and a test that fakes the clock."),
     ]
+    return Story("live", "claude-code", "shop-api", "payment-retry", SONNET, 0, acts)
 
 
 def _read(path: str, lines: int) -> Call:

@@ -51,7 +51,7 @@ class Product:
     source: str  # the name of its source in records, settings and filters: "claude-code"
     title: str  # its name as people write it: "Claude Code"
     module: str  # the module with `make(surroundings)`, which gives the source; imported when the source is started
-    demo: str = ""  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
+    demo: str  # the module with `write(folder, story, cwd, clock)`, which writes a session of the demo
 
     program: str  # its executable
     resume: tuple[str, ...]  # the arguments before the id of a session to resume

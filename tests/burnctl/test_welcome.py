@@ -28,7 +28,8 @@ def test_the_first_look_shows_what_was_spent_and_what_to_ask_next(folder: Path) 
     machine = Machine(str(folder / "machine"))
     machine.write_logs(time.time())
     home = Home(folder / "home")
-    done = run(home, "up", "--look", CLAUDE_CONFIG_DIR=machine.claude, XDG_DATA_HOME=machine.share, COLUMNS="100")
+    logs = {name: machine.environment[name] for name in ("CLAUDE_CONFIG_DIR", "XDG_DATA_HOME")}
+    done = run(home, "up", "--look", **logs, COLUMNS="100")
     assert done.returncode == 0, done.stderr
     for shown in ("$ burnctl summary --by project", "shop-api", "total", "why aafb14aa", "waste", "search WORDS"):
         assert shown in done.stdout

@@ -22,6 +22,7 @@ class ClaudeCode(Product):
     source = "claude-code"
     title = "Claude Code"
     module = "burnd.harness.claude_code.source"
+    demo = "burnd.harness.claude_code.demo"
 
     program = "claude"
     resume = ("--resume",)

@@ -11,6 +11,7 @@ class Codex(Product):
     source = "codex"
     title = "Codex"
     module = "burnd.harness.codex.source"
+    demo = "burnd.harness.codex.demo"
 
     program = "codex"
     resume = ("resume",)

@@ -22,6 +22,7 @@ class OpenCode(Product):
     source = "opencode"
     title = "opencode"
     module = "burnd.harness.opencode.source"
+    demo = "burnd.harness.opencode.demo"
 
     program = "opencode"
     resume = ("--session",)

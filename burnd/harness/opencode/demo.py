@@ -1,4 +1,4 @@
-"""Writes a made-up session into a database as opencode would: a session, its messages, their parts."""
+"""Writes a session of the demo into a database as opencode does: a session, its messages, their parts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import random
 import sqlite3
 from typing import Any
 
-from burnctl.demo.acts import Ask, Call, Log, Say, tokens
-from burnctl.demo.stories import Story
+from burnd.harness.demo import Ask, Call, Log, Say, Story, tokens
 
 VERSION = "1.18.33"
 _PREFIX = 11_200
@@ -26,8 +25,9 @@ CREATE TABLE IF NOT EXISTS part(id TEXT PRIMARY KEY, message_id TEXT NOT NULL, s
 """
 
 
-def write(path: str, story: Story, cwd: str, clock: float) -> str:
-    """Adds a whole session; returns its id."""
+def write(folder: str, story: Story, cwd: str, clock: float) -> str:
+    """Adds a whole session to the database below `folder`; returns its id."""
+    path = os.path.join(folder, "opencode", "opencode.db")
     os.makedirs(os.path.dirname(path), exist_ok=True)
     db = sqlite3.connect(path)
     try:

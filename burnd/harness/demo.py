@@ -1,4 +1,7 @@
-"""What can happen in a made-up session, and the arithmetic of context and cache that real ones follow."""
+"""The demo's sessions as data, and the base of the modules that write them in the format of a product.
+
+Used by `burnctl demo`, so it imports nothing of the daemon.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,24 @@ class Compact(NamedTuple):
 
 
 Act = Ask | Say | Wait | Compact
+
+
+class Story(NamedTuple):
+    """A session of the demo, begun `ago_h` hours ago by the product with the source `harness`, stamped with `tags`.
+
+    `more_prefix` is how many tokens it begins with beyond the usual prefix.
+    """
+
+    title: str
+    harness: str
+    project: str
+    branch: str
+    model: str
+    ago_h: float
+    acts: list[Act]
+    tags: tuple[tuple[str, str], ...] = ()
+    more_prefix: int = 0
+
 
 CACHE_LIFE_S = 300
 BARE_TOKENS = 4  # what a provider never finds in its cache: the end of the request

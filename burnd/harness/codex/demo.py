@@ -1,4 +1,4 @@
-"""Writes a made-up session as Codex would: a rollout of items, with a meter that is read after each response."""
+"""Writes a session of the demo as Codex does: a rollout of items, with a reading of usage after each response."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from burnctl.demo.acts import Ask, Call, Log, Say, tokens
-from burnctl.demo.stories import Story
+from burnd.harness.demo import Ask, Call, Log, Say, Story, tokens
 
 VERSION = "0.145.0"
 _PREFIX = 9_600

@@ -1,4 +1,4 @@
-"""Writes a made-up session as Claude Code would: one line for each block, sub-agents in files of their own."""
+"""Writes a session of the demo as Claude Code does: a line for each block, subagents in files of their own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,30 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from burnctl.demo.acts import Act, Agent, Ask, Call, Compact, Log, Meter, Say
+from burnd.harness.demo import Act, Agent, Ask, Call, Compact, Log, Meter, Say, Story
 
 VERSION = "2.1.325"
 _PREFIX, _AGENT_PREFIX = 18_400, 9_100
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-class ClaudeLog(Log):
-    """One transcript."""
+def write(folder: str, story: Story, cwd: str, clock: float) -> str:
+    """Adds a whole session below `folder`; returns its id."""
+    log = begin(folder, story, cwd, clock)
+    log.play(story.acts, story.title)
+    return log.session_id
+
+
+def begin(folder: str, story: Story, cwd: str, clock: float) -> Transcript:
+    """A transcript that grows act by act."""
+    below = os.path.join(folder, "projects", slug(cwd))
+    log = Transcript(below, cwd, story.branch, story.model, clock, story.title)
+    log.meter = Meter(_PREFIX + story.more_prefix)
+    return log
+
+
+class Transcript(Log):
+    """A transcript, written line by line."""
 
     def __init__(self, folder: str, cwd: str, branch: str, model: str, clock: float, seed: str) -> None:
         super().__init__(clock, _PREFIX)
@@ -30,12 +45,8 @@ class ClaudeLog(Log):
         self._above: str | None = None
         os.makedirs(folder, exist_ok=True)
 
-    def begin_with(self, more: int) -> None:
-        """So many tokens more than usual stand before the first word: tool lists, for instance."""
-        self.meter = Meter(_PREFIX + more)
-
     def play(self, acts: Iterable[Act], title: str = "") -> None:
-        """Everything that happens, one after the other."""
+        """Writes all acts, and the title where there is one."""
         for act in acts:
             self.act(act)
         if title:
@@ -91,7 +102,7 @@ class ClaudeLog(Log):
         agent_id = "a" + "".join(self._rng.choices("0123456789abcdef", k=16))
         folder = os.path.join(self._folder, self.session_id, "subagents")
         os.makedirs(folder, exist_ok=True)
-        own = ClaudeLog(folder, self._cwd, self._branch, self._model, self.clock, agent_id)
+        own = Transcript(folder, self._cwd, self._branch, self._model, self.clock, agent_id)
         own.session_id, own._agent = self.session_id, agent_id
         own._path, own.meter = os.path.join(folder, f"agent-{agent_id}.jsonl"), Meter(_AGENT_PREFIX)
         meta = {"agentType": agent.kind, "description": agent.task[:40], "toolUseId": call_id, "spawnDepth": 1}
