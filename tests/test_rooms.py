@@ -32,7 +32,9 @@ MAY_IMPORT = {
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
     "logfiles": "records ledger index recording looking_again unforeseen",
-    "harness": "records classify ledger settings index recording logfiles restarting looking_again unforeseen",
+    "harness": (
+        "records classify ledger settings index content recording logfiles queries restarting looking_again unforeseen"
+    ),
     "reclassify": "records classify ledger index recording harness",
     "queries": "records classify attribution ledger pricing index content causes search",
     "instructions": "recording search",

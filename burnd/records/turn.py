@@ -23,6 +23,19 @@ class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
     cache_create_5m: Count = 0
     cache_create_1h: Count = 0
 
+    @classmethod
+    def disjoint(cls, prompt: int, output: int, *, cached: int = 0, written: int = 0, reasoning: int = 0) -> Usage:
+        """From counts in which `cached` and `written` are part of the prompt, and `reasoning` of the output."""
+        cached, reasoning = min(cached, prompt), min(reasoning, output)
+        written = min(written, prompt - cached)
+        return cls(
+            input=prompt - cached - written,
+            output=output - reasoning,
+            reasoning=reasoning,
+            cache_read=cached,
+            cache_create_5m=written,
+        )
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input=self.input + other.input,

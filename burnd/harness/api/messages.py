@@ -1,36 +1,68 @@
-"""What a program that calls models itself says of a message: content to keep, and the turn that it was. Pure."""
+"""Converts messages that programs push into content and turns, and providers' usage objects into disjoint counts. Pure.
+
+Anthropic counts input separately from tokens read from or written to the cache. OpenAI and Gemini count cached tokens
+within the input, OpenAI also those written. OpenAI counts reasoning within the output, Gemini separately, and so do
+some services with OpenAI's format: their total exceeds input plus output. Gemini's Python SDK has the names in snake
+case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
 from burnd.classify.keywords import prompt_words
 from burnd.harness.claude_code.content import CALLS
 from burnd.harness.claude_code.files import carried
-from burnd.harness.claude_code.lines import Piece
-from burnd.harness.claude_code.tools import Result, arguments_of, called, result_of
-from burnd.harness.claude_code.usage import Bill
+from burnd.harness.claude_code.lines import Piece, UsageLine
+from burnd.harness.claude_code.tools import arguments_of, called, result_of
+from burnd.harness.claude_code.usage import Bill, bill_of, count
 from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
-from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn
+from burnd.records import Block, Content, ToolCall, ToolResult, ToolUse, Turn, Usage
 from burnd.records.base import camel
 from burnd.records.content import MAIN, Kind, Role
 
+ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
+API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
+
 _NULL: Final = msgspec.Raw(b"null")
-_SILENCE: Final = Piece(type="text", text="")
+_EMPTY_TEXT: Final = Piece(type="text", text="")
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "tool": "tool_result", "system": "system"}
+_TEXT_BLOCKS: Final = {"assistant": "text", "user": "prompt", "tool": "result"}
 _pieces: msgspec.json.Decoder[str | list[Piece]] = msgspec.json.Decoder(str | list[Piece])
 
+_ANTHROPIC_CACHE: Final = {"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}
+_OPENAI_ONLY: Final = {"prompt_tokens", "input_tokens_details", "input_token_details", "total_tokens"}
+_GEMINI_INPUT: Final = ("promptTokenCount", "prompt_token_count", "total_input_tokens", "totalInputTokens")
+_GEMINI_OUTPUT: Final = (
+    *("candidatesTokenCount", "candidates_token_count", "responseTokenCount", "response_token_count"),
+    *("total_output_tokens", "totalOutputTokens"),
+)
+_GEMINI_CACHED: Final = (
+    *("cachedContentTokenCount", "cached_content_token_count"),
+    *("total_cached_tokens", "totalCachedTokens"),
+)
+_GEMINI_THOUGHTS: Final = ("thoughtsTokenCount", "thoughts_token_count", "total_thought_tokens", "totalThoughtTokens")
+_GEMINI_TOOL_USE: Final = (
+    *("toolUsePromptTokenCount", "tool_use_prompt_token_count"),
+    *("total_tool_use_tokens", "totalToolUseTokens"),
+)
+_MAX_COUNT: Final = 1 << 40
 
-class NotContent(ValueError):
+
+class InvalidContent(ValueError):
     """Raised when a message's content is neither a text nor a list of blocks."""
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
-    """One message as it is handed over. An answer with a `model` is a turn, with what its `usage` says.
+class InvalidUsage(ValueError):
+    """Raised when an object is not a usage object of the given provider."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=camel):
+    """A message as a program pushes it. An assistant's message with a `model` is a turn, with this `usage`.
 
     `content` is a text, or blocks as Anthropic's API has them: text, thinking, tool_use, tool_result, image, document.
     """
@@ -50,8 +82,8 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.role == "assistant" and self.model is not None
 
 
-class Came(NamedTuple):
-    """What came back from a call."""
+class CallOutcome(NamedTuple):
+    """The outcome of a call, from its result."""
 
     call_id: str
     hash: str
@@ -59,157 +91,86 @@ class Came(NamedTuple):
     is_refused: bool
 
 
-class Read(NamedTuple):
-    """A message read: its records, what it puts before the model or what it made, its calls and what came back."""
+class ParsedMessage(NamedTuple):
+    """A message's content records, its blocks (input or output of the model), its calls and the outcomes of others."""
 
-    given: Given
+    message: Message
     ts: str
     content: list[Content]
     blocks: tuple[Block, ...]
     calls: tuple[ToolCall, ...] = ()
     files: tuple[str, ...] = ()
-    came: tuple[Came, ...] = ()
+    outcomes: tuple[CallOutcome, ...] = ()
     words: tuple[str, ...] = ()
 
 
-def read(session_id: str, given: Given, ts: str) -> Read:
-    """A message taken apart. Raises NotContent."""
-    pieces = _opened(given)
-    # A message in which nothing is said is one all the same: it can be read, and what comes next follows on it.
-    kept = [(b, piece) for b, piece in enumerate(pieces) if _kind_of(given.role, piece) is not None] or [(0, _SILENCE)]
-    content = [_record(session_id, given, ts, b, piece) for b, piece in kept]
-    blocks = tuple(block for piece in pieces if (block := _block(given.role, piece)) is not None)
-    asked = [arguments_of(piece) for piece in pieces if piece.type in CALLS]
-    answered = [(piece, result_of(piece.tool_use_id, piece.content)) for piece in pieces if piece.type == "tool_result"]
+def parse(session_id: str, message: Message, ts: str) -> ParsedMessage:
+    """Parse a message. Raises InvalidContent."""
+    pieces = _decode(message)
+    # A message without content is stored as an empty text, so that it can be read and the next one follows it.
+    stored = [(b, one) for b, one in enumerate(pieces) if _kind_of(message.role, one) is not None] or [(0, _EMPTY_TEXT)]
+    calls = [arguments_of(piece) for piece in pieces if piece.type in CALLS]
     text = "\n".join(piece.text for piece in pieces if piece.text)
-    return Read(
-        given,
+    return ParsedMessage(
+        message,
         ts,
-        content,
-        blocks,
-        calls=tuple(one.call for one in asked),
-        files=tuple(dict.fromkeys(one.file for one in asked if one.file)),
-        came=tuple(_came(piece, found) for piece, found in answered),
-        words=prompt_words(text) if given.role == "user" else (),
+        [_record(session_id, message, ts, b, piece) for b, piece in stored],
+        tuple(block for piece in pieces if (block := _block(message.role, piece)) is not None),
+        calls=tuple(one.call for one in calls),
+        files=tuple(dict.fromkeys(one.file for one in calls if one.file)),
+        outcomes=tuple(_outcome(piece) for piece in pieces if piece.type == "tool_result"),
+        words=prompt_words(text) if message.role == "user" else (),
     )
 
 
-def _came(piece: Piece, found: Result) -> Came:
-    failed = bool(piece.is_error)
-    return Came(piece.tool_use_id or "", found.hash, failed, is_refused=failed and found.is_refusal)
-
-
-class Setting(NamedTuple):
-    """Where a turn stands: its session and project, its number along its rail, and what led to it."""
-
-    session_id: str
-    source: str
-    turn_index: int
-    project: str | None = None
-    project_key: str | None = None
-    entered: tuple[Block, ...] = ()
-    prompt_id: str | None = None
-    words: tuple[str, ...] = ()
-
-
-def turns(read: Read, bill: Bill, setting: Setting) -> list[Turn]:
-    """The turn that an answer was, and those that were billed beside it."""
-    given = read.given
-    candidate = Candidate(
-        message_id=given.id,
-        session_id=setting.session_id,
-        rail_id=given.rail,
-        turn_index=setting.turn_index,
-        ts=read.ts,
-        source=setting.source,
-        settled=True,
-        rank=0,
-        usage=bill.usage,
-        model=given.model or "",
-        stop_reason=given.stop_reason,
-        speed=bill.speed,
-        service_tier=bill.service_tier,
-        inference_geo=bill.inference_geo,
-        server_tools=bill.server_tools,
-        apart=bill.apart,
-        best=LineKey() if given.usage is None else LineKey(0),
-        final=True,
-        calls=read.calls,
-        entered=setting.entered,
-        made=read.blocks,
-        files=read.files,
-        project=setting.project,
-        prompt_id=setting.prompt_id,
-        prompt_words=setting.words,
-    )
-    beyond = {"basis": None, "provider": given.provider, "project_key": setting.project_key}
-    return [msgspec.structs.replace(turn_of(one), **beyond) for one in with_iterations(candidate)]
-
-
-def answered(turn: Turn, came: Sequence[Came]) -> Turn:
-    """The turn with what its calls brought back; the same turn when it was known already."""
-    found = {one.call_id: one for one in came}
-    calls = tuple(
-        msgspec.structs.replace(call, result_hash=one.hash, is_error=one.failed, is_refused=one.is_refused)
-        if (one := found.get(call.id)) is not None
-        else call
-        for call in turn.tool_calls
-    )
-    return turn if calls == turn.tool_calls else msgspec.structs.replace(turn, tool_calls=calls)
-
-
-def as_first_said(read: Read, old: Turn | None) -> Read:
-    """An answer that is said again says what it said first: only its bill may be another."""
-    if old is None or not old.made:
-        return read
-    return read._replace(blocks=old.made, calls=old.tool_calls, files=old.files_touched)
-
-
-def _opened(given: Given) -> list[Piece]:
-    data = bytes(given.content)
+def _decode(message: Message) -> list[Piece]:
+    data = bytes(message.content)
     if data == b"null":
         return []
     try:
         content = _pieces.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         reason = str(error)[:200]
-        raise NotContent(f"content is a text or a list of blocks: {reason}") from None
+        raise InvalidContent(f"content is a text or a list of blocks: {reason}") from None
     if isinstance(content, str):
         return [Piece(type="text", text=content)] if content else []
     return content
 
 
-def _record(session_id: str, given: Given, ts: str, b: int, piece: Piece) -> Content:
-    kind, role = _kind_of(given.role, piece) or "text", _ROLES[given.role]
-    use = result = text = file = None
+def _outcome(piece: Piece) -> CallOutcome:
+    result, failed = result_of(piece.tool_use_id, piece.content), bool(piece.is_error)
+    return CallOutcome(piece.tool_use_id or "", result.hash, failed, is_refused=failed and result.is_refusal)
+
+
+def _record(session_id: str, message: Message, ts: str, b: int, piece: Piece) -> Content:
+    kind, role = _kind_of(message.role, piece) or "text", _ROLES[message.role]
+    part: dict[str, Any] = {}
     if kind == "tool_use":
-        use = ToolUse(id=piece.id or "", name=called(piece), input=piece.input or _NULL)
+        part["tool_use"] = ToolUse(id=piece.id or "", name=called(piece), input=piece.input or _NULL)
     elif kind == "tool_result":
         role, call_id = "tool_result", piece.tool_use_id or ""
-        result = ToolResult(tool_use_id=call_id, content=piece.content or _NULL, is_error=piece.is_error)
+        content = piece.content or _NULL
+        part["tool_result"] = ToolResult(tool_use_id=call_id, content=content, is_error=piece.is_error)
     elif kind == "file":
-        found = carried(piece)[0]
-        file, text = found.file, found.words or None
+        file = carried(piece)[0]
+        part |= {"file": file.file, "text": file.words or None}
     else:
-        text = piece.thinking or piece.text
+        part["text"] = piece.thinking or piece.text
     return Content(
         session_id=session_id,
-        rail_id=given.rail,
-        message_id=given.id,
+        rail_id=message.rail,
+        message_id=message.id,
         n=0,
         b=b,
         ts=ts,
         role=role,
         kind=kind,
-        text=text,
-        tool_use=use,
-        tool_result=result,
-        file=file,
+        **part,
     )
 
 
 def _kind_of(role: str, piece: Piece) -> Kind | None:
-    """None for a block that nothing is kept of."""
+    """The kind of content of a block; None if it is not stored."""
     if piece.type in CALLS:
         return "tool_use"
     if piece.type == "tool_result":
@@ -222,7 +183,6 @@ def _kind_of(role: str, piece: Piece) -> Kind | None:
 
 
 def _block(role: str, piece: Piece) -> Block | None:
-    """A block by its kind and size, as turns keep it."""
     if piece.type in CALLS:
         return Block(kind="call", bytes=len(piece.input), call_id=piece.id)
     if piece.type == "tool_result":
@@ -230,6 +190,155 @@ def _block(role: str, piece: Piece) -> Block | None:
     if piece.thinking:
         return Block(kind="thinking", bytes=size(piece.thinking))
     if piece.text:
-        kind = {"assistant": "text", "user": "prompt", "tool": "result"}.get(role, "reminder")
-        return Block(kind=kind, bytes=size(piece.text))
+        return Block(kind=_TEXT_BLOCKS.get(role, "reminder"), bytes=size(piece.text))
     return None
+
+
+class TurnContext(NamedTuple):
+    """The session and project of a turn, its number along its rail, and its input."""
+
+    session_id: str
+    source: str
+    turn_index: int
+    project: str | None = None
+    project_key: str | None = None
+    entered: tuple[Block, ...] = ()
+    prompt_id: str | None = None
+    words: tuple[str, ...] = ()
+
+
+def turns_of(parsed: ParsedMessage, bill: Bill, context: TurnContext) -> list[Turn]:
+    """The turn of an assistant's message, and those of model calls that are billed separately."""
+    message = parsed.message
+    candidate = Candidate(
+        message_id=message.id,
+        session_id=context.session_id,
+        rail_id=message.rail,
+        turn_index=context.turn_index,
+        ts=parsed.ts,
+        source=context.source,
+        settled=True,
+        rank=0,
+        usage=bill.usage,
+        model=message.model or "",
+        stop_reason=message.stop_reason,
+        speed=bill.speed,
+        service_tier=bill.service_tier,
+        inference_geo=bill.inference_geo,
+        server_tools=bill.server_tools,
+        apart=bill.apart,
+        best=LineKey() if message.usage is None else LineKey(0),
+        final=True,
+        calls=parsed.calls,
+        entered=context.entered,
+        made=parsed.blocks,
+        files=parsed.files,
+        project=context.project,
+        prompt_id=context.prompt_id,
+        prompt_words=context.words,
+    )
+    fields = {"basis": None, "provider": message.provider, "project_key": context.project_key}
+    return [msgspec.structs.replace(turn_of(one), **fields) for one in with_iterations(candidate)]
+
+
+def with_outcomes(turn: Turn, outcomes: Sequence[CallOutcome]) -> Turn:
+    """The turn with the outcomes of its calls; the same object if nothing changes."""
+    by_call = {one.call_id: one for one in outcomes}
+    calls = tuple(
+        msgspec.structs.replace(call, result_hash=one.hash, is_error=one.failed, is_refused=one.is_refused)
+        if (one := by_call.get(call.id)) is not None
+        else call
+        for call in turn.tool_calls
+    )
+    return turn if calls == turn.tool_calls else msgspec.structs.replace(turn, tool_calls=calls)
+
+
+def bill(source: ApiSource, usage: Mapping[str, Any]) -> Bill:
+    """Convert a provider's usage object. Raises InvalidUsage, also where another provider's would be misread."""
+    owner = source_of(usage)
+    # OpenAI's newer form has the same names as Anthropic's without cache counts.
+    is_ambiguous = owner == "anthropic-api" and not usage.keys() & _ANTHROPIC_CACHE
+    if owner not in (None, source) and not (is_ambiguous and source == "openai-api"):
+        raise InvalidUsage(f"the usage object is one of {owner}")
+    _check_counts(usage)
+    if source == "anthropic-api":
+        return _anthropic(usage)
+    return Bill(_openai(usage) if source == "openai-api" else _gemini(usage))
+
+
+def source_of(usage: Mapping[str, Any]) -> ApiSource | None:
+    """The provider of a usage object, by its keys; None if it is ambiguous."""
+    if not usage.keys().isdisjoint(_GEMINI_INPUT):
+        return "gemini-api"
+    if usage.keys() & _OPENAI_ONLY:
+        return "openai-api"
+    return "anthropic-api" if "input_tokens" in usage else None
+
+
+def _check_counts(usage: Mapping[str, Any]) -> None:
+    for name, value in usage.items():
+        if isinstance(value, Mapping):
+            _check_counts(value)
+        elif isinstance(value, int | float) and not 0 <= value <= _MAX_COUNT:
+            raise InvalidUsage(f"{name} is no count of tokens: {str(value)[:40]}")
+
+
+def _anthropic(usage: Mapping[str, Any]) -> Bill:
+    try:
+        line = msgspec.convert(usage, UsageLine)
+    except msgspec.ValidationError as error:
+        raise InvalidUsage(f"the usage object is not one of Anthropic's: {error}") from None
+    if line.input_tokens is None and line.output_tokens is None:
+        raise InvalidUsage("Anthropic's usage object has input_tokens and output_tokens")
+    return bill_of(line)
+
+
+def _openai(usage: Mapping[str, Any]) -> Usage:
+    """The forms of chat completions (`prompt_tokens`), and of responses and realtime sessions (`input_tokens`)."""
+    input_, output = (
+        _number(usage, "prompt_tokens", "input_tokens"),
+        _number(usage, "completion_tokens", "output_tokens"),
+    )
+    if input_ is None and output is None:
+        raise InvalidUsage(
+            "OpenAI's usage object has prompt_tokens and completion_tokens, or input_tokens and output_tokens"
+        )
+    input_details = _details(usage, "prompt_tokens_details", "input_tokens_details", "input_token_details")
+    output_details = _details(usage, "completion_tokens_details", "output_tokens_details", "output_token_details")
+    cached = count(_number(input_details, "cached_tokens"))
+    written = count(_number(input_details, "cache_write_tokens"))
+    reasoning = count(_number(output_details, "reasoning_tokens"))
+    rest = max(0, count(_number(usage, "total_tokens")) - count(input_) - count(output))
+    if input_ is None or output is None:  # then the rest of the total is the missing one
+        input_, output = rest if input_ is None else input_, rest if output is None else output
+    else:
+        output, reasoning = output + rest, max(reasoning, rest)
+    return Usage.disjoint(input_, output, cached=cached, written=written, reasoning=reasoning)
+
+
+def _gemini(usage: Mapping[str, Any]) -> Usage:
+    """The forms of generated content, live sessions and interactions; tools' prompts are billed as input too."""
+    input_, output = _number(usage, *_GEMINI_INPUT), _number(usage, *_GEMINI_OUTPUT)
+    if input_ is None and output is None:
+        raise InvalidUsage(
+            "Gemini's usage object has promptTokenCount and candidatesTokenCount, or total_input_tokens and "
+            "total_output_tokens"
+        )
+    names = (_GEMINI_CACHED, _GEMINI_THOUGHTS, _GEMINI_TOOL_USE)
+    cached, thoughts, tool_use = (count(_number(usage, *one)) for one in names)
+    return Usage.disjoint(count(input_) + tool_use, count(output) + thoughts, cached=cached, reasoning=thoughts)
+
+
+def _number(usage: Mapping[str, Any], *names: str) -> int | None:
+    """The first of these counts that is present. Raises InvalidUsage if it is not a number."""
+    name = next((name for name in names if usage.get(name) is not None), None)
+    if name is None:
+        return None
+    value = usage[name]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidUsage(f"{name} is a whole number, not {str(value)[:40]!r}")
+    return value
+
+
+def _details(usage: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    return next((usage[name] for name in names if isinstance(usage.get(name), Mapping)), {})

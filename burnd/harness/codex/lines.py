@@ -247,16 +247,8 @@ class Totals(NamedTuple):
         return all(now == then + more for now, then, more in zip(self[:-1], before, last, strict=False))
 
     def usage(self) -> Usage:
-        """The same as disjoint counts."""
-        cached = min(self.cached, self.input)
-        written = min(self.written, self.input - cached)
-        reasoning = min(self.reasoning, self.output)
-        return Usage(
-            input=self.input - cached - written,
-            output=self.output - reasoning,
-            reasoning=reasoning,
-            cache_read=cached,
-            cache_create_5m=written,
+        return Usage.disjoint(
+            self.input, self.output, cached=self.cached, written=self.written, reasoning=self.reasoning
         )
 
 

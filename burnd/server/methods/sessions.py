@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from burnd.clients import api_sessions
-from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.errors import NotNow
 from burnd.extras import SEARCH, to_install
+from burnd.harness.api import sessions as api_sessions
+from burnd.harness.api.sessions import AppendParams, NewParams, SetParams
 from burnd.harness.registry import PRODUCTS
 from burnd.instructions.entries import Entry, Query, entries
 from burnd.instructions.files import LARGEST_FILE, Found, Homes
@@ -185,7 +185,7 @@ async def read(service: Service, params: MessagesParams) -> Result:
 
 async def new(service: Service, params: NewParams) -> Result:
     """The session is durable when it returns."""
-    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders, params))
+    return await _facts(service, await api_sessions.new(service.pipeline, service.ask, service.folders.look, params))
 
 
 async def set_words(service: Service, params: SetParams) -> Result:

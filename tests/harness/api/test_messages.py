@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.api.usage import ApiSource, NotUsage, bill, source_of
+from burnd.harness.api.messages import ApiSource, InvalidUsage, bill, source_of
 from burnd.records import ServerTools, Usage
 
 ANTHROPIC = {
@@ -157,7 +157,7 @@ def test_searches_are_billed_too() -> None:
 )
 def test_another_object_is_refused(source: ApiSource, usage: dict[str, Any]) -> None:
     """What is not this provider's usage is neither taken for no usage nor read by the wrong rule."""
-    with pytest.raises(NotUsage):
+    with pytest.raises(InvalidUsage):
         bill(source, usage)
 
 

@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.clients import api_sessions
-from burnd.clients.api_before import Before, before
-from burnd.clients.api_sessions import AppendParams, NewParams, SetParams
 from burnd.clients.folders import Folders
 from burnd.content.recall import Recall
-from burnd.harness.api.messages import Given
+from burnd.harness.api import sessions
+from burnd.harness.api.messages import Message
+from burnd.harness.api.sessions import AppendParams, ExistingSession, NewParams, SetParams, existing_session
 from burnd.queries.messages import MessagesParams
 from burnd.queries.messages import messages as page_of
 from burnd.queries.sessions import exactly
@@ -58,12 +57,12 @@ class Program:
 
     async def new(self, **params: Any) -> str:
         asked = NewParams(**{"agent": "me", "sender": "you"} | params)
-        return await api_sessions.new(self.pipeline, self.ask, Folders(), asked)
+        return await sessions.new(self.pipeline, self.ask, Folders().look, asked)
 
     async def append(self, session: str, *messages: dict[str, Any], **params: Any) -> dict[str, Any]:
         raw = msgspec.json.encode({"id": session, "messages": list(messages), **params})
         given = msgspec.json.decode(raw, type=AppendParams)
-        return await api_sessions.append(self.pipeline, self.ask, self.recall, given)
+        return await sessions.append(self.pipeline, self.ask, self.recall, given)
 
     async def facts(self, session: str) -> dict[str, Any]:
         found = await self.ask(lambda view: exactly(view, session))
@@ -142,12 +141,14 @@ def many(turns: int) -> list[dict[str, Any]]:
 async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None:
     """What was said before is not gone through to find out whether a message is new."""
     steps: dict[int, int] = {}
-    given = msgspec.json.decode(msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[Given])
+    given = msgspec.json.decode(
+        msgspec.json.encode([PROMPT | {"id": "new"}, ANSWER | {"id": "a1"}]), type=list[Message]
+    )
     for turns in (3, 300):
         session = await program.new()
         await program.append(session, *many(turns))
 
-        def counted(view: View, session: str = session, turns: int = turns) -> Before:
+        def counted(view: View, session: str = session, turns: int = turns) -> ExistingSession:
             steps[turns] = 0
 
             def count() -> None:
@@ -155,12 +156,12 @@ async def test_adding_costs_the_same_in_a_long_session(program: Program) -> None
 
             view.db.set_progress_handler(count, 1)
             try:
-                return before(view, program.recall, session, given)
+                return existing_session(view, program.recall, session, given)
             finally:
                 view.db.set_progress_handler(None, 1)
 
         found = await program.ask(counted)
-        assert found.times.keys() == {found.given[1].id}
+        assert found.times.keys() == {found.messages[1].id}
     assert steps[300] < 2 * steps[3]
 
 
@@ -432,9 +433,9 @@ async def test_a_title_of_ones_own_wins(program: Program) -> None:
         (" Mine\n", "Mine"),
         ("  ", "Harness title"),
     ):
-        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", title=given))
+        await sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", title=given))
         assert (await program.facts("s1"))["title"] == expected
-    await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
+    await sessions.set_words(program.pipeline, program.ask, SetParams(id="s1", summary="In short"))
     assert (await program.facts("s1"))["summary"] == "In short"
 
 
@@ -442,9 +443,9 @@ async def test_a_title_of_ones_own_wins(program: Program) -> None:
 async def test_an_unusable_title_is_refused(program: Program, params: dict[str, str]) -> None:
     session = await program.new()
     with pytest.raises(Refusal):
-        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id=session, **params))
+        await sessions.set_words(program.pipeline, program.ask, SetParams(id=session, **params))
     with pytest.raises(Missing):
-        await api_sessions.set_words(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
+        await sessions.set_words(program.pipeline, program.ask, SetParams(id="nobody", title="x"))
 
 
 async def test_a_session_is_under_one_that_there_is(program: Program) -> None:
