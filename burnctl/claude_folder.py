@@ -7,12 +7,13 @@ import json
 import os
 
 from burnctl.errors import BurnctlError
+from burnd.harness.claude_code.product import config_folder as named_config_folder
+from burnd.harness.claude_code.product import project_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_SLUG_LIMIT = 200
 _LONGEST_PID = 12
 _LARGEST_ENTRY = 64 << 10
 # Size and time of each transcript, by session id.
@@ -29,12 +30,9 @@ class LiveSession:
 
 
 def config_folder(env: Mapping[str, str] = os.environ) -> str:
-    """Where Claude Code keeps everything: `$CLAUDE_CONFIG_DIR`, one folder as it is written, else `~/.claude`."""
-    chosen = env.get("CLAUDE_CONFIG_DIR")
-    if not chosen:
-        return os.path.join(os.path.expanduser("~"), ".claude")
+    """The folder in which Claude Code keeps its data. Raises BurnctlError in a deleted folder."""
     try:
-        return os.path.abspath(chosen)
+        return named_config_folder(env)
     except OSError:
         raise BurnctlError("this folder is gone", "go to another one first") from None
 
@@ -82,26 +80,3 @@ def written_to(before: Look, after: Look, expected: str | None) -> str | None:
     if expected in changed:
         return expected
     return changed[0] if len(changed) == 1 else None
-
-
-def project_folders(config: str, working_folder: str, env: Mapping[str, str]) -> list[str]:
-    """Where Claude Code keeps what is of a working folder. Of a long path the name ends in a hash of its own."""
-    projects = os.path.join(config, "projects")
-    name = env.get("CLAUDE_CODE_PROJECT_DIR_NAME") or "".join(
-        letter if letter.isascii() and letter.isalnum() else "-"
-        for letter in _utf16_units(os.path.realpath(working_folder))
-    )
-    try:
-        there = os.listdir(projects)
-    except OSError:
-        return []
-    if len(name) > _SLUG_LIMIT:
-        names = [folder for folder in there if folder.startswith(name[:_SLUG_LIMIT] + "-")]
-    else:
-        names = [folder for folder in there if folder == name]
-    return [os.path.join(projects, folder) for folder in names if os.path.isdir(os.path.join(projects, folder))]
-
-
-def _utf16_units(path: str) -> str:
-    """JavaScript replaces UTF-16 units, so a character beyond the BMP becomes two dashes."""
-    return "".join("--" if ord(letter) > 0xFFFF else letter for letter in path)

@@ -10,10 +10,38 @@ if TYPE_CHECKING:
     from typing import Any
 
     from burnctl.client import Client
-    from burnctl.instructions.files import MemoryFile
+    from burnd.harness.instructions import MemoryFile
 
 _BYTES_PER_TOKEN = 4
 _LOOKED_AT = 200
+
+
+def instruction_files(folder: str, environ: Mapping[str, str]) -> list[MemoryFile]:
+    """The files that sessions in a folder begin with, of every product; those that are read when needed last."""
+    from importlib import import_module
+
+    from burnd.harness.instructions import InstructionFiles, below
+    from burnd.harness.registry import PRODUCTS
+
+    found: list[MemoryFile] = []
+    inner = list(below(folder))
+    for product in PRODUCTS:
+        if product.instructions_module:
+            files = InstructionFiles(product.source, follows_imports=product.instructions.follows_imports)
+            import_module(product.instructions_module).add(files, folder, inner, environ)
+            found += files.files()
+    return sorted(found, key=lambda file: not file.in_prefix)
+
+
+def mcp_servers(folder: str, environ: Mapping[str, str]) -> list[str]:
+    """The MCP servers that products are set up with in a folder: every session begins with their tools."""
+    from importlib import import_module
+
+    from burnd.harness.registry import PRODUCTS
+
+    modules = [import_module(product.instructions_module) for product in PRODUCTS if product.instructions_module]
+    names = [name for module in modules if hasattr(module, "servers") for name in module.servers(folder, environ)]
+    return list(dict.fromkeys(names))
 
 
 def begun_in(client: Client, folder: str) -> str:
@@ -49,7 +77,7 @@ def _as_logged(source: Mapping[str, Any], files: Sequence[MemoryFile]) -> list[M
 
     A logged file whose size has changed since has no sections: those of that time are not known.
     """
-    from burnctl.instructions.files import MemoryFile
+    from burnd.harness.instructions import MemoryFile
 
     now = [file for file in files if file.source == source["source"]]
     by_path = {os.path.realpath(file.path): file for file in now}

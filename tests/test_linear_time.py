@@ -17,13 +17,11 @@ from typing import Any
 import pytest
 
 import burnctl
-import burnctl.instructions.files
-import burnctl.instructions.opencode
 import burnd
 from burnctl.render import text as rendering
 from burnd.classify import keywords, said, shell
 from burnd.content import cut_json
-from burnd.harness import tool_calls
+from burnd.harness import instructions, tool_calls
 from burnd.harness.claude_code import prompts as claude_prompts
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.codex import events as codex_events
@@ -208,8 +206,8 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "passage": _passage,
     "folded text": folding.folded,
     "text on a terminal": lambda text: rendering.cut(rendering.clean(text), 80),
-    "imports of an instruction file": lambda text: list(burnctl.instructions.files.imports(text.encode())),
-    "sections of an instruction file": lambda text: list(burnctl.instructions.files.sections(text.encode())),
+    "imports of an instruction file": lambda text: list(instructions.imports(text.encode())),
+    "sections of an instruction file": lambda text: list(instructions.sections(text.encode())),
 }
 
 

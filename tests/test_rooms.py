@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Each room below those it may import; what both programs know (`LEAVES`) everybody may.
 LEAVES = {"errors", "paths", "protocol", "extras", "memory", "__version__"}
-# What each agent product is, without how its logs are read, and how the demo writes a session of it.
-PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo))")
+# What each agent product is, without how its logs are read; its instruction files; how the demo writes a session of it.
+PRODUCTS = re.compile(r"burnd\.harness\.(registry|(\w+\.)?(product|demo|instructions))")
 MAY_IMPORT = {
     "unforeseen": "",
     "looking_again": "",
@@ -133,7 +133,7 @@ def test_products_are_leaves() -> None:
     assert modules
     assert not any(name.startswith("burnd") for _, name in imported)
     quick = {"__future__", "collections.abc", "json", "os", "stat", "typing"}
-    assert {name for path, name in imported if not path.endswith("demo.py")} <= quick
+    assert {name for path, name in imported if not path.endswith(("demo.py", "instructions.py"))} <= quick
 
 
 def dotted(path: str) -> str:

@@ -31,9 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import os
 
-    from burnctl.instructions import find
-    from burnctl.instructions.servers import servers
-    from burnctl.overhead import begun_in, priced
+    from burnctl.overhead import begun_in, instruction_files, mcp_servers, priced
 
     zone = flags.time_zone() if options.since or options.until else None
     client = reach(options)
@@ -43,8 +41,8 @@ def run(options: argparse.Namespace) -> int:
         project = folder if os.path.isabs(asked) else asked
         answer = client.overhead(project=project, since=options.since, until=options.until, tz=zone, heard=heard)
     is_path = os.path.isabs(folder)  # one's own files are read wherever one works, though the folder is gone
-    files, known = (find(folder, os.environ), servers(folder, os.environ)) if is_path else ([], [])
-    report = priced(answer, files, known) | {"folder": folder if os.path.isdir(folder) else None}
+    files, servers = (instruction_files(folder, os.environ), mcp_servers(folder, os.environ)) if is_path else ([], [])
+    report = priced(answer, files, servers) | {"folder": folder if os.path.isdir(folder) else None}
     if options.json:
         from burnctl.output import as_json
 

@@ -42,6 +42,42 @@ class Check:
         self.name, self.level, self.says, self.remedy = name, level, says, remedy
 
 
+class Instructions:
+    """The standing instruction files of a product.
+
+    `project` are the names in a project's folders, `own` those in the folders of its configuration, each with its kind
+    in answers of `search_memory`; one that ends with a slash is a folder of Markdown files. `configs` and `own_configs`
+    are JSON files that list patterns of further ones under `instructions`, of the kind `pattern_kind`.
+    """
+
+    __slots__ = (
+        "configs",
+        "follows_imports",
+        "managed",
+        "memory_kind",
+        "own",
+        "own_configs",
+        "pattern_kind",
+        "project",
+    )
+
+    def __init__(
+        self,
+        project: Mapping[str, str],
+        own: Mapping[str, str],
+        *,
+        managed: tuple[str, ...] = (),  # folders of the machine's policy
+        follows_imports: bool = False,  # whether `@path` in a file stands for another one
+        memory_kind: str = "",  # of the notes that the product writes for itself
+        configs: tuple[str, ...] = (),
+        own_configs: tuple[str, ...] = (),
+        pattern_kind: str = "",
+    ) -> None:
+        self.project, self.own, self.managed, self.follows_imports = project, own, managed, follows_imports
+        self.memory_kind, self.configs, self.own_configs = memory_kind, configs, own_configs
+        self.pattern_kind = pattern_kind
+
+
 class Product:
     """An agent product. A harness package subclasses it, sets the attributes and overrides what differs.
 
@@ -71,6 +107,9 @@ class Product:
     whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
     agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
 
+    instructions = Instructions({}, {})
+    instructions_module: str = ""  # the module with `add`, which finds those of a folder as the product does
+
     @property
     def roots_key(self) -> str:
         """The setting that lists further folders or databases."""
@@ -93,6 +132,14 @@ class Product:
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
         """The folders in which its logs may be, or its databases; `extra` is what settings and clients add."""
         return self.logs_below(self.homes(environ, user_home, extra))
+
+    def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
+        """The folders that have the user's own instruction files."""
+        return self.homes(environ, user_home, extra)
+
+    def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:  # noqa: ARG002
+        """The folders of notes that the product writes for itself, each with the project that it is about."""
+        yield from ()
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:  # noqa: ARG002
         """What `burnctl doctor` checks for this product alone."""

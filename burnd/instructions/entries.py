@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import log
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from burnd.search.typed import typed
 from burnd.search.words import spelled_out
 
-Kind = Literal["claude-md", "claude-memory", "agents-md", "opencode"]
 _MOST_WORDS: Final = 64  # of a query
 _PART_WEIGHT: Final = 0.3  # of a part of a camelCase word, as in search over sessions
 _K1, _B = 1.2, 0.75  # the usual constants of BM25
@@ -19,14 +18,15 @@ class MemoryFile(NamedTuple):
     """A file as it is now. `project` is the folder it belongs to, None for a user's own file."""
 
     path: str
-    kind: Kind
+    kind: str
     project: str | None
     modified_ms: int
     text: str
+    is_memory: bool = False  # a note that a harness wrote for itself
 
 
 class Entry(NamedTuple):
-    """A section of an instruction file, or a whole file of Claude Code's memory folder. `line` counts from 1."""
+    """A section of an instruction file, or a whole file of a memory folder. `line` counts from 1."""
 
     file: MemoryFile
     heading: str
@@ -46,7 +46,7 @@ def entries(files: Iterable[MemoryFile]) -> list[Entry]:
     """All entries of these files; equal ones once, for the first file that has them."""
     found: dict[tuple[str, str], Entry] = {}
     for file in files:
-        for entry in _memory(file) if file.kind == "claude-memory" else _sections(file):
+        for entry in _memory(file) if file.is_memory else _sections(file):
             key = (entry.heading, entry.text)
             first = found.get(key)
             found[key] = entry if first is None else first._replace(copies=(*first.copies, file.path))

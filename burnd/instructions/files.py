@@ -8,17 +8,18 @@ not answer, such as one on a dead network mount, delays an answer once and is sk
 from __future__ import annotations
 
 import fnmatch
-import json
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import anyio
 
-from burnd.instructions.entries import Kind, MemoryFile, fence_after
+from burnd.harness.instructions import commented_json
+from burnd.harness.registry import PRODUCTS
+from burnd.instructions.entries import MemoryFile, fence_after
 from burnd.recording.projects import DetachedCall
 
 LARGEST_FILE: Final = 1 << 20
@@ -28,28 +29,20 @@ MOST_PROJECTS: Final = 1000
 DEEPEST: Final = 64  # parts of a project's path
 _LONGEST_PATH: Final = 4096
 _MOST_LISTED: Final = 500  # files of one memory or rules folder
-_MOST_VISITED: Final = 2000  # folders, for one pattern of opencode's
+_MOST_VISITED: Final = 2000  # folders, for one pattern
 _MOST_PATTERNS: Final = 100
 _LARGEST_SETTINGS: Final = 256 << 10
 _IMPORTS_DEEP: Final = 5
-_SLUG_LIMIT: Final = 200
 _NO_PROGRESS_S, _IN_ALL_S = 1.5, 5.0
 _MOST_STUCK: Final = 8
 _OWN: Final = "~"  # in the place of a project: the user's own files
-_MANAGED: Final = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")
-_CLAUDE: Final = ("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md")
-_AGENTS: Final = ("AGENTS.override.md", "AGENTS.md")
-_SETTINGS: Final = ("opencode.json", "opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc")
-_OWN_SETTINGS: Final = ("config.json", "opencode.json", "opencode.jsonc")
 
 
 class Homes(NamedTuple):
     """The configuration folders of each harness, which have the user's own files."""
 
     user: str
-    claude: Sequence[str]
-    codex: Sequence[str]
-    opencode: Sequence[str]
+    folders: Mapping[str, Sequence[str]]  # by source
 
 
 @dataclass
@@ -124,10 +117,10 @@ class _Walk:
         self.homes, self.places, self.found, self.known = homes, places, found, known
         self.number = self.steps = 0
         self.is_over = False
-        self._slugs = _by_slug(projects)
+        self._projects = projects
         self._bytes = sum(len(file.text) for file in found.files)
         self._folders: set[str] = set()
-        self._patterns: list[str] = []
+        self._patterns: list[tuple[str, str]] = []  # with their kind
 
     @property
     def place(self) -> str:
@@ -144,29 +137,22 @@ class _Walk:
                 self._read_project(place)
 
     def _read_own(self) -> None:
-        homes = self.homes
-        for folder in (*_MANAGED, *homes.claude):
-            self._read_claude(os.path.join(folder, "CLAUDE.md"), None, None)
-            for path in _markdown(os.path.join(folder, "rules"), deep=4):
-                self._read_claude(path, None, None)
-        for folder in (*homes.codex, *homes.opencode):
-            for name in _AGENTS:
-                self._read(os.path.join(folder, name), "agents-md", None, None)
-        for folder in homes.opencode:
-            for name in _OWN_SETTINGS:
-                self._patterns += self._named_in(os.path.join(folder, name), None)
-        for pattern in self._patterns:
-            if os.path.isabs(path := _expanded(pattern, homes.user)):
+        """Reads the files of the machine and the user, then those that configurations name, then memories."""
+        for product in PRODUCTS:
+            homes, files = self.homes.folders.get(product.source, ()), product.instructions
+            for folder in (*files.managed, *homes):
+                self._read_names(folder, files.own, None, None, follows_imports=files.follows_imports)
+            for path in (os.path.join(folder, name) for folder in homes for name in files.own_configs):
+                self._patterns += [(pattern, files.pattern_kind) for pattern in self._named_in(path, None)]
+        for pattern, kind in self._patterns:
+            if os.path.isabs(path := _expanded(pattern, self.homes.user)):
                 for match in _matching("/", path):
-                    self._read(match, "opencode", None, None)
-        for folder in homes.claude:
-            self._read_memories(os.path.join(folder, "projects"))
-
-    def _read_memories(self, folder: str) -> None:
-        for slug in _listed(folder):
-            project = self._slugs.get(slug[:_SLUG_LIMIT] if len(slug) > _SLUG_LIMIT else slug)
-            for path in _markdown(os.path.join(folder, slug, "memory"), deep=3):
-                self._read(path, "claude-memory", project, None)
+                    self._read(match, kind, None, None)
+        for product in PRODUCTS:
+            homes = self.homes.folders.get(product.source, ())
+            for folder, project in product.memory_folders(homes, self._projects):
+                for path in _markdown(folder, deep=3):
+                    self._read(path, product.instructions.memory_kind, project, None, is_memory=True)
 
     def _read_project(self, project: str) -> None:
         """Reads a folder and those above it. Links may lead anywhere in the repository, else only within the folder.
@@ -178,42 +164,50 @@ class _Walk:
         repository = next((folder for folder in repositories if not self._has_home(folder)), None)
         within = chain[: chain.index(repository) + 1] if repository is not None else chain[:1]
         patterns = [*self._patterns]
+        configs = [(name, one.instructions.pattern_kind) for one in PRODUCTS for name in one.instructions.configs]
         for folder in chain:
             root = os.path.realpath(repository if repository is not None and folder in within else folder)
             if folder not in self._folders:
                 self._folders.add(folder)
                 self._read_folder(folder, root)
-            for name in _SETTINGS if folder in within else ():
-                patterns += self._named_in(os.path.join(folder, name), root)
-        for pattern in dict.fromkeys(patterns[:_MOST_PATTERNS]):
+            for name, kind in configs if folder in within else ():
+                patterns += [(pattern, kind) for pattern in self._named_in(os.path.join(folder, name), root)]
+        for pattern, kind in dict.fromkeys(patterns[:_MOST_PATTERNS]):
             path = _expanded(pattern, self.homes.user)
             for folder in within:
                 below = os.path.relpath(path, folder) if os.path.isabs(path) else path
                 for match in _matching(folder, below):
-                    self._read(match, "opencode", folder, os.path.realpath(within[-1]))
+                    self._read(match, kind, folder, os.path.realpath(within[-1]))
 
     def _has_home(self, folder: str) -> bool:
         return _is_in(os.path.realpath(self.homes.user), os.path.realpath(folder))
 
     def _read_folder(self, folder: str, root: str) -> None:
-        for name in _CLAUDE:
-            self._read_claude(os.path.join(folder, name), folder, root)
-        for path in _markdown(os.path.join(folder, ".claude", "rules"), deep=4):
-            self._read_claude(path, folder, root)
-        for name in _AGENTS:
-            self._read(os.path.join(folder, name), "agents-md", folder, root)
-        self._read(os.path.join(folder, "CONTEXT.md"), "opencode", folder, root)
+        for product in PRODUCTS:
+            files = product.instructions
+            self._read_names(folder, files.project, folder, root, follows_imports=files.follows_imports)
 
-    def _read_claude(self, path: str, project: str | None, root: str | None, deep: int = 0) -> None:
-        """Reads a file and those that it imports with `@path`."""
-        text = self._read(path, "claude-md", project, root)
-        if text is None or deep >= _IMPORTS_DEEP:
+    def _read_names(
+        self, folder: str, names: Mapping[str, str], project: str | None, root: str | None, *, follows_imports: bool
+    ) -> None:
+        """Reads the files with these names in a folder; a name that ends with a slash is a folder of Markdown files."""
+        for name, kind in names.items():
+            path = os.path.join(folder, name)
+            for one in _markdown(path, deep=4) if name.endswith("/") else (path,):
+                self._read_with_imports(one, kind, project, root, _IMPORTS_DEEP if follows_imports else 0)
+
+    def _read_with_imports(self, path: str, kind: str, project: str | None, root: str | None, depth: int) -> None:
+        """Reads a file and those that it imports with `@path`, `depth` steps deep."""
+        text = self._read(path, kind, project, root)
+        if text is None or depth == 0:
             return
         for name in _imports(text):
             target = os.path.join(os.path.dirname(os.path.realpath(path)), _expanded(name, self.homes.user))
-            self._read_claude(os.path.normpath(target), project, root, deep + 1)
+            self._read_with_imports(os.path.normpath(target), kind, project, root, depth - 1)
 
-    def _read(self, path: str, kind: Kind, project: str | None, root: str | None) -> str | None:
+    def _read(
+        self, path: str, kind: str, project: str | None, root: str | None, *, is_memory: bool = False
+    ) -> str | None:
         """Reads a file once; returns its text, or None. `root` is the folder that it must be in."""
         self.steps += 1
         if self.is_over or "\0" in path or not os.path.lexists(path):
@@ -237,14 +231,14 @@ class _Walk:
             return None
         text = data.decode("utf-8", "replace")
         self._bytes += len(data)
-        self.found.files.append(MemoryFile(path, kind, project, facts.st_mtime_ns // 1_000_000, text))
+        self.found.files.append(MemoryFile(path, kind, project, facts.st_mtime_ns // 1_000_000, text, is_memory))
         return text
 
     def _skip(self, why: str) -> None:
         self.found.skipped[why] = self.found.skipped.get(why, 0) + 1
 
     def _named_in(self, path: str, root: str | None) -> list[str]:
-        """The patterns under `instructions` in an opencode configuration, without URLs."""
+        """The patterns under `instructions` in a configuration, without URLs."""
         if not os.path.lexists(path):
             return []
         real = os.path.realpath(path)
@@ -252,11 +246,10 @@ class _Walk:
             return []
         try:
             data, _ = _opened(real, _LARGEST_SETTINGS)
-            value = json.loads(_plain_json(data.decode("utf-8", "replace")))
-        except (_Unsafe, OSError, ValueError, RecursionError):
+        except (_Unsafe, OSError, ValueError):
             return []
-        named = value.get("instructions") if isinstance(value, dict) else None
-        patterns = named[:_MOST_PATTERNS] if isinstance(named, list) else []
+        listed = commented_json(data.decode("utf-8", "replace")).get("instructions")
+        patterns = listed[:_MOST_PATTERNS] if isinstance(listed, list) else []
         return [p for p in patterns if isinstance(p, str) and "://" not in p and len(p) <= _LONGEST_PATH]
 
 
@@ -300,28 +293,6 @@ def _upwards(folder: str) -> list[str]:
 
 def _expanded(name: str, user: str) -> str:
     return user + name[1:] if name == "~" or name.startswith("~/") else name
-
-
-def _by_slug(projects: Iterable[str]) -> dict[str, str | None]:
-    """Projects by their folder name in Claude Code's `projects/`; None if several have the same name."""
-    found: dict[str, str | None] = {}
-    for folder in dict.fromkeys(projects):
-        name = _slug(folder)
-        found[name] = folder if name not in found else None
-    return found
-
-
-def _slug(folder: str) -> str:
-    """The folder name of a project in Claude Code's `projects/`; for a long one, the part before its hash."""
-    units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder[:_SLUG_LIMIT])
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)[:_SLUG_LIMIT]
-
-
-def _listed(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
 
 
 def _markdown(folder: str, deep: int) -> Iterator[str]:
@@ -383,29 +354,3 @@ def _imports(text: str) -> Iterator[str]:
                 for word in piece.split():
                     if word.startswith("@") and (name := word[1:].rstrip(".,;:!?)")):
                         yield name
-
-
-def _plain_json(text: str) -> str:
-    """JSON without comments and trailing commas."""
-    output: list[str] = []
-    at = 0
-    while at < len(text):
-        char = text[at]
-        if char == '"':
-            end = at + 1
-            while end < len(text) and text[end] != '"':
-                end += 2 if text[end] == "\\" else 1
-            output.append(text[at : end + 1])
-            at = end + 1
-        elif text.startswith(("//", "/*"), at):
-            is_line = text[at + 1] == "/"
-            end = text.find("\n" if is_line else "*/", at + 2)
-            at = len(text) if end < 0 else end + (1 if is_line else 2)
-        else:
-            if char in "]}":
-                last = next((n for n in range(len(output) - 1, -1, -1) if not output[n].isspace()), -1)
-                if last >= 0 and output[last] == ",":
-                    del output[last]
-            output.append(char)
-            at += 1
-    return "".join(output)

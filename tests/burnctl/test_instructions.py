@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from burnctl.instructions import claude, find
-from burnctl.instructions.files import imports, sections
-from burnctl.instructions.servers import servers
-from burnctl.overhead import begun_in, priced
+from burnctl.overhead import begun_in, instruction_files, priced
 from burnctl.render.overhead import shown
 from burnctl.render.screen import Screen
 from burnctl.render.text import width_of
+from burnd.harness.claude_code import instructions as claude
+from burnd.harness.claude_code.instructions import servers
+from burnd.harness.claude_code.product import MANAGED
+from burnd.harness.instructions import imports, sections
 
 
 @pytest.fixture
@@ -32,7 +33,9 @@ def write(path: Path, text: str) -> None:
 
 def found(folder: Path, source: str = "claude-code") -> list[tuple[str, str]]:
     home = os.path.expanduser("~")
-    return [(os.path.relpath(one.path, home), one.how) for one in find(str(folder), {}) if one.source == source]
+    return [
+        (os.path.relpath(one.path, home), one.how) for one in instruction_files(str(folder), {}) if one.source == source
+    ]
 
 
 def test_files_of_every_kind_are_found(folder: Path) -> None:
@@ -127,14 +130,14 @@ def test_of_its_memory_claude_reads_the_beginning(folder: Path, worktree: bool) 
         write(asked / ".git", f"gitdir: {folder.resolve()}/.git/worktrees/elsewhere\n")
     for text, size in (("@topic.md\n" * 500, 2_000), ("x" * 99_999, 25 * 1024), ("short", 5)):
         write(kept / "MEMORY.md", text)
-        (file,) = find(str(asked), {})
+        (file,) = instruction_files(str(asked), {})
         assert (file.how, file.size, Path(file.path)) == ("memory", size, kept / "MEMORY.md")
 
 
 def test_a_policy_stands_before_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On Linux and on macOS, with its rules."""
     home = folder.parents[1]
-    assert claude.MANAGED == ("/etc/claude-code", "/Library/Application Support/ClaudeCode")
+    assert MANAGED == ("/etc/claude-code", "/Library/Application Support/ClaudeCode")
     monkeypatch.setattr(claude, "MANAGED", (str(home / "none"), str(home / "policy")))
     write(home / "policy" / "CLAUDE.md", "all of us")
     write(home / "policy" / ".claude" / "rules" / "r.md", "all of us")
@@ -168,7 +171,7 @@ def test_opencode_falls_back_to_claude_md(folder: Path) -> None:
     write(folder / "CLAUDE.md", "for everyone")
     assert found(folder, "opencode") == [(".claude/CLAUDE.md", "global"), ("code/it/CLAUDE.md", "project")]
     off = {"OPENCODE_DISABLE_CLAUDE_CODE": "1"}
-    assert [one for one in find(str(folder), off) if one.source == "opencode"] == []
+    assert [one for one in instruction_files(str(folder), off) if one.source == "opencode"] == []
     write(folder / "src" / "AGENTS.md", "for src")
     write(folder / "src" / "CLAUDE.md", "not beside the other")
     assert found(folder, "opencode")[-1] == ("code/it/src/AGENTS.md", "nested")
@@ -287,7 +290,7 @@ def test_a_project_is_found_from_a_folder_within_it(asked: str, sessions: Any, f
 def test_labels_keep_their_words(folder: Path, width: int) -> None:
     """A heading loses its end, not its middle; what has no file has a name that fits."""
     write(folder / "CLAUDE.md", f"# {'How we name what we build here and why, ' * 4}\n" + "x" * 400 + "\n## B\ny")
-    told = priced(answer(), find(str(folder), {}), []) | {"unpricedModels": [], "folder": str(folder)}
+    told = priced(answer(), instruction_files(str(folder), {}), []) | {"unpricedModels": [], "folder": str(folder)}
     shown_text = shown(told, str(folder), str(folder / "src"), Screen(width))
     assert "  How we name what we build" in shown_text
     assert "system prompt and tools" in shown_text
@@ -317,7 +320,7 @@ def answer(**more: Any) -> dict[str, Any]:
 def test_files_take_their_share_of_the_prefix(folder: Path) -> None:
     """By their tokens; files, sections and the rest add up to what prefixes cost."""
     write(folder / "CLAUDE.md", "# One\n" + "x" * 394 + "\n## Two\n" + "y" * 392)
-    told = priced(answer(), find(str(folder), {}), ["my tickets", "designs"])
+    told = priced(answer(), instruction_files(str(folder), {}), ["my tickets", "designs"])
     (source,) = told["sources"]
     (file,) = source["files"]
     assert (file["tokens"], file["costUsd"]) == (200, pytest.approx(1.0))
@@ -333,7 +336,9 @@ def test_files_that_the_log_lists_are_as_large_as_it_says(folder: Path) -> None:
     same = {"path": str(folder / "CLAUDE.md"), "bytes": 800, "sessions": 2}
     gone = {"path": "/gone/CLAUDE.md", "bytes": 1200, "sessions": 1}
     for size, headings in ((800, 2), (400, 0)):
-        (source,) = priced(answer(instructions=[gone, same | {"bytes": size}]), find(str(folder), {}), [])["sources"]
+        (source,) = priced(answer(instructions=[gone, same | {"bytes": size}]), instruction_files(str(folder), {}), [])[
+            "sources"
+        ]
         rows = [(file["path"], file["bytes"], file["logged"], len(file["sections"])) for file in source["files"]]
         assert rows == [
             ("/gone/CLAUDE.md", 1200, True, 0),
@@ -345,13 +350,13 @@ def test_files_that_the_log_lists_are_as_large_as_it_says(folder: Path) -> None:
 def test_files_that_outgrew_the_prefix_share_it(folder: Path) -> None:
     """Today's file is larger than all that sessions began with: it cannot have cost more than that."""
     write(folder / "CLAUDE.md", "x" * 40_000)
-    (source,) = priced(answer(), find(str(folder), {}), [])["sources"]
+    (source,) = priced(answer(), instruction_files(str(folder), {}), [])["sources"]
     assert source["files"][0]["costUsd"] == pytest.approx(5.0)
     assert source["rest"]["costUsd"] == pytest.approx(0)
 
 
 def test_what_has_no_price_has_none(folder: Path) -> None:
     write(folder / "CLAUDE.md", "x" * 400)
-    (source,) = priced(answer(costUsd=None, usdPerToken=None), find(str(folder), {}), [])["sources"]
+    (source,) = priced(answer(costUsd=None, usdPerToken=None), instruction_files(str(folder), {}), [])["sources"]
     assert source["files"][0]["costUsd"] is None
     assert source["rest"]["costUsd"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from burnd.instructions.entries import Entry, Kind, MemoryFile, Query, entries
+from burnd.instructions.entries import Entry, MemoryFile, Query, entries
 
 PAGE = """Read this first.
 
@@ -27,8 +27,10 @@ Use the previous tag.
 """
 
 
-def file(text: str, path: str = "/code/shop/CLAUDE.md", kind: Kind = "claude-md") -> MemoryFile:
-    return MemoryFile(path, kind, "/code/shop", 0, text)
+def file(
+    text: str, path: str = "/code/shop/CLAUDE.md", kind: str = "claude-md", *, is_memory: bool = False
+) -> MemoryFile:
+    return MemoryFile(path, kind, "/code/shop", 0, text, is_memory)
 
 
 def best(query: str, *texts: str) -> list[str]:
@@ -62,10 +64,10 @@ def test_code_blocks_end_where_markdown_ends_them(lines: str, headings: list[str
 
 def test_a_memory_is_one_entry_by_its_name() -> None:
     path = "/home/dev/.claude/projects/-code-shop/memory/release-steps.md"
-    (entry,) = entries([file("---\nname: x\n---\n# One\n\ntext\n# Two\n\ntext", path, "claude-memory")])
+    (entry,) = entries([file("---\nname: x\n---\n# One\n\ntext\n# Two\n\ntext", path, is_memory=True)])
     assert entry.heading == "release-steps"
     assert entry.text.endswith("# Two\n\ntext")
-    assert entries([file(" \n", path, "claude-memory")]) == []
+    assert entries([file(" \n", path, is_memory=True)]) == []
 
 
 def test_equal_sections_are_one_entry() -> None:

@@ -21,7 +21,14 @@ class Disk:
         self.root = root
         self.user = root / "user"
         config = self.user / ".config" / "opencode"
-        self.homes = Homes(str(self.user), (str(self.user / ".claude"),), (str(self.user / ".codex"),), (str(config),))
+        self.homes = Homes(
+            str(self.user),
+            {
+                "claude-code": [str(self.user / ".claude")],
+                "codex": [str(self.user / ".codex")],
+                "opencode": [str(config)],
+            },
+        )
 
     def write(self, path: str, text: str = "words") -> str:
         file = self.root / path
@@ -214,15 +221,3 @@ async def test_a_folder_that_does_not_answer_is_skipped(disk: Disk, monkeypatch:
         assert found.unanswered == [projects[1]]
     assert len(waits) == 1
     wake.set()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('{"a": [1, 2,], /* x */ "b": "// no, /* comment */",}', {"a": [1, 2], "b": "// no, /* comment */"}),
-        ('// first\n{"a": "\\"//"}', {"a": '"//'}),
-        ('{"a": 1} /* open', {"a": 1}),
-    ],
-)
-def test_comments_are_left_out(text: str, expected: Any) -> None:
-    assert json.loads(files._plain_json(text)) == expected

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from burnd.harness.claude_code.product import project_name
 from burnd.harness.demo import Act, Agent, Ask, Call, Compact, Log, Meter, Say, Story
 
 VERSION = "2.1.325"
@@ -26,7 +27,7 @@ def write(folder: str, story: Story, cwd: str, clock: float) -> str:
 
 def begin(folder: str, story: Story, cwd: str, clock: float) -> Transcript:
     """A transcript that grows act by act."""
-    below = os.path.join(folder, "projects", slug(cwd))
+    below = os.path.join(folder, "projects", project_name(cwd))
     log = Transcript(below, cwd, story.branch, story.model, clock, story.title)
     log.meter = Meter(_PREFIX + story.more_prefix)
     return log
@@ -156,11 +157,6 @@ class Transcript(Log):
 
     def _uuid(self) -> uuid.UUID:
         return uuid.UUID(int=self._rng.getrandbits(128), version=4)
-
-
-def slug(cwd: str) -> str:
-    """The name Claude Code gives a project's folder."""
-    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in cwd)
 
 
 def _usage(usage: dict[str, int]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 
-from burnd.harness.product import Check, Product, Setting, Variable
+from burnd.harness.product import Check, Instructions, Product, Setting, Variable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _CLEANUP_DAYS = 30  # its own default
 _SHORT_DAYS = 2
+MANAGED = ("/etc/claude-code", "/Library/Application Support/ClaudeCode")  # folders of a machine's policy
+_NAME_LIMIT = 200  # characters of a project's folder name; a longer one ends in a hash instead
 
 
 class ClaudeCode(Product):
@@ -59,11 +61,30 @@ class ClaudeCode(Product):
         "skill": "Skill SlashCommand",
     }
     whole_file_tools = ("Write",)
+    instructions = Instructions(
+        dict.fromkeys(("CLAUDE.md", ".claude/CLAUDE.md", "CLAUDE.local.md", ".claude/rules/"), "claude-md"),
+        dict.fromkeys(("CLAUDE.md", "rules/"), "claude-md"),
+        managed=MANAGED,
+        follows_imports=True,
+        memory_kind="claude-memory",
+    )
+    instructions_module = "burnd.harness.claude_code.instructions"
 
     def named_homes(self, environ: Mapping[str, str]) -> list[str]:
         """One path, commas included, as the client takes it; and the parts, since other tools read a list."""
         named = environ.get("CLAUDE_CONFIG_DIR", "")
         return [named, *(named.split(",") if "," in named else ())]
+
+    def memory_folders(self, homes: Iterable[str], projects: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+        """`memory/` of each project's folder; of a project whose folder name others share, without the project."""
+        by_name: dict[str, str | None] = {}
+        for project in dict.fromkeys(projects):
+            name = project_name(project)[:_NAME_LIMIT]
+            by_name[name] = project if name not in by_name else None
+        for home in homes:
+            below = os.path.join(home, "projects")
+            for name in sorted(_listed(below)):
+                yield os.path.join(below, name, "memory"), by_name.get(name[:_NAME_LIMIT])
 
     def checks(self, homes: Iterable[str]) -> Iterator[Check]:
         """How long it keeps its own logs."""
@@ -81,6 +102,38 @@ class ClaudeCode(Product):
             yield Check("log clean-up", "warn", says, remedy)
         else:
             yield Check("log clean-up", "ok", f"{says}; burnd keeps what it recorded")
+
+
+def config_folder(environ: Mapping[str, str]) -> str:
+    """`$CLAUDE_CONFIG_DIR`, one folder as it is written, else `~/.claude`. Raises OSError in a deleted folder."""
+    named = environ.get("CLAUDE_CONFIG_DIR")
+    return os.path.abspath(named) if named else os.path.join(os.path.expanduser("~"), ".claude")
+
+
+def project_folders(config: str, working_folder: str, environ: Mapping[str, str]) -> list[str]:
+    """The folders below `projects/` for a working folder: those of a long path end in various hashes."""
+    projects = os.path.join(config, "projects")
+    name = environ.get("CLAUDE_CODE_PROJECT_DIR_NAME") or project_name(os.path.realpath(working_folder))
+    is_long = len(name) > _NAME_LIMIT
+    names = [
+        folder
+        for folder in _listed(projects)
+        if (folder.startswith(name[:_NAME_LIMIT] + "-") if is_long else folder == name)
+    ]
+    return [path for folder in names if os.path.isdir(path := os.path.join(projects, folder))]
+
+
+def project_name(folder: str) -> str:
+    """The name of a project's folder below `projects/`. A character beyond the BMP counts twice, as in UTF-16."""
+    units = "".join("--" if ord(letter) > 0xFFFF else letter for letter in folder)
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in units)
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _settings(path: str) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from burnd.harness.product import Product, Setting, Variable
+from burnd.harness.product import Instructions, Product, Setting, Variable
+
+NAMES = ("AGENTS.override.md", "AGENTS.md")
 
 
 class Codex(Product):
@@ -42,6 +44,8 @@ class Codex(Product):
         "web": "web_search",
     }
     whole_file_tools = ("write_file",)
+    instructions = Instructions(dict.fromkeys(NAMES, "agents-md"), dict.fromkeys(NAMES, "agents-md"))
+    instructions_module = "burnd.harness.codex.instructions"
     agent_tools = ("send_input", "wait_agent", "close_agent", "resume_agent")
 
 

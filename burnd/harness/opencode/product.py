@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from burnd.harness.product import Product, Setting, Variable, absolute
+from burnd.harness.product import Instructions, Product, Setting, Variable, absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 TOOL_OUTPUTS = "tool-output"
 _PREFIX, _SUFFIX = "opencode", ".db"
 _IN_MEMORY = ":memory:"
+CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
 
 
 class OpenCode(Product):
@@ -85,11 +86,29 @@ class OpenCode(Product):
         "skill": "skill",
     }
     whole_file_tools = ("write",)
+    instructions = Instructions(
+        {"AGENTS.md": "agents-md", "CONTEXT.md": "opencode"},
+        {"AGENTS.md": "agents-md"},
+        configs=(*CONFIGURATIONS, *(f".opencode/{name}" for name in CONFIGURATIONS)),
+        own_configs=("config.json", *CONFIGURATIONS),
+        pattern_kind="opencode",
+    )
+    instructions_module = "burnd.harness.opencode.instructions"
 
     def logs(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:
         """Its databases; where there are none, the places in which they would be."""
         folder, named = data_folder(environ, user_home), named_databases(environ, user_home, extra)
         return present_databases([folder], named) or [*named, folder]
+
+    def config_homes(self, environ: Mapping[str, str], user_home: str, extra: Iterable[str] = ()) -> list[str]:  # noqa: ARG002
+        """Its folders of settings, which are not those of its data."""
+        return list(filter(os.path.isabs, config_folders(environ, user_home)))
+
+
+def config_folders(environ: Mapping[str, str], user_home: str) -> list[str]:
+    """The folders of its settings; the one that the environment names counts first."""
+    base = environ.get("XDG_CONFIG_HOME") or os.path.join(user_home, ".config")
+    return [folder for folder in (environ.get("OPENCODE_CONFIG_DIR"), os.path.join(base, "opencode")) if folder]
 
 
 def data_folder(environ: Mapping[str, str], user_home: str) -> str:

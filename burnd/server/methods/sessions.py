@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from burnd.errors import NotNow
@@ -106,22 +105,15 @@ async def search_memory(service: Service, params: MemoryParams) -> Result:
 
 
 def _homes(service: Service) -> Homes:
-    """The configuration folders of this user's harnesses, next to the logs that are read."""
+    """The folders with this user's own instruction files, of each harness."""
     environ, settings, user = service.environ, service.settings, str(user_home(service.environ))
-    homes = {
-        product.source: product.homes(
+    folders = {
+        product.source: product.config_homes(
             environ, user, [*settings.roots_of(product), *service.roots.get(product.source, [])]
         )
         for product in PRODUCTS
     }
-    config = environ.get("XDG_CONFIG_HOME") or os.path.join(user, ".config")
-    opencode = [environ.get("OPENCODE_CONFIG_DIR") or "", os.path.join(config, "opencode")]
-    return Homes(
-        user,
-        homes["claude-code"],
-        homes["codex"],
-        tuple(filter(os.path.isabs, opencode)),
-    )
+    return Homes(user, folders)
 
 
 def _entry(entry: Entry, score: float) -> dict[str, Any]:

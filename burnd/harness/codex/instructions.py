@@ -1,0 +1,24 @@
+"""The instruction files that a session of Codex in a folder begins with."""
+
+from __future__ import annotations
+
+import os
+
+from burnd.harness.codex.product import NAMES
+from burnd.harness.instructions import in_repository
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from burnd.harness.instructions import InstructionFiles
+
+
+def add(
+    files: InstructionFiles, folder: str, _inner: Iterable[tuple[str, set[str]]], environ: Mapping[str, str]
+) -> None:
+    """Adds the user's file, then one of each folder from the repository's down; of this folder alone without one."""
+    own = environ.get("CODEX_HOME") or os.path.join(os.path.expanduser("~"), ".codex")
+    folders = in_repository(folder) or [os.path.abspath(folder)]
+    for where, how in ((own, "global"), *((above, "project") for above in folders)):
+        files.add_first([os.path.join(where, name) for name in NAMES], how)
