@@ -23,7 +23,7 @@ from burnd.ledger.files import HomeLock, as_storage_error, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.notify import Notifier, adopt_sockets
 from burnd.paths import Home, socket_path, user_home
-from burnd.recording.hazard import note_crashes
+from burnd.recording.crash_guard import record_crashes
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.recording.retention import Cleanup, Retention
 from burnd.restarting import Minded
@@ -91,7 +91,7 @@ async def run(
 async def _work(service: Service, notifier: Notifier, sources: Mapping[str, Make]) -> None:
     """Everything the daemon does of itself, once its storage is open."""
     async with _pipeline(service, notifier) as pipeline, anyio.create_task_group() as tasks:
-        note_crashes(service.home.index)
+        record_crashes(service.home.index)
         tasks.start_soon(_mend_index, pipeline)
         spool = Spool(service.home.spool, pipeline, sources)
         # Before any source is read: what was left may say that a session's text must not be kept.

@@ -21,9 +21,10 @@ import structlog
 from burnd.causes import planning, writing
 from burnd.causes.cause import CauseKey, Numbered
 from burnd.errors import IndexDamaged, NotNow
+from burnd.index import changed
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change
-from burnd.recording.hazard import Hazard
+from burnd.recording.crash_guard import InProcessGuard
 from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T")
@@ -69,26 +70,28 @@ class Explainer:
         self._wanted = 0  # how many wait for an answer
         self._numbers: dict[CauseKey, Numbered] = {}
         self._generation = pipeline.generation
-        self._hazard: Hazard | None = None
+        self._guard: InProcessGuard | None = None
+        self._retries: list[str] = []
 
     async def run(self) -> None:
         """Works until cancelled. What goes wrong is tried again; the marks are still there."""
-        self._hazard = Hazard(self._pipeline.home.index / "counting")
+        self._guard = InProcessGuard(self._pipeline.home.index / "counting", self._pipeline.now())
         try:
             await self._work_always()
         finally:
-            hazard, self._hazard = self._hazard, None
-            hazard.close()
+            guard, self._guard = self._guard, None
+            guard.close()
 
     @property
     def passed_over(self) -> str:
-        """What is not explained, because the process died over it again and again."""
-        return self._hazard.told("piece") if self._hazard is not None else ""
+        """A sentence about pieces that are not explained, because they crashed the process repeatedly."""
+        return self._guard.summary("piece") if self._guard is not None else ""
 
     async def _work_always(self) -> None:
         failures = 0
         while True:
             try:
+                await self._retry_skipped()
                 await self._work()
                 failures = 0
             except (IndexDamaged, NotNow, TookTooLong, OSError) as error:
@@ -144,11 +147,20 @@ class Explainer:
         return True
 
     def _with_care(self, db: sqlite3.Connection, session: int, rail: str, n: int) -> AbstractContextManager[None]:
-        """Notes what is being counted, by a name that outlives the index."""
-        named = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchone()
-        if self._hazard is None or named is None:
+        """Notes the piece that is being counted, by a name that outlives the index."""
+        row = db.execute("SELECT session_id FROM sessions WHERE id = ?", (session,)).fetchone()
+        if self._guard is None or row is None:
             return nullcontext()
-        return self._hazard.over(named[0], f"{rail} {n}".strip())
+        return self._guard.item(row[0], f"{rail} {n}".strip())
+
+    async def _retry_skipped(self) -> None:
+        """Marks the sessions with skipped pieces that are to be tried again."""
+        if self._guard is not None:
+            self._retries += self._guard.due(self._pipeline.now())
+        if self._retries:
+            marking = partial(changed.mark_sessions, session_ids=self._retries)
+            await self._pipeline.derive(self._pipeline.generation, marking)
+            self._retries = []
 
     def _give_way(self) -> None:
         """Called in the thread that counts, which would else take its turns of the interpreter with all others.

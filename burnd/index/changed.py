@@ -80,6 +80,14 @@ def mark_all(db: sqlite3.Connection) -> None:
     db.execute(f"INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 {_EVERY}")
 
 
+def mark_sessions(db: sqlite3.Connection, session_ids: Iterable[str]) -> None:
+    """Marks all rails of these sessions."""
+    keys = [(session_id,) for session_id in session_ids]
+    rows = keyed(db, "SELECT id FROM sessions WHERE session_id IN ({keys})", keys)
+    db.executemany(_MARK_SESSION, rows)
+    _forget_findings(db, {session for (session,) in rows})
+
+
 def _forget_findings(db: sqlite3.Connection, sessions: Iterable[int]) -> None:
     db.executemany(_FORGET, [(session,) for session in sessions])
 
@@ -89,6 +97,9 @@ _SESSIONS_OF = "SELECT DISTINCT session FROM turns WHERE id IN (SELECT value FRO
 _AGAIN = "ON CONFLICT DO UPDATE SET turn_index = min(turn_index, excluded.turn_index), times = times + 1"
 _EVERY = f"FROM turns WHERE true {_AGAIN}"
 _MARK = f"INSERT INTO changed(session, rail, turn_index) VALUES(?,?,?) {_AGAIN}"
+_MARK_SESSION = f"""
+INSERT INTO changed(session, rail, turn_index) SELECT DISTINCT session, rail, 0 FROM turns WHERE session = ? {_AGAIN}
+"""
 _MARK_TURNS = f"""
 INSERT INTO changed(session, rail, turn_index)
 SELECT session, rail, min(turn_index) FROM turns WHERE id IN (SELECT value FROM json_each(?)) GROUP BY 1, 2 {_AGAIN}

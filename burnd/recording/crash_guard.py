@@ -6,12 +6,16 @@ the input in progress, so that the next process knows what the previous one was 
 (`recording/child_process.py`). Only a crash of that child counts, and after three at one item that item is skipped. It
 is tried again after a day and by another version of burnd.
 
+Search and causes cannot be moved to a child. There the crashes of the process itself count (`InProcessGuard`), if it
+recorded a fatal signal: not kill -9, not lack of memory, not a power cut.
+
 The note is written without a sync, since it only has to outlive the process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +33,9 @@ T = TypeVar("T")
 Item = int | str  # the offset of a line, the id of a row, the name of a content record
 
 CRASHES = 3
+WHOLE = ""  # stands for an input as a whole, when it crashes the process outside of its items
+CRASHES_OF_WHOLE = 10
+CRASH, LAST_CRASH = "crash", "crash.last"  # files beside the notes; a fatal signal writes to the first
 RETRY_AFTER_MS = DAY_MS
 _MOST_ENTRIES = 1000
 _LENGTH, _LARGEST = 4, 1 << 20
@@ -55,13 +62,13 @@ class Crashes(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def is_skipped(self) -> bool:
-        return self.count >= CRASHES
+        return self.count >= _limit(self.item)
 
 
 class _Note(msgspec.Struct, array_like=True, frozen=True):
     suspects: Sequence[str] = ()
-    item: None = None  # unused, as is `deaths`; they keep the format
-    deaths: int = 0
+    item: Item | None = None  # in progress, of an InProcessGuard
+    deaths: int = 0  # unused; it keeps the format
     crashes: Sequence[Crashes] = ()
 
 
@@ -71,10 +78,11 @@ class CrashGuard:
     def __init__(self, path: Path) -> None:
         self._fd = _open_note(path)
         self._finalizer = weakref.finalize(self, _close_note, self._fd)
-        note = self._read()
+        self._previous = note = self._read()
         self._crashes = {(one.name, one.item): one for one in note.crashes}
         self._suspects = dict.fromkeys(note.suspects)
-        self._in_progress: str | None = None
+        self._in_progress: Sequence[str] = ()
+        self._item: Item | None = None
         self._write()
 
     def close(self) -> None:
@@ -88,11 +96,11 @@ class CrashGuard:
         """Yields the items to read while the note names the input; those that crashed their reader go to `skip`."""
         if not items:
             return
-        self._set_in_progress(name)
+        self._set_in_progress([name])
         try:
             yield from _allowed(items, self.skipped(name), item_of, skip)
         finally:
-            self._set_in_progress(None)  # also after an exception, which is not a crash
+            self._set_in_progress([])  # also after an exception, which is not a crash
 
     def skipped(self, name: str) -> frozenset[Item]:
         """The items of an input that are skipped."""
@@ -111,16 +119,24 @@ class CrashGuard:
         self._write()
 
     def clear(self, name: str) -> None:
-        """Ends the suspicion after a child read the whole input without a crash."""
-        self._suspects.pop(name, None)
-        self._crashes = {key: one for key, one in self._crashes.items() if one.name != name or one.is_skipped}
-        self._write()
+        """Ends the suspicion after the whole input was read without a crash."""
+        crashes = {key: one for key, one in self._crashes.items() if one.name != name or one.is_skipped}
+        if name in self._suspects or len(crashes) < len(self._crashes):
+            self._suspects.pop(name, None)
+            self._crashes = crashes
+            self._write()
 
     def crashed(self, name: str, item: Item, now_ms: int) -> Crashes:
         """Counts a crash of the child at an item."""
-        before = self._crashes.pop((name, item), None)
-        one = Crashes(name, item, (before.count if before else 0) + 1, now_ms, __version__)
-        self._crashes[name, item] = one
+        return self._count(Crashes(name, item, self._number(name, item) + 1, now_ms, __version__))
+
+    def _number(self, name: str, item: Item) -> int:
+        before = self._crashes.get((name, item))
+        return before.count if before is not None else 0
+
+    def _count(self, one: Crashes) -> Crashes:
+        self._crashes.pop((one.name, one.item), None)
+        self._crashes[one.name, one.item] = one
         self._crashes = dict(list(self._crashes.items())[-_MOST_ENTRIES:])
         self._write()
         return one
@@ -135,9 +151,9 @@ class CrashGuard:
             self._write()
         return names
 
-    def _set_in_progress(self, name: str | None) -> None:
-        if name != self._in_progress:
-            self._in_progress = name
+    def _set_in_progress(self, names: Sequence[str], item: Item | None = None) -> None:
+        if (names, item) != (self._in_progress, self._item):
+            self._in_progress, self._item = names, item
             self._write()
 
     def _read(self) -> _Note:
@@ -153,11 +169,95 @@ class CrashGuard:
     def _write(self) -> None:
         if self._fd is None:
             return
-        current = [self._in_progress] if self._in_progress is not None else []
-        note = _Note(list(dict.fromkeys([*self._suspects, *current])), crashes=list(self._crashes.values()))
+        names = list(dict.fromkeys([*self._suspects, *self._in_progress]))
+        note = _Note(names, self._item, crashes=list(self._crashes.values()))
         data = msgspec.msgpack.encode(note)
         with contextlib.suppress(OSError):  # a full disk: reading goes on without a note
             os.pwrite(self._fd, len(data).to_bytes(_LENGTH, "big") + data, 0)
+
+
+class Skipped(Exception):
+    """Raised instead of working on an item that crashed the process repeatedly."""
+
+
+class InProcessGuard(CrashGuard):
+    """Guards work of the process itself, by its own crashes.
+
+    After a crash every input in progress is a suspect, to be taken alone. One that crashes the process alone is taken
+    item by item. The crashes before count for the item, so that it is skipped after three crashes in all.
+    """
+
+    def __init__(self, path: Path, now_ms: int) -> None:
+        super().__init__(path)
+        note, self._suspects = self._previous, {}
+        if path.with_name(LAST_CRASH).exists():
+            for name in note.suspects:
+                self.crashed(name, WHOLE if note.item is None else note.item, now_ms)
+        self._write()
+
+    def crashed(self, name: str, item: Item, now_ms: int) -> Crashes:
+        """Counts a crash at an item, together with those of its input as a whole."""
+        count = max(self._number(name, item), self._number(name, WHOLE)) + 1
+        return self._count(Crashes(name, item, count, now_ms, __version__))
+
+    def is_suspect(self, name: str) -> bool:
+        """Whether an input must be taken alone."""
+        return name in self.suspects()
+
+    def suspects(self) -> frozenset[str]:
+        return frozenset(one.name for one in self._crashes.values() if not one.is_skipped)
+
+    def takes_items(self, name: str) -> bool:
+        """Whether a suspect must be taken item by item."""
+        return any(one.name == name and 1 < one.count < _limit(one.item) for one in self._crashes.values())
+
+    def due(self, now_ms: int) -> list[str]:
+        """The inputs with skipped items to try again; one more crash skips them again."""
+        old = [one for one in self.all_skipped() if _is_due(one, now_ms)]
+        for one in old:
+            self._count(msgspec.structs.replace(one, count=_limit(one.item) - 1))
+        return list(dict.fromkeys(one.name for one in old))
+
+    def set_in_progress(self, names: Sequence[str]) -> None:
+        """Names the inputs that are in progress until the next call, for work that goes on in the background."""
+        self._set_in_progress(names)
+
+    @contextlib.contextmanager
+    def item(self, name: str, item: Item) -> Iterator[None]:
+        """Names the item in progress while the block runs. Raises Skipped."""
+        if item in self.skipped(name):
+            raise Skipped(name)
+        before = self._in_progress, self._item
+        self._set_in_progress([name], item)
+        try:
+            yield
+        finally:
+            self._crashes.pop((name, item), None)
+            self._set_in_progress(*before)
+
+    def summary(self, kind: str) -> str:
+        """A sentence about skipped items for `status`; empty if there are none."""
+        skipped = self.all_skipped()
+        if not skipped:
+            return ""
+        name, item = skipped[0].name, skipped[0].item
+        what = name if item == WHOLE else f"{kind} {item} of {name}"
+        more = f" and {len(skipped) - 1:,} more" if len(skipped) > 1 else ""
+        return f"passes over {what}{more}, which crashed burnd repeatedly"
+
+
+def record_crashes(folder: Path) -> None:
+    """Makes fatal signals write a traceback to the folder, and moves the previous one to `LAST_CRASH`.
+
+    Called once at the start, before any guard. The traceback has function names and line numbers and no data.
+    """
+    trace, last = folder / CRASH, folder / LAST_CRASH
+    with contextlib.suppress(OSError, StorageError):
+        last.unlink(missing_ok=True)
+        if trace.is_file() and trace.stat().st_size:
+            os.replace(trace, last)
+        fd = open_private(trace, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        faulthandler.enable(fd, all_threads=False)  # open until the process ends
 
 
 class Acknowledger:
@@ -192,6 +292,11 @@ def _allowed(
             skip(item)
         else:
             yield item
+
+
+def _limit(item: Item) -> int:
+    """After how many crashes an item is skipped."""
+    return CRASHES_OF_WHOLE if item == WHOLE else CRASHES
 
 
 def _is_due(one: Crashes, now_ms: int) -> bool:

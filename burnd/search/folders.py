@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from burnd.ledger import files
-from burnd.recording.hazard import Hazard
+from burnd.recording.crash_guard import InProcessGuard
 from burnd.search.engine import LAYOUT, Engine, Unusable
 from burnd.search.progress import Current, Progress
 from burnd.search.shelf import Shelf
@@ -24,9 +24,9 @@ _PREFIX: Final = f"v{LAYOUT}-"
 class Folders:
     """The folders inside `index/search`. Which one is in use is said in the index database, in one row."""
 
-    def __init__(self, root: Path, hazard: Hazard) -> None:
+    def __init__(self, root: Path, guard: InProcessGuard) -> None:
         self._root = root
-        self._hazard = hazard
+        self._guard = guard
         self._shelves: list[Shelf] = []
 
     def open(self, current: Current | None, states: Mapping[str, Progress]) -> Shelf:
@@ -39,7 +39,7 @@ class Folders:
         """An empty index in a folder of its own."""
         self._move_aside()
         files.make_folder(self._root)
-        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._hazard, self._shelves)
+        return Shelf(Engine(self._root / f"{_PREFIX}{secrets.token_hex(4)}"), {}, self._guard, self._shelves)
 
     def _move_aside(self) -> None:
         """Renames a file in the folder's place, which would stop the daemon at every start."""
@@ -69,4 +69,4 @@ class Folders:
             engine.rest()
             return None
         told = current.commit if number > current.commit else None
-        return Shelf(engine, states, self._hazard, self._shelves, told=told, stained=current.stained)
+        return Shelf(engine, states, self._guard, self._shelves, told=told, stained=current.stained)

@@ -23,7 +23,7 @@ from burnd.errors import IndexDamaged, NotNow
 from burnd.index.asking import TookTooLong
 from burnd.index.change import Change, CursorChange
 from burnd.recording.batch import Batch
-from burnd.recording.hazard import Hazard
+from burnd.recording.crash_guard import InProcessGuard
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Prune, Session
 from burnd.search import progress, warm
@@ -91,7 +91,7 @@ class SearchIndexer:
         self._hurry = False  # or for what was taken in
         self._damaged = False
         self._generation = pipeline.generation
-        self._hazard: Hazard | None = None
+        self._guard: InProcessGuard | None = None
 
     async def run(self) -> None:
         """Works until cancelled."""
@@ -180,8 +180,8 @@ class SearchIndexer:
 
     @property
     def passed_over(self) -> str:
-        """What cannot be searched, because the process died over it again and again."""
-        return self._hazard.told("message") if self._hazard is not None else ""
+        """A sentence about messages that cannot be searched, because they crashed the process repeatedly."""
+        return self._guard.summary("message") if self._guard is not None else ""
 
     async def calm(self) -> None:
         """Returns when everything that has landed is findable, and nothing that was pruned is left in any file."""
@@ -197,7 +197,9 @@ class SearchIndexer:
         """From opening the index until it turns out to be damaged."""
         from burnd.search.folders import Folders  # noqa: PLC0415 - needs tantivy
 
-        folders = Folders(self._pipeline.home.search, self._watched())
+        if self._guard is None:  # one for the life of the daemon, since it counts the crashes before
+            self._guard = InProcessGuard(self._pipeline.home.index / "searching", self._pipeline.now())
+        folders = Folders(self._pipeline.home.search, self._guard)
         recorded, states = await self._ask(lambda db: (progress.current(db), progress.states(db)))
         self._generation = self._pipeline.generation
         shelf = await self._in_thread(lambda: folders.open(None if self._damaged else recorded, states))
@@ -208,13 +210,10 @@ class SearchIndexer:
         self._opened.set()
         log.info("search.ready", due=len(shelf.due))
         while not self._damaged:
+            for session_id in self._guard.due(self._pipeline.now()):
+                for filled in filter(None, (self._serving, self._growing)):
+                    filled.retry(session_id)
             await self._step(folders, self._serving)
-
-    def _watched(self) -> Hazard:
-        """The note on what is in hand; one for as long as the daemon lives, since it counts the deaths before."""
-        if self._hazard is None:
-            self._hazard = Hazard(self._pipeline.home.index / "searching")
-        return self._hazard
 
     async def _step(self, folders: Folders, shelf: Shelf) -> None:
         """One piece of work, what is new before what is old; with nothing to do, rests."""

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from burnd.content.recall import Recall, Spot
-from burnd.recording.hazard import Hazard
+from burnd.recording.crash_guard import WHOLE, InProcessGuard
 from burnd.search.documents import Names, compaction_place, message_documents, title_document, title_place
 from burnd.search.engine import Engine
 from burnd.search.hearing import Heard, heard
@@ -18,8 +18,7 @@ from burnd.search.warm import Warm
 
 _SESSIONS_REMEMBERED: Final = 64
 _TITLE: Final = "title"
-_SURELY: Final = 2  # deaths in a row: a commit for each message takes long, and one may have been kill -9
-_NOTED: Final = 1000  # sessions that may have been in hand when the process died
+_NOTED: Final = 1000  # sessions in progress that are suspects after a crash
 _READ_AT_ONCE: Final = 32  # records of which the large contents may be in memory together
 
 
@@ -33,14 +32,14 @@ class Shelf:
         self,
         engine: Engine,
         progress: Mapping[str, Progress],
-        hazard: Hazard,
+        guard: InProcessGuard,
         shelves: list[Shelf],
         *,
         told: int | None = None,
         stained: bool = False,
     ) -> None:
         self.engine = engine
-        self._hazard = hazard
+        self._guard = guard
         self._shelves = shelves
         shelves.append(self)
         self._in_hand: dict[str, bool] = {}  # what tantivy's own threads may be at work on: is it a whole session?
@@ -62,19 +61,27 @@ class Shelf:
         return session_id not in self._names
 
     def take_all(self, plans: Sequence[Plan], recall: Recall, warm: Warm | None) -> None:
-        plans = [plan for plan in plans if not self._passes_over(plan)]
-        suspects = [plan for plan in plans if self._hazard.is_suspect(plan.standing.session_id)]
-        others = [plan for plan in plans if not self._hazard.is_suspect(plan.standing.session_id)]
-        for some in filter(None, (*([plan] for plan in suspects), others)):
+        """Does what the plans say; a session that an earlier process crashed over is committed by itself."""
+        plans = [plan for plan in plans if not self._skips(plan)]
+        names = self._guard.suspects()
+        suspects = [[plan] for plan in plans if plan.standing.session_id in names]
+        others = [plan for plan in plans if plan.standing.session_id not in names]
+        for some in filter(None, (*suspects, others)):
             self._pick_up([plan.standing.session_id for plan in some])
             for plan in some:
                 self._take(plan, recall, warm)
                 self._in_hand[plan.standing.session_id] = plan.after == plan.standing.aim
 
-    def _passes_over(self, plan: Plan) -> bool:
-        """Whether a session must not be touched. Pruned words of it go when the index is made anew without it."""
+    def retry(self, session_id: str) -> None:
+        """Plans to index a session again, of which something was skipped."""
+        self.doubtful.add(session_id)
+        self._note(session_id, NOTHING)
+        self.due.append(session_id)
+
+    def _skips(self, plan: Plan) -> bool:
+        """Whether a session must not be touched. Pruned words of it go when the index is rebuilt without it."""
         session_id = plan.standing.session_id
-        if not self._hazard.forbids(session_id):
+        if WHOLE not in self._guard.skipped(session_id):
             return False
         self.stained = self.stained or _prunes(plan)
         self.doubtful.discard(session_id)
@@ -82,19 +89,18 @@ class Shelf:
         return True
 
     def _pick_up(self, session_ids: Sequence[str]) -> None:
-        """Notes what comes in hand, after a commit where it must not be there together with what is."""
-        new = dict.fromkeys(session_ids, False)
-        busy = [shelf for shelf in self._shelves if shelf._in_hand]
-        if busy and not self._hazard.allows({*new}.union(*(shelf._in_hand for shelf in busy))):
-            for shelf in busy:
-                shelf._commit()
-        self._in_hand |= new
+        """Notes the sessions in progress. A suspect is in progress alone: what was before it is committed first."""
+        if not self._guard.suspects().isdisjoint(chain(session_ids, *(shelf._in_hand for shelf in self._shelves))):
+            for shelf in self._shelves:
+                if shelf._in_hand:
+                    shelf._commit()
+        self._in_hand |= dict.fromkeys(session_ids, False)
         self._note_hands()
 
     def _note_hands(self) -> None:
-        """Notes what is in hand here and on the other shelves: whichever of them the process dies over."""
+        """Notes the sessions in progress here and on the other shelves."""
         in_hand = [[*shelf._in_hand][-_NOTED:] for shelf in self._shelves]
-        self._hazard.hold([*dict.fromkeys(chain.from_iterable(in_hand))])
+        self._guard.set_in_progress([*dict.fromkeys(chain.from_iterable(in_hand))])
 
     def _take(self, plan: Plan, recall: Recall, warm: Warm | None) -> None:
         """Does what a plan says. What cannot be read any more was pruned meanwhile, and a next plan will say so."""
@@ -103,8 +109,8 @@ class Shelf:
             self.engine.remove_session(session_id)
             self.stained = self.stained or _prunes(plan)
         is_renamed = plan.anew or plan.before.title != plan.after.title
-        if is_renamed and not self._hazard.forbids(session_id, _TITLE):
-            with self._care(session_id, _TITLE):
+        if is_renamed and _TITLE not in self._guard.skipped(session_id):
+            with self._guarded(session_id, _TITLE):
                 self._retitle(plan)
         names = self._names_of(plan)
         doubtful = session_id in self.doubtful
@@ -142,7 +148,7 @@ class Shelf:
         number = self.engine.commit()
         for session_id, is_whole in self._in_hand.items():
             if is_whole:
-                self._hazard.clear(session_id)  # it is on the disk, and nobody died
+                self._guard.clear(session_id)  # it is on the disk, without a crash
         self._in_hand.clear()
         self._note_hands()
         return number
@@ -150,23 +156,26 @@ class Shelf:
     def _read(
         self, session_id: str, messages: Sequence[Message], recall: Recall, warm: Warm | None
     ) -> Iterator[tuple[Message, list[Heard]]]:
-        """The messages with their words; of a session that somebody died over alone, each by itself to the disk."""
+        """The messages with their words, without those that are skipped."""
         at_hand = warm.words(session_id) if warm is not None else {}
-        if not self._hazard.concerns(session_id, _SURELY):
+        skipped = self._guard.skipped(session_id)
+        messages = [message for message in messages if not skipped or _name(message) not in skipped]
+        if not self._guard.takes_items(session_id):
             yield from _read(session_id, messages, recall, at_hand)
             return
         for message in messages:
-            if not self._hazard.forbids(session_id, _name(message)):
-                with self._care(session_id, _name(message)):
-                    yield from _read(session_id, [message], recall, at_hand)
+            with self._guarded(session_id, _name(message)):
+                yield from _read(session_id, [message], recall, at_hand)
 
     @contextlib.contextmanager
-    def _care(self, session_id: str, item: str) -> Iterator[None]:
-        """Around taking in one thing of a session: where somebody died over that session, to its end."""
-        with self._hazard.over(session_id, item):
+    def _guarded(self, session_id: str, item: str) -> Iterator[None]:
+        """Commits one item of a session by itself, if that is taken item by item."""
+        if not self._guard.takes_items(session_id):
             yield
-            if self._hazard.is_alone(session_id, _SURELY):
-                self.engine.commit()
+            return
+        with self._guard.item(session_id, item):
+            yield
+            self.engine.commit()
 
     def _note(self, session_id: str, after: Progress) -> None:
         self.moved.add(session_id)

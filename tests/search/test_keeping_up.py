@@ -19,6 +19,7 @@ import anyio
 import pytest
 
 from burnd.recording.batch import Batch
+from burnd.recording.crash_guard import InProcessGuard
 from burnd.records import Session
 from burnd.records.times import to_iso
 from burnd.search import engine, indexing, progress
@@ -483,7 +484,7 @@ async def test_a_session_that_grows_while_the_index_is_made_anew_is_taken_in_onc
     pipeline = await opened()
     await pipeline.commit(Batch(content=[text("m1", "apple")]))
     indexer = SearchIndexer(pipeline)
-    folders = Folders(pipeline.home.search, indexer._watched())
+    folders = Folders(pipeline.home.search, InProcessGuard(pipeline.home.index / "searching", pipeline.now()))
     serving, growing = folders.fresh(), folders.fresh()
     indexer._serving, indexer._growing = serving, growing
     await indexer._look(growing)
