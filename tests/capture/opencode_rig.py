@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from burnd.harness.opencode.reader import ReadOptions
 from burnd.harness.opencode.schedule import Pace
 from burnd.harness.opencode.source import OpenCode
-from burnd.harness.opencode.wanted import Wanted
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
 from burnd.paths import Home
@@ -29,12 +29,12 @@ class OpenCodeRig:
     test says otherwise it is long after all rows were written.
     """
 
-    def __init__(self, home: Path, data: Path, *, pace: Pace = EAGER, mode: Any = "full", **wanted: Any) -> None:
+    def __init__(self, home: Path, data: Path, *, pace: Pace = EAGER, mode: Any = "full", **options: Any) -> None:
         self.home = Home(home)
         self.data = data
         self.pace = pace
         self.mode = mode
-        self.wanted = Wanted(**wanted)
+        self.options = ReadOptions(**options)
         self.passed = 0.0
         self.wall: Callable[[], int] = lambda: NOW_MS
         self.pipeline: Pipeline
@@ -45,15 +45,14 @@ class OpenCodeRig:
         self._lock = HomeLock(self.home.lock)
         self.pipeline = await open_pipeline(self.home, Keeping(self.mode), inline_bytes=1024, reserve=0, now=self.now)
         self.source = OpenCode(
-            self.pipeline, str(self.data), wanted=self.wanted, pace=self.pace, clock=lambda: self.passed
+            self.pipeline, str(self.data), options=self.options, pace=self.pace, clock=lambda: self.passed
         )
 
     def now(self) -> int:
         return self.wall()
 
     async def close(self) -> None:
-        for one in self.source._databases.values():
-            one.follower.db.rest()
+        self.source.close()
         await self.pipeline.close()
         self._lock.release()
 
@@ -92,9 +91,9 @@ class OpenCodeRig:
         return {"ledger": ledger_dump(self.pipeline.journal), "content": content, "index": index}
 
 
-async def clean_read(home: Path, data: Path, **wanted: Any) -> dict[str, Any]:
+async def clean_read(home: Path, data: Path, **options: Any) -> dict[str, Any]:
     """What one look at databases that change no more comes to."""
-    rig = OpenCodeRig(home, data, **wanted)
+    rig = OpenCodeRig(home, data, **options)
     await rig.open()
     await rig.settle()
     outcome = await rig.outcome()

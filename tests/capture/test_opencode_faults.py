@@ -22,12 +22,12 @@ import pytest
 
 from burnd.errors import NoSpace
 from burnd.harness.opencode import rows as opencode_rows
-from burnd.harness.opencode.database import Database, Disturbed
-from burnd.harness.opencode.fetching import RowFetcher
-from burnd.harness.opencode.finding import Finder
-from burnd.harness.opencode.rows import MessageRow, Opened
+from burnd.harness.opencode.cursor import ChangeFinder
+from burnd.harness.opencode.database import Database, StaleRead
+from burnd.harness.opencode.reader import SessionReader
+from burnd.harness.opencode.rows import DecodedMessage, MessageRow
 from burnd.harness.opencode.schedule import Pace
-from burnd.recording.hazard import Hazard, Note
+from burnd.recording.child_process import ChildProcess
 from burnd.records.foreign_json import Rejected
 from tests.capture.opencode_rig import OpenCodeRig
 from tests.capture.test_opencode_source import conversation, exchange, inputs
@@ -84,7 +84,7 @@ def test_a_folder_that_may_not_be_written_to_is_read(is_open: bool) -> None:
         with without_rights(folder):
             with database.reading() as db:
                 assert db.execute("SELECT count(*) FROM message").fetchall() == [(4,)]
-            database.rest()
+            database.close()
         writer.close()
 
 
@@ -145,11 +145,11 @@ def test_a_writer_that_starts_meanwhile_makes_what_was_read_worthless(writer: Wr
             again.clock = writer.clock
             exchange(again, S, 9)
 
-    with pytest.raises(Disturbed):
+    with pytest.raises(StaleRead):
         read_while_writing()
     with database.reading() as db:
         assert db.execute("SELECT count(*) FROM message").fetchall() == [(6,)]
-    database.rest()
+    database.close()
 
 
 async def test_what_only_looked_damaged_is_not_said_to_be(
@@ -158,10 +158,10 @@ async def test_what_only_looked_damaged_is_not_said_to_be(
     """F33, F35: a page that changes while it is read as unchanging may look like anything: it is read again."""
     conversation(writer)
     writer.close()
-    find_new = Finder.find_new
+    find_new = ChangeFinder.find_new
 
-    def disturbed(finder: Finder, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
-        monkeypatch.setattr(Finder, "find_new", find_new)
+    def disturbed(finder: ChangeFinder, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
+        monkeypatch.setattr(ChangeFinder, "find_new", find_new)
         again = Writer(writer.path)
         again.clock = writer.clock
         exchange(again, S, 9)
@@ -170,7 +170,7 @@ async def test_what_only_looked_damaged_is_not_said_to_be(
         error.sqlite_errorname = "SQLITE_CORRUPT"
         raise error
 
-    monkeypatch.setattr(Finder, "find_new", disturbed)
+    monkeypatch.setattr(ChangeFinder, "find_new", disturbed)
     await rig.attend()
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)
@@ -185,7 +185,7 @@ async def test_a_writer_s_log_can_be_emptied_between_looks(rigs: Rigs, writer: W
         if n % 100 == 0:
             await rig.attend()
     await rig.attend()
-    assert next(iter(rig.source._databases.values())).follower.db.is_kept
+    assert next(iter(rig.source._databases.values())).follower.db.is_open
     assert writer.db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
     assert Path(f"{writer.path}-wal").stat().st_size == 0
     exchange(writer, S, 5000)
@@ -198,7 +198,7 @@ async def test_a_database_that_went_quiet_is_let_go_of(rigs: Rigs, writer: Write
     rig = await rigs(pace=Pace(tick=0, discover=1e9, scan=1.0, rest=1.0, doubt=1e9))
     conversation(writer)
     await rig.attend()
-    assert next(iter(rig.source._databases.values())).follower.db.is_kept
+    assert next(iter(rig.source._databases.values())).follower.db.is_open
     await rig.attend(0.5)
     await rig.attend(2.0)
     await rig.attend(2.0)
@@ -400,20 +400,20 @@ async def test_one_looks_seldom_where_nothing_goes_on(rigs: Rigs, writers: Write
     5 s; looking at everything in between, for the file system might have told of no change, is not a change."""
     rig = await rigs(pace=Pace())
     await rig.attend()
-    assert 4.0 < rig.source._rests(rig.passed) <= 5.0
+    assert 4.0 < rig.source._pause(rig.passed) <= 5.0
     writer = writers()
     conversation(writer)
     await rig.attend(5.0)
-    assert rig.source._rests(rig.passed) == 0.1
+    assert rig.source._pause(rig.passed) == 0.1
     for _ in range(100):
         await rig.attend(1.0)
-    assert 0.1 < rig.source._rests(rig.passed) <= 1.0
+    assert 0.1 < rig.source._pause(rig.passed) <= 1.0
     for n in (7, 8):
         exchange(writer, S, n, done=n == 7)
         await rig.attend(1.0)
-        assert (f"{S}-a{n}" in await rig.open_turns(), rig.source._rests(rig.passed)) == (True, 0.1)
+        assert (f"{S}-a{n}" in await rig.open_turns(), rig.source._pause(rig.passed)) == (True, 0.1)
     await rig.attend(300.0)
-    assert rig.source._rests(rig.passed) == 0.1, "an answer is waited for"
+    assert rig.source._pause(rig.passed) == 0.1, "an answer is waited for"
 
 
 async def test_a_lock_is_tried_again_in_time_though_nothing_goes_on(rigs: Rigs, writer: Writer) -> None:
@@ -431,7 +431,7 @@ async def test_a_lock_is_tried_again_in_time_though_nothing_goes_on(rigs: Rigs, 
     await rig.attend(1.0)
     assert rig.source.status().state == "waiting"
     (one,) = rig.source._databases.values()
-    assert one.rests(rig.passed + 60, rig.pace) == 0.1
+    assert one.pause(rig.passed + 60, rig.pace) == 0.1
     holder.close()
     await rig.attend(1.0)
     assert rig.source.status().state == "polling"
@@ -591,30 +591,30 @@ async def test_a_session_that_breaks_the_reader_is_passed_over(
     rig: OpenCodeRig, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P7: whatever nobody foresaw in one session, the others are recorded, and status says so."""
-    real = opencode_rows.opened
+    real = opencode_rows.decode_message
 
-    def breaks(row: MessageRow) -> Opened | Rejected:
+    def breaks(row: MessageRow) -> DecodedMessage | Rejected:
         if row.id == "ses_b-a0":
             raise RuntimeError("nobody foresaw this")
         return real(row)
 
-    monkeypatch.setattr("burnd.harness.opencode.fetching.opened", breaks)
+    monkeypatch.setattr("burnd.harness.opencode.reader.decode_message", breaks)
     for session in ("ses_a", "ses_b", "ses_c"):
         conversation(writer, session, 1)
     await rig.settle()
     assert set(inputs(rig)) == {"ses_a-a0", "ses_c-a0"}
     status = rig.source.status()
     assert (status.state, "RuntimeError" in status.detail) == ("degraded", True)
-    monkeypatch.setattr("burnd.harness.opencode.fetching.opened", real)
+    monkeypatch.setattr("burnd.harness.opencode.reader.decode_message", real)
     await rig.attend(301.0)
     await rig.settle()
     assert (rig.source.status().state, len(inputs(rig))) == ("polling", 3)
 
 
 def in_hand(rig: OpenCodeRig) -> list[str]:
-    """What the note says that would be suspected if the process died now."""
+    """The sessions that would be suspects if the process died now."""
     data = (rig.home.index / "reading.opencode").read_bytes()
-    return list(msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")], type=Note).places)
+    return list(msgspec.msgpack.decode(data[4 : 4 + int.from_bytes(data[:4], "big")])[0])
 
 
 async def test_what_cannot_be_read_is_in_nobodys_hand(
@@ -622,26 +622,28 @@ async def test_what_cannot_be_read_is_in_nobodys_hand(
 ) -> None:
     """F78: a database that is locked for hours is no reason to suspect a session when the machine is switched off."""
     conversation(writer)
-    rig, noted = await rigs(), []
+    rig = await rigs()
 
     def locked(*_: Any, **__: Any) -> None:
-        noted.append(in_hand(rig))
         raise sqlite3.OperationalError("database is locked")
 
-    monkeypatch.setattr(RowFetcher, "fetch", locked)
+    monkeypatch.setattr(SessionReader, "fetch", locked)
     await rig.attend()
     await rig.attend()
-    assert noted[0] == [S]
     assert in_hand(rig) == []
 
 
 async def test_what_waits_for_room_is_in_nobodys_hand(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F78, F41: the disk may be full for hours; what is recorded when there is room is in hand again."""
+    """F78, F41: a session is in hand while its rows are decoded; afterwards the disk may be full for hours."""
     conversation(writer)
-    rig, noted = await rigs(), []
-    commit = rig.pipeline.commit
+    rig, noted, decoded = await rigs(), [], []
+    commit, decode_message = rig.pipeline.commit, opencode_rows.decode_message
+
+    def decode(row: MessageRow) -> DecodedMessage | Rejected:
+        decoded.append(in_hand(rig))
+        return decode_message(row)
 
     async def full(batch: Any) -> int:
         noted.append(in_hand(rig))
@@ -652,21 +654,51 @@ async def test_what_waits_for_room_is_in_nobodys_hand(
     async def sleep(_: float) -> None:
         noted.append(in_hand(rig))
 
+    monkeypatch.setattr("burnd.harness.opencode.reader.decode_message", decode)
     monkeypatch.setattr(rig.pipeline, "commit", full)
     monkeypatch.setattr("burnd.recording.committing.anyio.sleep", sleep)
     await rig.settle()
-    assert noted[:3] == [[S], [], [S]]
-    assert in_hand(rig) == []
+    assert decoded == [[S]] * 4
+    assert noted[:3] == [[], [], []]
     assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
 
 
-async def test_a_row_that_is_passed_over_costs_other_sessions_nothing(
+async def test_only_a_suspect_session_is_decoded_in_a_child(
     rigs: Rigs, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F78: rows are opened one by one only in the session that one is passed over in."""
+    """F78: and with the same result; it is a suspect no longer once it was read."""
     conversation(writer)
-    rig = await rigs()
-    rig.source._hazard.condemned.append(("ses_other", "msg"))
-    monkeypatch.setattr(Hazard, "over", lambda *_: pytest.fail("taken one by one"))
+    conversation(writer, "ses_two")
+    rig, sent = await rigs(), []
+    send = ChildProcess.send
+
+    def noting(self: ChildProcess, request: Any, *more: Any) -> None:
+        sent.append(request.session_id)
+        send(self, request, *more)
+
+    monkeypatch.setattr(ChildProcess, "send", noting)
+    rig.source._guard.suspect(S)
     await rig.settle()
-    assert inputs(rig) == {f"{S}-a0": 100, f"{S}-a1": 101}
+    assert sent == [S]
+    assert inputs(rig) == {f"{name}-a{n}": 100 + n for name in (S, "ses_two") for n in (0, 1)}
+    assert in_hand(rig) == []
+
+
+async def test_a_skipped_message_is_tried_again_after_a_day(rig: OpenCodeRig, writer: Writer) -> None:
+    """F78: until then its session grows around it, and status names it, also after a restart."""
+    conversation(writer, turns=3)
+    for _ in range(3):
+        rig.source._guard.crashed(S, f"{S}-a1", rig.now())
+    for n in (3, 4):
+        await rig.settle()
+        assert f"{S}-a1" not in inputs(rig)
+        assert f"passes over message {S}-a1 of {S}," in rig.source.status().detail
+        assert [one.row for one in rig.source.status().unused.lines] == [f"message {S}-a1"]
+        exchange(writer, S, n)
+        await rig.restart()
+    wall = rig.now() + 24 * 3600 * 1000
+    rig.wall = lambda: wall
+    await rig.settle()
+    assert inputs(rig) == {f"{S}-a{n}": 100 + n for n in range(5)}
+    assert rig.source.status().unused.count == 0
+    assert "passes over" not in rig.source.status().detail

@@ -231,11 +231,11 @@ async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
     for session in ("ses_a", "ses_b"):
         conversation(writer, session)
     await rig.settle()
-    standing = queries.standing
+    message_at = queries.message_at
 
     def and_then_a_revert(*given: Any) -> Any:
-        found = standing(*given)
-        monkeypatch.setattr(queries, "standing", standing)
+        found = message_at(*given)
+        monkeypatch.setattr(queries, "message_at", message_at)
         other = Writer(writer.path)
         other.clock = writer.clock
         other.delete("ses_b-u1", "ses_b-a1")
@@ -244,7 +244,7 @@ async def test_rows_that_go_while_they_are_looked_for_are_missed_by_nobody(
         other.close()
         return found
 
-    monkeypatch.setattr(queries, "standing", and_then_a_revert)
+    monkeypatch.setattr(queries, "message_at", and_then_a_revert)
     writer.retitle("ses_b", "Something is new")
     for _ in range(3):
         await rig.settle()
@@ -657,7 +657,7 @@ async def test_at_its_own_pace_a_row_is_seen_within_moments(opened: Opened, writ
         await source.flush()
         assert await are_open(opened, set())
         tasks.cancel_scope.cancel()
-    assert not any(one.follower.db.is_kept for one in source._databases.values())
+    assert not any(one.follower.db.is_open for one in source._databases.values())
 
 
 async def are_open(opened: Opened, expected: set[str]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from burnd.attribution.rail import Rail
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.harness.opencode import fetching as opencode_fetching
+from burnd.harness.opencode import reader as opencode_reader
 from burnd.ledger import shelving
 from burnd.logfiles import pieces
 from burnd.recording import child_process
@@ -82,14 +82,14 @@ def poison_nothing() -> None:
 
 
 def poison_row() -> None:
-    fetching: Any = opencode_fetching
-    opened = fetching.opened
+    reader: Any = opencode_reader
+    decode_message = reader.decode_message
 
     def deadly(row: Any) -> Any:
         _die_if(any(MARK in str(part.data) for part in row.parts))
-        return opened(row)
+        return decode_message(row)
 
-    fetching.opened = deadly
+    reader.decode_message = deadly
 
 
 def poison_words() -> None:

@@ -129,7 +129,10 @@ def test_poisonous_words(home: Home) -> None:
 
 @pytest.mark.slow
 def test_a_poisonous_row(home: Home) -> None:
-    """F78: of opencode's database; its other rows and other sessions are recorded, and status names the message."""
+    """F78: of opencode's database; its other rows and other sessions are recorded, and status names the message.
+
+    The daemon dies once, then a child decodes the session and crashes three times.
+    """
     path = home.root.parent / ".local" / "share" / "opencode" / "opencode.db"
     with closing(opencode.Writer(path)) as writer:
         writer.clock = time.time_ns() // 1_000_000
@@ -140,7 +143,7 @@ def test_a_poisonous_row(home: Home) -> None:
                 words = "poison" if (session, n) == ("ses_b", 1) else "fine"
                 usage = opencode.tokens(input=5, output=1 << n)
                 writer.step(f"{session}-{n}", session, f"u-{session}", opencode.text(words), tokens=usage)
-        _die(home, "row")
+        _die(home, "row", times=1)
         for _ in range(2):
             with _a_life(home, "row") as watched:
                 assert watched.recorded("ses_a") == sum_of(0, 1, 2)

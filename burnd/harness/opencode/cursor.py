@@ -1,122 +1,243 @@
-"""How far a database of opencode's has been read: the marker among its rows, and what was seen of each session."""
+"""Cursors of a database, which say how far it was read, and the search for sessions that have changed since."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
-from burnd.harness.opencode.rows import Unusable
+from burnd.harness.opencode import queries
+from burnd.harness.opencode.database import Schema
+from burnd.harness.opencode.queries import FIRST_ROWID, LAST_ROWID, StoredSession
+from burnd.harness.opencode.rows import UnusableRow
 from burnd.index.change import CursorChange
 
 T = TypeVar("T")
-_MARKER = "marker"
+_MOST_ANCHORS = 24
+_MOST_UNFINISHED = 500
+_ROWS = "marker"
 _SESSION = "session:"
-_KEPT_ANCHORS = 24
-FIRST_ROWID, LAST_ROWID = -(1 << 63), (1 << 63) - 1
 
 
 class Anchor(NamedTuple):
-    """A row of `message` that was there: rows are given numbers again once the newest are gone."""
+    """A message and its rowid."""
 
     rowid: int
     id: str
 
 
-class Marker(msgspec.Struct, frozen=True, array_like=True):
-    """The next row to look at, and the rows it follows, the newest last and the older ones ever further apart."""
+class RowCursor(msgspec.Struct, frozen=True, array_like=True):
+    """The next rowid to read, and some messages before it, the newest last and older ones further apart.
+
+    Rowids are reused after the newest rows were deleted, and change when a database is written from a dump: so the
+    newest anchor must still have its rowid, otherwise reading goes back to the newest one that has.
+    """
 
     next: int = FIRST_ROWID
     anchors: tuple[Anchor, ...] = ()
-    identity: tuple[int, int] | None = None
+    identity: tuple[int, int] | None = None  # of the file
 
-    def after(self, rowid: int, message_id: str) -> Marker:
-        """The marker behind this row."""
+    def after(self, rowid: int, message_id: str) -> RowCursor:
+        """The cursor behind this row."""
         anchors = [*self.anchors, Anchor(rowid, message_id)]
-        return msgspec.structs.replace(self, next=rowid + 1, anchors=_thinned(anchors))
+        if len(anchors) > _MOST_ANCHORS:  # drop the one whose neighbours are closest for their age
+            gaps = [
+                ((anchors[n + 1].rowid - anchors[n - 1].rowid) / (rowid - anchors[n].rowid + 1), n)
+                for n in range(1, len(anchors) - 1)
+            ]
+            del anchors[min(gaps)[1]]
+        return replace(self, next=rowid + 1, anchors=tuple(anchors))
 
-    def back_to(self, anchor: Anchor | None) -> Marker:
-        """The marker behind an anchor that still stands, or at the beginning."""
-        kept = self.anchors[: self.anchors.index(anchor) + 1] if anchor is not None else ()
-        after = anchor.rowid + 1 if anchor is not None else FIRST_ROWID
-        return msgspec.structs.replace(self, next=after, anchors=kept)
+    def back_to(self, anchor: Anchor | None) -> RowCursor:
+        """The cursor behind one of its anchors, or at the start."""
+        if anchor is None:
+            return replace(self, next=FIRST_ROWID, anchors=())
+        return replace(self, next=anchor.rowid + 1, anchors=self.anchors[: self.anchors.index(anchor) + 1])
 
     @property
     def is_last(self) -> bool:
-        """Whether it is the largest rowid: SQLite then gives new rows any free one."""
+        """Whether the largest rowid is taken: SQLite then gives new rows any free one."""
         return self.next > LAST_ROWID
 
 
-class Seen(msgspec.Struct, frozen=True, array_like=True):
-    """A session as it was read: digests of its row and of its messages' versions, and its number in the event log.
+class SessionCursor(msgspec.Struct, frozen=True, array_like=True):
+    """A session as it was last read: digests of its row and its messages' versions, and the number in its event log.
 
-    One that is `pending` has messages that had not settled; `unfinished` are those that opencode never finished, each
-    with when it was last written to and a digest that a change of its parts changes too. `unused` are the first rows
-    that could not be used, `unused_count` is how many there are.
+    `unfinished` are responses that opencode never finished: id, update time, and digest of message and parts.
+    `unusable` are the first rows that were not used.
     """
 
     row: int
-    seq: int = -1
+    sequence: int = -1
     versions: int = 0
     pending: bool = False
     unfinished: tuple[tuple[str, int, int], ...] = ()
-    unused: tuple[Unusable, ...] = ()
-    unused_count: int = 0
+    unusable: tuple[UnusableRow, ...] = ()
+    unusable_count: int = 0
 
 
 class Cursors(NamedTuple):
-    """All that is stored about one database."""
+    """The stored cursors of one database."""
 
-    marker: Marker
-    seen: dict[str, Seen]
-
-
-def digest_of(values: Iterable[object]) -> int:
-    """A 64-bit hash that is the same in every process."""
-    data = "\x1f".join(map(repr, values)).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
+    rows: RowCursor
+    sessions: dict[str, SessionCursor]
 
 
-def source_key(source: str, path: str) -> str:
-    return f"{source}:{path}"
+def cursor_changes(
+    source: str, rows: RowCursor | None, sessions: Iterable[tuple[str, SessionCursor | None]]
+) -> list[CursorChange]:
+    """Cursors to store; None removes that of a session."""
+    encode = msgspec.msgpack.encode
+    changes = [
+        CursorChange(source, _SESSION + name, encode(cursor) if cursor is not None else None)
+        for name, cursor in sessions
+    ]
+    return changes + ([CursorChange(source, _ROWS, encode(rows))] if rows is not None else [])
 
 
-def marker_change(source: str, marker: Marker) -> CursorChange:
-    return CursorChange(source, _MARKER, msgspec.msgpack.encode(marker))
+def load_cursors(stored: Iterable[tuple[str, bytes]]) -> Cursors:
+    """Stored cursors; one that cannot be decoded, as after an upgrade, is left out."""
+    rows, sessions = RowCursor(), {}
+    for key, value in stored:
+        if key == _ROWS:
+            rows = _decode(value, RowCursor) or rows
+        elif (cursor := _decode(value, SessionCursor)) is not None:
+            sessions[key.removeprefix(_SESSION)] = cursor
+    return Cursors(rows, sessions)
 
 
-def seen_change(source: str, session_id: str, seen: Seen | None) -> CursorChange:
-    return CursorChange(source, _SESSION + session_id, msgspec.msgpack.encode(seen) if seen is not None else None)
-
-
-def loaded(rows: Iterable[tuple[str, bytes]]) -> Cursors:
-    """What was stored; what cannot be read, as after an update, counts as not seen."""
-    marker, seen = Marker(), {}
-    for key, value in rows:
-        if key == _MARKER:
-            marker = _decoded(value, Marker) or marker
-        elif (found := _decoded(value, Seen)) is not None:
-            seen[key.removeprefix(_SESSION)] = found
-    return Cursors(marker, seen)
-
-
-def _decoded(value: bytes, kind: type[T]) -> T | None:
+def _decode(value: bytes, kind: type[T]) -> T | None:
     try:
         return msgspec.msgpack.decode(value, type=kind)
     except (msgspec.MsgspecError, ValueError):
         return None
 
 
-def _thinned(anchors: list[Anchor]) -> tuple[Anchor, ...]:
-    """At most so many anchors: where there are more, the one goes whose neighbours are closest for their age."""
-    if len(anchors) <= _KEPT_ANCHORS:
-        return tuple(anchors)
-    newest = anchors[-1].rowid
-    gaps = [
-        ((anchors[n + 1].rowid - anchors[n - 1].rowid) / (newest - anchors[n].rowid + 1), n)
-        for n in range(1, len(anchors) - 1)
-    ]
-    del anchors[min(gaps)[1]]
-    return tuple(anchors)
+class ChangeFinder:
+    """Finds the sessions of a database that have changed: by new rows, by their own rows, and those still open.
+
+    `waiting` are the sessions to read, each with whether to look at all its parts (`deep`). `postponed` are those to
+    read again once another database can be read.
+    """
+
+    def __init__(self, includes: Callable[[StoredSession], bool], cursors: Cursors) -> None:
+        self.stored_rows = cursors.rows
+        self.rows = cursors.rows  # behind the rows that were found, whose sessions may not have been read yet
+        self.sessions = cursors.sessions
+        self.with_unusable = {name: one for name, one in cursors.sessions.items() if one.unusable_count}
+        self.waiting: dict[str, bool] = {}
+        self.postponed: set[str] = set()
+        self._live: set[str] = set()  # waiting sessions that changed after the first scan
+        self._includes = includes
+        self._cache: queries.SessionCache = {}
+        self._scanned = False
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self.waiting or self.postponed) or self.rows != self.stored_rows
+
+    def mark(self, session_id: str, *, deep: bool) -> None:
+        self.waiting[session_id] = deep or self.waiting.get(session_id, False)
+        if self._scanned:
+            self._live.add(session_id)
+
+    def in_order(self) -> list[tuple[str, bool]]:
+        """The waiting sessions, those that are live first."""
+        return sorted(self.waiting.items(), key=lambda item: item[0] not in self._live)
+
+    def done(self, session_id: str) -> None:
+        self.waiting.pop(session_id, None)
+        self._live.discard(session_id)
+
+    def postpone(self, session_id: str) -> None:
+        self.done(session_id)
+        self.postponed.add(session_id)
+
+    def resume_postponed(self) -> None:
+        for session_id in self.postponed:
+            self.mark(session_id, deep=True)
+        self.postponed.clear()
+
+    def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
+        """Marks the sessions of new rows. Returns the reason if it had to go back."""
+        reason = ""
+        if self.rows.identity not in (None, identity):
+            reason = "another file is in its place"
+            self.rows = RowCursor()
+            for session_id in self.sessions:
+                self.mark(session_id, deep=True)
+        self.rows = replace(self.rows, identity=identity)
+        while True:
+            with queries.snapshot(db):  # anchors must hold in the very state that is read
+                anchors = self.rows.anchors
+                anchor = next((one for one in reversed(anchors) if queries.message_at(db, one.rowid) == one.id), None)
+                if anchors and anchor != anchors[-1]:
+                    reason = "rows were deleted or numbered anew"
+                    self.rows = self.rows.back_to(anchor)
+                page = queries.new_messages(db, self.rows.next) if not self.rows.is_last else []
+                if page:
+                    self.rows = self.rows.after(page[-1][0], page[-1][1])
+                sessions = dict.fromkeys(row[2] for row in page)
+                if self.rows.is_last:  # a new row may have any rowid: compare all sessions
+                    sessions = dict.fromkeys(queries.sessions_with_messages(db))
+            for session_id in sessions:
+                self.mark(session_id, deep=bool(reason) or self.rows.is_last)
+            if not page or self.rows.is_last:
+                return reason
+
+    def scan(self, db: sqlite3.Connection, schema: Schema, with_open_turns: Iterable[str]) -> None:
+        """Compares the row of every session, and its event log, with its cursor.
+
+        In a session without an event log, as before 1.16 or after an import, a message may change without a trace in
+        the session's row: so it is looked at deeply in the first scan.
+        """
+        sequences = queries.sequences(db, schema)
+        present: set[str] = set()
+        for stored in queries.all_sessions(db, schema, self._cache):
+            session_id, cursor = stored.row.id, self.sessions.get(stored.row.id)
+            if not self._includes(stored):
+                continue
+            present.add(session_id)
+            sequence = sequences.get(session_id, -1)
+            is_doubtful = sequence < 0 and not self._scanned
+            is_same = cursor is not None and (cursor.row, cursor.sequence) == (stored.digest, sequence)
+            if cursor is None or cursor.pending or is_doubtful or not is_same:
+                self.mark(session_id, deep=True)
+        for session_id in {*self.sessions, *with_open_turns} - present:
+            self.mark(session_id, deep=True)
+        self._check_unfinished(db, schema)
+        self._scanned = True
+
+    def _check_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
+        """Marks the sessions of responses that were taken for dead and have changed after all."""
+        watched = {
+            message_id: (updated, digest, session_id)
+            for session_id, cursor in self.sessions.items()
+            for message_id, updated, digest in cursor.unfinished
+        }
+        newest = dict(sorted(watched.items(), key=lambda item: item[1])[-_MOST_UNFINISHED:])
+        versions = queries.versions_of(db, schema, list(newest))
+        for message_id, (_, digest, session_id) in newest.items():
+            if message_id not in versions or versions[message_id].digest != digest:
+                self.mark(session_id, deep=True)
+
+    def reread(self, session_id: str) -> None:
+        """Marks a session to be read even if it is as its cursor says."""
+        if session_id in self.sessions:
+            self.sessions[session_id] = replace(self.sessions[session_id], pending=True)
+            self.mark(session_id, deep=True)
+
+    def committed(self, rows: RowCursor | None, sessions: dict[str, SessionCursor | None]) -> None:
+        """Takes cursors that are durable now."""
+        for session_id, cursor in sessions.items():
+            self.with_unusable.pop(session_id, None)
+            if cursor is None:
+                self.sessions.pop(session_id, None)
+            else:
+                self.sessions[session_id] = cursor
+                if cursor.unusable_count:
+                    self.with_unusable[session_id] = cursor
+        self.stored_rows = rows or self.stored_rows

@@ -1,9 +1,9 @@
-"""A connection to opencode's database that leaves no trace: read-only, short, and given up as soon as it is quiet.
+"""Read-only connections to opencode's databases that leave no files behind, and the schema of a database.
 
-SQLite's readers of a database with a write-ahead log make the log's files where there are none, and leave them. So a
-database whose log is not there, which nobody has open, is read as one that cannot change, and what was read counts
-only if it did not change meanwhile. With a connection open nobody else could take the database for himself, so it is
-kept only while rows keep coming.
+A reader of a database in WAL mode creates the `-wal` and `-shm` files if they are missing, and leaves them. So a
+database without a log, which no program has open, is read as immutable, and the result counts only if the file did not
+change meanwhile. An open connection keeps other programs from getting exclusive access, so it is kept only while rows
+keep coming.
 """
 
 from __future__ import annotations
@@ -18,17 +18,40 @@ from typing import NamedTuple
 from burnd.index.reading import read_only
 from burnd.records.foreign_json import WHOLE_BYTES
 
-_PATIENCE_S = 0.25
-_HEADER = 20
+_BUSY_TIMEOUT_S = 0.25
+_HEADER_BYTES = 20
 _WAL_FORMAT = 2
+_LOCKED = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL")
+_UNREADABLE = ("SQLITE_CORRUPT", "SQLITE_TOOBIG", "SQLITE_NOTADB", "SQLITE_IOERR")
 
 
-class Disturbed(Exception):
-    """Raised when what was just read counts for nothing, as a database changed or is locked meanwhile: read again."""
+class StaleRead(Exception):
+    """Raised when a database changed while it was read, so that the result does not count: read again."""
+
+
+class Unsupported(Exception):
+    """Raised when a database lacks a required table or column."""
+
+
+def error_name(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", None) or type(error).__name__
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite cannot read some bytes, as opposed to a lock or another passing error."""
+    return error_name(error).startswith(_UNREADABLE)
+
+
+def is_lock(error: Exception) -> bool:
+    """Whether another program has locked the database."""
+    return error_name(error).startswith(_LOCKED)
+
+
+# Connections
 
 
 class Signature(NamedTuple):
-    """What the file system tells of a database and its log; any change of the rows changes it."""
+    """File system facts of a database and its log; any change of the rows changes them."""
 
     dev: int
     ino: int
@@ -41,14 +64,14 @@ class Signature(NamedTuple):
         return (self.dev, self.ino)
 
 
-class Version(NamedTuple):
-    """A state of the rows. SQLite counts the changes that others make for each connection anew."""
+class DataVersion(NamedTuple):
+    """A state of the rows. SQLite's `data_version` can be compared within one connection only."""
 
     connection: int
     state: object
 
-    def was_written_since(self, earlier: Version) -> bool:
-        """Whether it is sure to have changed; of two connections' counts nobody can tell."""
+    def has_changed_since(self, earlier: DataVersion) -> bool:
+        """Whether rows have certainly changed."""
         return self.connection == earlier.connection and self.state != earlier.state
 
 
@@ -57,113 +80,111 @@ class Database:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._openings = 0
-        self._kept: sqlite3.Connection | None = None
-        self._kept_identity: tuple[int, int] | None = None
         self.identity = (0, 0)  # of the file that was opened last
+        self._connections = 0
+        self._connection: sqlite3.Connection | None = None
+        self._connected_to: tuple[int, int] | None = None
 
     @property
-    def is_kept(self) -> bool:
-        """Whether a connection is open."""
-        return self._kept is not None
+    def is_open(self) -> bool:
+        return self._connection is not None
 
     def signature(self) -> Signature | None:
-        """None where there is no database."""
+        """None if there is no database."""
         try:
             facts = os.stat(self.path)
         except OSError:
             return None
-        return Signature(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, _log_of(self.path))
+        return Signature(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, _log_facts(self.path))
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection to read with. Raises FileNotFoundError, Disturbed or what SQLite raises."""
+        """A connection to read with. Raises FileNotFoundError, StaleRead or sqlite3.Error."""
         before = self.signature()
         if before is None:
-            self.rest()
+            self.close()
             raise FileNotFoundError(self.path)
         self.identity = before.identity
-        if before.log is None and not self._has_open(before) and self._is_unopened_log():
-            with self._reading_unchanging(before) as db:
-                yield db
-        else:
-            with self._reading_along(before) as db:
-                yield db
+        if self._connected_to != before.identity:
+            self.close()
+        read = self._read_shared
+        if before.log is None and self._connection is None and self._is_in_wal_mode():
+            read = self._read_immutable
+        with read(before) as db:
+            yield db
 
-    def version(self, db: sqlite3.Connection) -> Version:
-        """Something that stays the same while nothing is written. `db` is the connection that is being read with."""
-        if db is not self._kept:
-            return Version(0, self.signature())
-        return Version(self._openings, db.execute("PRAGMA data_version").fetchone()[0])
+    def version(self, db: sqlite3.Connection) -> DataVersion:
+        """A value that stays the same while nothing is written. `db` is the connection that is being read with."""
+        if db is not self._connection:
+            return DataVersion(0, self.signature())
+        return DataVersion(self._connections, db.execute("PRAGMA data_version").fetchone()[0])
 
-    def rest(self) -> None:
-        """Lets go of the connection; the next reading opens another."""
-        if self._kept is not None:
-            self._kept.close()
-            self._kept = None
+    def close(self) -> None:
+        """Closes the connection; the next read opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     @contextlib.contextmanager
-    def _reading_unchanging(self, before: Signature) -> Iterator[sqlite3.Connection]:
+    def _read_immutable(self, before: Signature) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(self._connect("&immutable=1")) as db:
             try:
                 yield db
             except sqlite3.Error as error:
                 if self.signature() != before:
-                    raise Disturbed from error
+                    raise StaleRead from error
                 raise
         if self.signature() != before:
-            raise Disturbed
+            raise StaleRead
 
     @contextlib.contextmanager
-    def _reading_along(self, before: Signature) -> Iterator[sqlite3.Connection]:
-        if not self._has_open(before):
-            self.rest()
+    def _read_shared(self, before: Signature) -> Iterator[sqlite3.Connection]:
         try:
-            if self._kept is None:
-                self._kept = self._connect()
-                self._kept_identity = before.identity
-                self._take_hold(self._kept, before)
-            yield self._kept
+            if self._connection is None:
+                self._connection, self._connected_to = self._connect(), before.identity
+                if before.log is not None and _log_facts(self.path) is None:
+                    raise StaleRead  # the last program to close the database has just removed the log
+                self._connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # opens the log at once
+            yield self._connection
         except sqlite3.Error as error:
-            self.rest()
-            now = self.signature()
-            if now is None or now.identity != before.identity:
-                raise Disturbed from error
+            self.close()
+            after = self.signature()
+            if after is None or after.identity != before.identity:
+                raise StaleRead from error
             raise
         except BaseException:
-            self.rest()
+            self.close()
             raise
 
-    def _take_hold(self, db: sqlite3.Connection, before: Signature) -> None:
-        """Reads at once, while the log is sure to be there: the last one to close the database may just remove it."""
-        if before.log is not None and _log_of(self.path) is None:
-            raise Disturbed
-        db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+    def _connect(self, parameters: str = "") -> sqlite3.Connection:
+        self._connections += 1
+        address = read_only(Path(self.path)) + parameters
+        db = sqlite3.connect(address, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        try:
+            db.text_factory = bytes  # a column may hold anything, and JSON is decoded from bytes
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, WHOLE_BYTES)
+            for pragma in ("query_only=ON", "temp_store=MEMORY", "cache_size=-4000"):
+                db.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            db.close()
+            raise
+        return db
 
-    def _has_open(self, signature: Signature) -> bool:
-        return self._kept is not None and self._kept_identity == signature.identity
+    def _is_in_wal_mode(self) -> bool:
+        """Whether a shared connection would create the log.
 
-    def _connect(self, how: str = "") -> sqlite3.Connection:
-        self._openings += 1
-        return _connect(read_only(Path(self.path)) + how)
-
-    def _is_unopened_log(self) -> bool:
-        """Whether this is a database with a write-ahead log, without its log: only then is reading it a risk.
-
-        Looked up in the file itself. That closes a descriptor of it, and with it goes every lock this process has on
-        the file: so there must not be any.
+        Closing this descriptor drops all locks that the process has on the file, so there must be no connection.
         """
-        self.rest()  # of a file that was there before
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            header = os.pread(fd, _HEADER, 0)
+            header = os.pread(fd, _HEADER_BYTES, 0)
         finally:
             os.close(fd)
-        return len(header) < _HEADER or header[19] == _WAL_FORMAT
+        return len(header) < _HEADER_BYTES or header[19] == _WAL_FORMAT
 
 
-def _log_of(path: str) -> tuple[int, int, int] | None:
-    """What the file system tells of the log. Where the path is a link, SQLite keeps it beside the file itself."""
+def _log_facts(path: str) -> tuple[int, int, int] | None:
+    """Facts of the `-wal` file. If the path is a link, SQLite keeps it beside the real file."""
     try:
         facts = os.stat((os.path.realpath(path) if os.path.islink(path) else path) + "-wal")
     except OSError:
@@ -171,14 +192,69 @@ def _log_of(path: str) -> tuple[int, int, int] | None:
     return (facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
 
-def _connect(address: str) -> sqlite3.Connection:
-    db = sqlite3.connect(address, uri=True, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
-    try:
-        db.text_factory = bytes  # rows may hold anything, and their JSON is read as bytes
-        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, WHOLE_BYTES)
-        for pragma in ("query_only=ON", "temp_store=MEMORY", "cache_size=-4000"):
-            db.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        db.close()
-        raise
-    return db
+# Schema
+
+_REQUIRED = {
+    "session": ("id", "time_created"),
+    "message": ("id", "session_id", "time_created", "data"),
+    "part": ("id", "message_id", "data"),
+}
+_SESSION_ROW = ("id", "time_created", "parent_id", "directory", "title", "version", "agent", "time_archived")
+_CHANGE_COLUMNS = (  # any of them may be the one that changes with the session
+    "time_updated",
+    "cost",
+    "tokens_input",
+    "tokens_output",
+    "tokens_reasoning",
+    "tokens_cache_read",
+    "tokens_cache_write",
+    "share_url",
+    "workspace_id",
+    "project_id",
+)
+_V2_TABLES = ("session_v2", "session_message")
+
+
+class Schema(NamedTuple):
+    """SQL for the columns that a database has; `session` selects `_SESSION_ROW`, then columns for a digest."""
+
+    session: str
+    message_updated: str
+    part_updated: str
+    has_sequences: bool
+
+
+def probe(db: sqlite3.Connection) -> Schema:
+    """Looks up the columns by name, since releases differ. Raises Unsupported."""
+    columns = {table: _columns(db, table) for table in _REQUIRED}
+    missing = [table for table, found in columns.items() if not found]
+    if missing:
+        v2 = v2_tables(db)
+        instead = f"; it holds sessions in the coming format ({', '.join(v2)}), which are NOT READ yet"
+        raise Unsupported(f"no table {', '.join(missing)}" + (instead if v2 else ""))
+    missing = [f"{table}.{name}" for table, names in _REQUIRED.items() for name in names if name not in columns[table]]
+    if missing:
+        raise Unsupported(f"no column {', '.join(missing)}")
+    session = columns["session"]
+    return Schema(
+        session=", ".join(
+            [
+                *(name if name in session else "NULL" for name in _SESSION_ROW),
+                "revert IS NOT NULL" if "revert" in session else "NULL",
+                *(name for name in _CHANGE_COLUMNS if name in session),
+            ]
+        ),
+        message_updated="time_updated" if "time_updated" in columns["message"] else "0",
+        part_updated="time_updated" if "time_updated" in columns["part"] else "0",
+        has_sequences={"aggregate_id", "seq"} <= _columns(db, "event_sequence"),
+    )
+
+
+def v2_tables(db: sqlite3.Connection) -> tuple[str, ...]:
+    """The tables of opencode's coming format that have rows already."""
+    present = [table for table in _V2_TABLES if _columns(db, table)]
+    return tuple(table for table in present if db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone() is not None)
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1].decode("utf-8", "replace") for row in db.execute(f"PRAGMA table_info({table})")}

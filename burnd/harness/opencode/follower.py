@@ -1,4 +1,4 @@
-"""Follows one database of opencode's, in a worker thread: finds what changed, takes it in, says what is new."""
+"""Follows one database in a worker thread: finds changed sessions, reads them, and collects what is new."""
 
 from __future__ import annotations
 
@@ -7,211 +7,264 @@ import sqlite3
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from burnd.harness.opencode import queries
-from burnd.harness.opencode.cursor import Cursors, Seen, marker_change, seen_change, source_key
-from burnd.harness.opencode.database import Database, Disturbed, Version
-from burnd.harness.opencode.fetching import Keys, Raw, RowFetcher
-from burnd.harness.opencode.finding import Finder
-from burnd.harness.opencode.precedence import Precedence
-from burnd.harness.opencode.queries import SessionFound
-from burnd.harness.opencode.schema import Schema, coming_tables, probe
-from burnd.harness.opencode.session import SOURCE, Place
-from burnd.harness.opencode.session_state import DatabasePiece, SessionState
-from burnd.harness.opencode.wanted import Wanted
+from burnd.harness.opencode.cursor import ChangeFinder, Cursors, RowCursor, SessionCursor, cursor_changes
+from burnd.harness.opencode.database import (
+    Database,
+    DataVersion,
+    Schema,
+    StaleRead,
+    Unsupported,
+    error_name,
+    is_damage,
+    is_lock,
+    probe,
+    v2_tables,
+)
+from burnd.harness.opencode.queries import StoredSession
+from burnd.harness.opencode.reader import ProjectKeys, ReadOptions, SessionReader, SessionRows
+from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionInfo, SessionState
 from burnd.index.change import CursorChange
 from burnd.index.path_key import path_key
+from burnd.ledger.shelving import INLINE_BYTES
 from burnd.logfiles.unused import FATAL, LINES_SHOWN, PLACES_KEPT
 from burnd.recording.batch import Told
-from burnd.recording.hazard import Hazard
+from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.source import UnusedInAll, UnusedLine
 from burnd.records import Turn
 
 BATCH_BYTES = 8 << 20
-_READING_S = 0.15
-_KEPT_MESSAGES = 5000
+LOCK_PATIENCE_S = 60.0  # how long a session waits for another database that is locked
+_READ_S = 0.15
+_MESSAGES_IN_MEMORY = 5000
 
 T = TypeVar("T")
+MessageIds = frozenset[str]
 log = structlog.get_logger()
 
 
-class Looked(NamedTuple):
-    """Whether anything is sure to have been written since the last look, and why rows are read again, if they are."""
+def cursor_source(key: str) -> str:
+    """The name under which the cursors of a database are stored."""
+    return f"{SOURCE}:{key}"
+
+
+class DatabaseChanges(SessionChanges):
+    """Changes of several sessions, and the cursors to store with them. `size` is the number of bytes read."""
+
+    row_cursor: RowCursor | None = None
+    session_cursors: dict[str, SessionCursor | None] = msgspec.field(default_factory=dict)
+    size: int = 0
+
+
+class LookResult(NamedTuple):
+    """Whether rows have certainly changed since the last look, and why it had to go back, if it had to."""
 
     changed: bool
     rewound: str = ""
 
 
+class Precedence:
+    """Asks the databases that come first which messages of a session they have.
+
+    An import into another channel's database keeps all ids; the first database that has a message records it.
+    """
+
+    def __init__(self, counts: Counter[str]) -> None:
+        self.earlier: Sequence[DatabaseFollower] = ()
+        self._counts = counts
+        self._locked_since: dict[str, float] = {}
+        self._locked_at: dict[str, float] = {}
+
+    def messages_elsewhere(self, session_id: str, before: MessageIds | None, now: float) -> MessageIds | None:
+        """The messages of a session that earlier databases have; None if none of them has the session.
+
+        Raises StaleRead while one of them is locked. If it stays locked, or cannot be read at all, the answer of
+        `before` counts, so that new messages in this database are not lost.
+        """
+        answers = [self._ask(database, session_id, before, now) for database in self.earlier]
+        ids = [one for one in answers if one is not None]
+        return frozenset().union(*ids) if ids else None
+
+    def _ask(
+        self, database: DatabaseFollower, session_id: str, before: MessageIds | None, now: float
+    ) -> MessageIds | None:
+        reason = "locked"
+        if self._locked_at.get(database.key) != now:  # wait for a lock only once in each read
+            try:
+                ids = database.ids_of(session_id)
+            except FileNotFoundError:
+                return None
+            except (OSError, sqlite3.Error, StaleRead, Unsupported) as error:
+                if isinstance(error, StaleRead) or is_lock(error):
+                    self._locked_at[database.key] = now
+                    self._locked_since.setdefault(database.key, now)
+                else:
+                    reason = error_name(error)
+            else:
+                self._locked_since.pop(database.key, None)
+                return ids
+        if reason == "locked" and now - self._locked_since[database.key] < LOCK_PATIENCE_S:
+            raise StaleRead
+        self._counts[f"readings without another database's word ({reason})"] += 1
+        return before or (frozenset() if database.has_cursor(session_id) else None)
+
+
 class DatabaseFollower:
-    """`look` finds out what changed, `read` takes it in, `settle` says what has gone quiet; one thread at a time."""
+    """`look` finds what changed, `read` takes it, `settle` collects what has become quiet; one thread at a time."""
 
     def __init__(
         self,
         path: str,
-        wanted: Wanted,
+        options: ReadOptions,
         cursors: Cursors,
-        shown: dict[str, Turn],
-        hazard: Hazard,
+        open_turns: dict[str, Turn],
+        guard: CrashGuard,
         folders: Sequence[str] = (),
+        inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self.db = Database(path)
         self.key = path_key(path)
-        self.shown = shown  # turns that the index shows as open
-        self.wanting: set[str] = set()  # folders whose projects must be known before more can be read
-        self.coming: tuple[str, ...] = ()
+        self.open_turns = open_turns  # as the index has them
+        self.unknown_folders: set[str] = set()  # whose projects must be known before more can be read
+        self.v2_tables: tuple[str, ...] = ()
         self.damage = ""
         self.caught_up = False
         self.counts: Counter[str] = Counter()
         self.precedence = Precedence(self.counts)
-        self._wanted = wanted
-        self._finder = Finder(wanted, cursors)
-        self._hazard = hazard
-        self._rows = RowFetcher([os.path.dirname(path), *folders], wanted, hazard)
-        self._cursor_source = source_key(SOURCE, self.key)
+        self.finder = ChangeFinder(options.includes, cursors)
+        self._options = options
+        self._guard = guard
+        self._reader = SessionReader([os.path.dirname(path), *folders], options, guard, inline_bytes)
         self._sessions: OrderedDict[str, SessionState] = OrderedDict()
         self._due: dict[str, float] = {}
         self._unreadable: set[str] = set()
         self._schema: tuple[tuple[int, int], int, Schema] | None = None
-        self._version = Version(-1, None)
-
-    @property
-    def waiting(self) -> int:
-        """How many sessions wait to be read."""
-        return len(self._finder.waiting)
-
-    @property
-    def postponed(self) -> int:
-        """How many sessions wait until another database can be asked whether it tells of them."""
-        return len(self._finder.postponed)
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether something was found that is not recorded yet."""
-        return bool(self._finder.waiting or self._finder.postponed) or self._finder.found != self._finder.marker
+        self._version = DataVersion(-1, None)
+        for session_id in [name for name in cursors.sessions if guard.is_suspect(name)]:
+            self.finder.reread(session_id)
 
     @property
     def due(self) -> float | None:
-        """When something settles though nothing changes."""
+        """When the next message settles if nothing changes."""
         return min(self._due.values(), default=None)
 
-    def look(self, *, scan: bool) -> Looked:
-        """Finds what changed; a scan compares every session with what was seen of it."""
+    def close(self) -> None:
+        self.db.close()
+        self._reader.close()
+
+    def look(self, *, scan: bool) -> LookResult:
+        """Finds what changed; a scan compares every session with its cursor."""
         damage = self.damage
         try:
             return self._look(scan=scan)
-        except Disturbed:
-            self.damage = damage  # what was written to meanwhile may have looked damaged
+        except StaleRead:
+            self.damage = damage  # a page that was being written may have looked damaged
             raise
 
-    def _look(self, *, scan: bool) -> Looked:
+    def _look(self, *, scan: bool) -> LookResult:
         with self.db.reading() as db:
             version = self.db.version(db)
             if version == self._version and not scan:
-                return Looked(False)
+                return LookResult(False)
             schema = self._probe(db)
-            rewound = self._past_damage(lambda: self._finder.find_new(db, self.db.identity)) or ""
+            rewound = self._despite_damage(lambda: self.finder.find_new(db, self.db.identity)) or ""
             for session_id, state in self._sessions.items():
-                deep = scan and not state.has_sequence
-                if deep or state.pending:
-                    self._finder.mark(session_id, deep=deep)
+                deep = scan and state.sequence < 0  # without an event log any part may have changed
+                if deep or state.is_pending:
+                    self.finder.mark(session_id, deep=deep)
             if scan or rewound:
-                shown_in = {turn.session_id for turn in self.shown.values()}
-                self._past_damage(lambda: self._finder.scan(db, schema, shown_in))
-                self.coming = coming_tables(db)
-            changed, self._version = version.was_written_since(self._version), version
-        return Looked(changed, rewound)
+                with_open_turns = {turn.session_id for turn in self.open_turns.values()}
+                self._despite_damage(lambda: self.finder.scan(db, schema, with_open_turns))
+                self.v2_tables = v2_tables(db)
+            changed, self._version = version.has_changed_since(self._version), version
+        return LookResult(changed, rewound)
 
-    def read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int = BATCH_BYTES) -> DatabasePiece:
-        """Takes in some of the sessions that wait, for as long as a moment lasts."""
-        try:
-            return self._read(now, wall_ms, keys, most_bytes)
-        except BaseException:
-            self._hazard.hold(())  # what could not be read is in nobody's hand
-            raise
+    def read(self, now: float, wall_ms: int, projects: ProjectKeys, max_bytes: int = BATCH_BYTES) -> DatabaseChanges:
+        """Reads some of the waiting sessions, for a fraction of a second."""
+        self.unknown_folders = set()
+        changes = DatabaseChanges()
+        for rows in self._fetch(projects, max_bytes):
+            if not rows.is_partial:
+                self.finder.done(rows.session_id)
+            self._take_safely(rows, now, wall_ms, projects, changes)
+            changes.size += rows.fetched.size
+        if not self.finder.waiting and not self.finder.postponed and self.finder.rows != self.finder.stored_rows:
+            changes.row_cursor = self.finder.rows
+        return changes
 
-    def _read(self, now: float, wall_ms: int, keys: Keys, most_bytes: int) -> DatabasePiece:
-        self.wanting = set()
-        piece = DatabasePiece()
-        for raw in self._read_raw(keys, most_bytes):
-            if not raw.more:
-                self._finder.done_with(raw.session_id)
-            self._take_safely(raw, now, wall_ms, keys, piece)
-            piece.size += raw.fetched.size
-        if not self._finder.waiting and not self._finder.postponed and self._finder.found != self._finder.marker:
-            piece.marker = self._finder.found
-        return piece
-
-    def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> DatabasePiece:
-        """What has gone quiet by now; with `flush` all that is open, or all of one session."""
-        piece = DatabasePiece()
+    def settle(self, now: float, *, flush: bool = False, session_id: str | None = None) -> DatabaseChanges:
+        """Collects what has become quiet; with `flush` all that is open, or all of one session."""
+        changes = DatabaseChanges()
         for name, state in list(self._sessions.items()):
-            flushed = flush and session_id in (None, name)
-            if flushed or self._due.get(name, now + 1) <= now:
-                self._tell(state, piece, now, flush=flushed)
-        return piece
+            is_flushed = flush and session_id in (None, name)
+            if is_flushed or self._due.get(name, now + 1) <= now:
+                new, changes.session_cursors[name] = self._collect(state, now, flush=is_flushed)
+                changes.add(new)
+        return changes
 
-    def unused(self) -> UnusedInAll:
-        """The unusable rows of all sessions: the first of each, then the second of each, and so on."""
-        marred = self._finder.marred.values()
-        ranked = sorted((n, row) for seen in marred for n, row in enumerate(seen.unused))[:LINES_SHOWN]
+    def unusable(self) -> UnusedInAll:
+        """The rows that were not used: the first of each session, then the second of each, and so on."""
+        cursors = self.finder.with_unusable.values()
+        ranked = sorted((n, row) for cursor in cursors for n, row in enumerate(cursor.unusable))[:LINES_SHOWN]
         rows = [UnusedLine(self.db.path, 0, row.size, row.reason, row.row) for _, row in ranked]
-        return UnusedInAll(sum(seen.unused_count for seen in marred), 0, rows)
+        return UnusedInAll(sum(cursor.unusable_count for cursor in cursors), 0, rows)
 
-    def changes(self, piece: DatabasePiece) -> list[CursorChange]:
-        """What is to be stored along with a piece."""
-        seen = {name: one for name, one in piece.seen.items() if one != self._finder.seen.get(name)}
-        changes = [seen_change(self._cursor_source, name, one) for name, one in seen.items()]
-        return changes + ([marker_change(self._cursor_source, piece.marker)] if piece.marker is not None else [])
+    def skipped(self) -> list[str]:
+        """The messages that are skipped since they crashed the process."""
+        sessions = self.finder.with_unusable.items()
+        return [f"{row.row} of {name}" for name, cursor in sessions for row in cursor.unusable if row.reason == FATAL]
 
-    def put_aside(self) -> AbstractContextManager[None]:
-        """While a piece waits to be recorded nobody dies over it."""
-        return self._hazard.put_aside()
+    def cursor_changes(self, changes: DatabaseChanges) -> list[CursorChange]:
+        """The cursors to store with these changes."""
+        before = self.finder.sessions
+        sessions = [item for item in changes.session_cursors.items() if item[1] != before.get(item[0])]
+        return cursor_changes(cursor_source(self.key), changes.row_cursor, sessions)
 
-    def committed(self, piece: DatabasePiece) -> None:
-        """A piece is durable."""
-        for told in piece.steps:
+    def committed(self, changes: DatabaseChanges) -> None:
+        """Takes notice that changes are durable."""
+        for told in changes.steps:
             if told.settled:
-                self.shown.pop(told.turn.message_id, None)
+                self.open_turns.pop(told.turn.message_id, None)
             else:
-                self.shown[told.turn.message_id] = told.turn
-        self._finder.remember(piece.seen, piece.marker)
-        self._let_go(piece)
-        self._trim()
+                self.open_turns[told.turn.message_id] = told.turn
+        self.finder.committed(changes.row_cursor, changes.session_cursors)
+        self._free_memory()
 
-    def failed(self, piece: DatabasePiece) -> None:
-        """A piece could not be recorded: its sessions are read again from what is durable."""
-        self._hazard.hold(())
-        for name in {*piece.seen, *(told.turn.session_id for told in piece.steps)}:
+    def failed(self, changes: DatabaseChanges) -> None:
+        """Reads the sessions again, since their changes could not be recorded."""
+        for name in changes.session_cursors:
             self._forget(name)
-            self._finder.mark(name, deep=True)
+            self.finder.mark(name, deep=True)
 
-    def take_up_postponed(self) -> None:
-        """Sessions that could not be told from another database's are read again."""
-        self._finder.take_up_postponed()
+    def reread(self, session_id: str) -> None:
+        """Decodes a session again, even if it has not changed."""
+        self._forget(session_id)
+        self.finder.reread(session_id)
 
-    def try_again(self) -> None:
-        """What could not be read whole is given another chance."""
+    def retry_unreadable(self) -> None:
+        """Reads sessions again that could not be read whole."""
         self.damage = ""
         for name in self._unreadable:
-            self._finder.mark(name, deep=True)
+            self.finder.mark(name, deep=True)
         self._unreadable.clear()
 
-    def ids_of(self, session_id: str) -> frozenset[str] | None:
-        """The messages this database holds of a session; None where it does not know it. Raises as `look` does."""
+    def ids_of(self, session_id: str) -> MessageIds | None:
+        """The messages of a session; None if this database does not have it. Raises as `look` does."""
         with self.db.reading() as db:
-            found = queries.one_session(db, self._probe(db), session_id)
-            if found is None or not self._wanted.takes(found):
+            stored = queries.one_session(db, self._probe(db), session_id)
+            if stored is None or not self._options.includes(stored):
                 return None
             return queries.message_ids(db, session_id)
 
-    def has_seen(self, session_id: str) -> bool:
-        """Whether a session of this database was recorded, as far as anybody remembers."""
-        return session_id in self._finder.seen
+    def has_cursor(self, session_id: str) -> bool:
+        """Whether a session of this database was recorded."""
+        return session_id in self.finder.sessions
 
     def _probe(self, db: sqlite3.Connection) -> Schema:
         version = queries.schema_version(db)
@@ -219,152 +272,150 @@ class DatabaseFollower:
             self._schema = (self.db.identity, version, probe(db))
         return self._schema[2]
 
-    def _past_damage(self, find: Callable[[], T]) -> T | None:
-        """A bad page hides what is on it and behind it; what was found before is found."""
+    def _despite_damage(self, find: Callable[[], T]) -> T | None:
+        """A bad page hides its rows and those behind it, but not what was found before."""
         try:
             return find()
         except sqlite3.Error as error:
-            if not queries.is_damage(error):
+            if not is_damage(error):
                 raise
-            self.damage = queries.error_name(error)
+            self.damage = error_name(error)
             return None
 
-    def _read_raw(self, keys: Keys, most_bytes: int) -> list[Raw]:
-        """Rows of sessions that wait, until there are enough; they count once the connection is given back."""
-        raws: list[Raw] = []
+    def _fetch(self, projects: ProjectKeys, max_bytes: int) -> list[SessionRows]:
+        """Rows of waiting sessions until there are enough; they count once the connection is given back."""
+        batch: list[SessionRows] = []
         size, begun = 0, time.monotonic()
         with self.db.reading() as db:
             schema = self._probe(db)
-            for session_id, deep in self._finder.in_turn():
+            for session_id, deep in self.finder.in_order():
                 if session_id in self._unreadable:
-                    self._finder.done_with(session_id)
+                    self.finder.done(session_id)
                     continue
-                is_suspect = self._hazard.is_suspect(session_id)
-                if is_suspect and raws:
-                    break  # it is taken in by itself
-                self._hazard.hold([*(raw.session_id for raw in raws), session_id])
-                raw = self._read_one(db, schema, session_id, keys, deep=deep, most_bytes=most_bytes - size)
-                if raw.wanting is not None:
-                    self.wanting.add(raw.wanting)
+                state, cursor = self._sessions.get(session_id), self.finder.sessions.get(session_id)
+                try:
+                    rows = self._reader.fetch(
+                        db, schema, session_id, state, cursor, projects=projects, deep=deep, max_bytes=max_bytes - size
+                    )
+                except sqlite3.Error as error:
+                    if not is_damage(error):
+                        raise
+                    rows = SessionRows(session_id, failure=error_name(error))
+                if rows.unknown_folder is not None:
+                    self.unknown_folders.add(rows.unknown_folder)
                     continue
-                raws.append(raw)
-                size += raw.fetched.size
-                if is_suspect or size >= most_bytes or time.monotonic() - begun > _READING_S:
+                batch.append(rows)
+                size += rows.fetched.size
+                if size >= max_bytes or time.monotonic() - begun > _READ_S:
                     break
-        return raws
+        return batch
 
-    def _read_one(
-        self, db: sqlite3.Connection, schema: Schema, session_id: str, keys: Keys, *, deep: bool, most_bytes: int
-    ) -> Raw:
-        state, seen = self._sessions.get(session_id), self._finder.seen.get(session_id)
-        if self._hazard.forbids(session_id):
-            return Raw(session_id, failure=FATAL)
+    def _take_safely(
+        self, rows: SessionRows, now: float, wall_ms: int, projects: ProjectKeys, changes: DatabaseChanges
+    ) -> None:
+        """Takes the rows of a session; one that fails must not stop the others."""
+        name = rows.session_id
         try:
-            return self._rows.fetch(db, schema, session_id, state, seen, keys=keys, deep=deep, most_bytes=most_bytes)
-        except sqlite3.Error as error:
-            if not queries.is_damage(error):
-                raise
-            return Raw(session_id, failure=queries.error_name(error))
-
-    def _take_safely(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: DatabasePiece) -> None:
-        """One session must never stop the others."""
-        part = DatabasePiece()
-        try:
-            self._take(raw, now, wall_ms, keys, part)
-        except Disturbed:
-            self._finder.put_off(raw.session_id)
-            return
+            taken = self._take(rows, now, wall_ms, projects)
+        except StaleRead:
+            self.finder.postpone(name)
         except Exception as error:  # noqa: BLE001 - status shows it, and it is tried again
             log.error("source.session_failed", source=SOURCE, error=type(error).__name__)
-            self._forget(raw.session_id)
-            self._note_unreadable(Raw(raw.session_id, failure=type(error).__name__))
-            return
-        piece.add(part)
-
-    def _take(self, raw: Raw, now: float, wall_ms: int, keys: Keys, piece: DatabasePiece) -> None:
-        """What was read of a session: that it is gone, or as it was, or cannot be read, or its rows."""
-        session_id, found = raw.session_id, raw.found
-        if raw.failure:
-            self._note_unreadable(raw)
-        elif found is None:
-            self._drop(session_id, now, piece)
-        elif raw.unchanged:
-            known = self._finder.seen[session_id]
-            piece.seen[session_id] = msgspec.structs.replace(known, row=found.digest, seq=raw.seq)
+            self._forget(name)
+            self._note_unreadable(SessionRows(name, failure=type(error).__name__))
         else:
-            self._take_rows(raw, found, Place(found.row, keys.get(found.row.directory or "")), now, wall_ms, piece)
+            if taken is not None:
+                new, changes.session_cursors[name] = taken
+                changes.add(new)
+            if self._guard.is_suspect(name) and not rows.failure and not rows.is_partial:
+                self._guard.clear(name)
+
+    def _take(
+        self, rows: SessionRows, now: float, wall_ms: int, projects: ProjectKeys
+    ) -> tuple[SessionChanges, SessionCursor | None] | None:
+        session_id, stored = rows.session_id, rows.stored
+        if rows.failure:
+            self._note_unreadable(rows)
+            return None
+        if stored is None:
+            return self._drop(session_id, now), None
+        if rows.is_unchanged:
+            cursor = self.finder.sessions[session_id]
+            return SessionChanges(), replace(cursor, row=stored.digest, sequence=rows.sequence)
+        project = projects.get(stored.row.directory or "")
+        return self._take_rows(rows, stored, SessionInfo(stored.row, project), now, wall_ms)
 
     def _take_rows(
-        self, raw: Raw, found: SessionFound, place: Place, now: float, wall_ms: int, piece: DatabasePiece
-    ) -> None:
-        """Brings the rows of a session to what is known of it, and says what is new."""
-        session_id, state = raw.session_id, self._sessions.get(raw.session_id)
-        elsewhere = self.precedence.told_above(session_id, state.elsewhere if state is not None else None, now)
-        self._note_unreadable(raw)
+        self, rows: SessionRows, stored: StoredSession, info: SessionInfo, now: float, wall_ms: int
+    ) -> tuple[SessionChanges, SessionCursor]:
+        session_id, state = rows.session_id, self._sessions.get(rows.session_id)
+        before = state.elsewhere if state is not None else None
+        elsewhere = self.precedence.messages_elsewhere(session_id, before, now)
+        self._note_unreadable(rows)
         if state is None:
-            state = SessionState(place, self.key, known=not self.caught_up or session_id in self._finder.seen)
-        state.move(place)
+            is_old = not self.caught_up or session_id in self.finder.sessions
+            state = SessionState(info, self.key, is_old=is_old)
+        state.update_info(info)
         state.elsewhere = elsewhere
-        state.read_as, state.partly_read = (found.digest, raw.seq), raw.more
-        heard = self._rows.messages(raw, state, None if state.known else now, now, wall_ms)
-        state.known = state.known and raw.more
-        state.take([version.id for version in raw.versions], {one.version.id: one for one in heard}, now)
+        state.row_digest, state.sequence, state.partly_read = stored.digest, rows.sequence, rows.is_partial
+        readings = self._reader.decode(rows, state, now, wall_ms)
+        state.is_old = state.is_old and rows.is_partial
+        state.update([version.id for version in rows.versions], readings, now)
         self._sessions[session_id] = state
         self._sessions.move_to_end(session_id)
-        self._tell(state, piece, now)
+        return self._collect(state, now)
 
-    def _tell(self, state: SessionState, piece: DatabasePiece, now: float, *, flush: bool = False) -> None:
-        name = state.place.session.id
-        news, due = state.news(now, flush=flush)
-        piece.add(news)
-        piece.steps += state.orphans(self.shown)
+    def _collect(self, state: SessionState, now: float, *, flush: bool = False) -> tuple[SessionChanges, SessionCursor]:
+        """What is new in a session, and its cursor."""
+        name = state.info.row.id
+        changes, due = state.changes(now, flush=flush)
+        changes.steps += state.orphans(self.open_turns)
         if due is None:
             self._due.pop(name, None)
         else:
             self._due[name] = due
-        pending = bool(state.pending) or state.partly_read or name in self._unreadable
-        row, seq = state.read_as
-        versions = 0 if pending else state.versions_digest
-        unused = state.unused
-        piece.seen[name] = Seen(row, seq, versions, pending, state.unfinished, tuple(unused[:PLACES_KEPT]), len(unused))
+        pending = state.is_pending or state.partly_read or name in self._unreadable
+        unusable = sorted(state.unusable, key=lambda row: row.reason != FATAL)
+        cursor = SessionCursor(
+            row=state.row_digest,
+            sequence=state.sequence,
+            versions=0 if pending else state.versions_digest,
+            pending=pending,
+            unfinished=state.unfinished,
+            unusable=tuple(unusable[:PLACES_KEPT]),
+            unusable_count=len(unusable),
+        )
+        return changes, cursor
 
-    def _drop(self, session_id: str, now: float, piece: DatabasePiece) -> None:
-        """A session that is gone, or not wanted any more: what was seen of it stands."""
+    def _drop(self, session_id: str, now: float) -> SessionChanges:
+        """Settles what is open in a session that is gone, or not to be read any more."""
+        changes = SessionChanges()
         state = self._sessions.get(session_id)
         if state is not None:
-            state.take((), {}, now)
-            piece.content += state.news(now)[0].content
-        left = [turn for turn in self.shown.values() if turn.session_id == session_id]
-        piece.steps += [Told(turn, True, self.key) for turn in left]
-        piece.seen[session_id] = None
+            state.update((), {}, now)
+            changes.content += state.changes(now)[0].content
+        open_turns = [turn for turn in self.open_turns.values() if turn.session_id == session_id]
+        changes.steps += [Told(turn, True, self.key) for turn in open_turns]
         self._forget(session_id)
+        return changes
 
-    def _let_go(self, piece: DatabasePiece) -> None:
-        """What was in hand is durable, and nobody died over it."""
-        self._hazard.hold(())
-        for name in piece.seen:
-            state = self._sessions.get(name)
-            if state is None or not state.partly_read:
-                self._hazard.clear(name)
-
-    def _trim(self) -> None:
-        """Lets go of sessions in which nothing is open, the longest unchanged first; old ones are not kept at all."""
-        spare = sum(len(state.messages) for state in self._sessions.values())
-        spare -= _KEPT_MESSAGES if self.caught_up else 0
+    def _free_memory(self) -> None:
+        """Forgets sessions in which nothing is open, the longest unchanged first; during a first read all of them."""
+        surplus = sum(map(len, self._sessions.values())) - (_MESSAGES_IN_MEMORY if self.caught_up else 0)
         for name, state in list(self._sessions.items()):
-            if spare <= 0:
+            if surplus <= 0:
                 return
-            if not state.pending and name not in self._finder.waiting:
-                spare -= len(state.messages)
+            if not state.is_pending and name not in self.finder.waiting:
+                surplus -= len(state)
                 self._forget(name)
 
     def _forget(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)
         self._due.pop(session_id, None)
 
-    def _note_unreadable(self, raw: Raw) -> None:
-        self.counts["messages"] += len(raw.fetched.rows)
-        for name in (*raw.fetched.unreadable, *filter(None, [raw.failure])):
+    def _note_unreadable(self, rows: SessionRows) -> None:
+        self.counts["messages"] += len(rows.fetched.rows)
+        for name in (*rows.fetched.unreadable, *filter(None, [rows.failure])):
             self.counts[f"unreadable rows ({name})"] += 1
             self.damage = name
-            self._unreadable.add(raw.session_id)
+            self._unreadable.add(rows.session_id)

@@ -1,25 +1,30 @@
-"""The rows of opencode's database as they are handed over, and the shapes of the JSON in their `data`."""
+"""The rows of opencode's database, the JSON in their `data`, and the usage they state."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
+from burnd.harness.tool_calls import release
 from burnd.logfiles.log_reader import CUT, cut_reason
+from burnd.records import Usage
 from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 from burnd.records.names import Name
 from burnd.records.times import to_iso
 
 Number = int | float | None
 
+_LARGEST_COUNT: Final = 1 << 40
+_LARGEST_USD: Final = 1e6
+_NET_OUTPUT_SINCE: Final = (1, 3, 16)
+
 
 class PartRow(NamedTuple):
-    """A row of `part`; its message's rows are handed over in the order of their ids, as opencode reads them.
-
-    `size` is set if the row was too large and its long texts are cut.
-    """
+    """A row of `part`. `size` is set if the row was too large, so that its long texts are cut."""
 
     id: str
     updated: int
@@ -28,7 +33,7 @@ class PartRow(NamedTuple):
 
 
 class MessageRow(NamedTuple):
-    """A row of `message` with all its parts. `size` is set if it was too large and its long texts are cut."""
+    """A row of `message` with its parts in the order of their ids. `size` is as for parts."""
 
     id: str
     created: int
@@ -36,11 +41,20 @@ class MessageRow(NamedTuple):
     data: bytes
     parts: tuple[PartRow, ...] = ()
     size: int | None = None
-    more_parts: tuple[int, int] = (0, 0)  # the number of unread further parts, and when the newest of them changed
+    more_parts: tuple[int, int] = (0, 0)  # the number of parts that were not read, and the newest change of them
+
+
+class MessageVersion(NamedTuple):
+    """A message in the order of its session. `digest` changes with it and its parts; 0 if parts were not looked at."""
+
+    id: str
+    created: int
+    updated: int
+    digest: int = 0
 
 
 class SessionRow(NamedTuple):
-    """What a row of `session` tells; what an older schema has no column for is None."""
+    """A row of `session`; a column that an older schema lacks is None."""
 
     id: str
     created: int
@@ -59,7 +73,7 @@ class CacheTokens(msgspec.Struct):
 
 
 class Tokens(msgspec.Struct):
-    """What a step used. Early releases do not write `total`."""
+    """The tokens of one step. Early releases do not write `total`."""
 
     total: Number = None
     input: Number = None
@@ -69,35 +83,28 @@ class Tokens(msgspec.Struct):
 
 
 class Times(msgspec.Struct):
-    """Milliseconds since 1970; which of them are there depends on whose times they are."""
+    """Times of a message, a part or a call, in milliseconds since 1970."""
 
     created: Number = None
     completed: Number = None
-    start: Number = None
     end: Number = None
 
 
 class FailureData(msgspec.Struct, rename="camel"):
-    """Of an error only its number is read: the rest may quote what a provider sent."""
+    """Details of an error. Only the status code is read: the rest may quote the provider."""
 
     status_code: int | None = None
 
 
 class Failure(msgspec.Struct):
-    """Why a step ended without an answer."""
+    """The error that a step ended with."""
 
     name: Name | None = None
     data: FailureData | None = None
 
 
-class Path(msgspec.Struct):
-    """Where a step worked."""
-
-    cwd: str | None = None
-
-
 class MessageData(msgspec.Struct):
-    """`message.data` of either role. `summary` is an object on user rows and true on a compaction's answer."""
+    """`message.data` of either role. `summary` is an object on user rows, and true on the response of a compaction."""
 
     role: str | None = None
     time: Times | None = None
@@ -105,7 +112,6 @@ class MessageData(msgspec.Struct):
     parent: str | None = msgspec.field(default=None, name="parentID")
     model: Name | None = msgspec.field(default=None, name="modelID")
     provider: Name | None = msgspec.field(default=None, name="providerID")
-    path: Path | None = None
     tokens: Tokens | None = None
     cost: Number = None
     finish: Name | None = None
@@ -114,7 +120,7 @@ class MessageData(msgspec.Struct):
 
 
 class ToolMetadata(msgspec.Struct, rename="camel"):
-    """What a tool says of its own run, as far as it matters; much of the rest repeats its output."""
+    """Metadata of a call; fields that repeat the output are not read."""
 
     exit: int | None = None
     session_id: str | None = None
@@ -122,7 +128,7 @@ class ToolMetadata(msgspec.Struct, rename="camel"):
 
 
 class Attachment(msgspec.Struct):
-    """A file part, on its own or within a tool's answer."""
+    """A file: a part, or attached to the result of a call."""
 
     mime: str | None = None
     filename: str | None = None
@@ -130,7 +136,7 @@ class Attachment(msgspec.Struct):
 
 
 class ToolState(msgspec.Struct):
-    """How far a call has come: pending, running, completed or error."""
+    """The state of a call: pending, running, completed or error."""
 
     status: str | None = None
     input: msgspec.Raw = msgspec.Raw(b"")
@@ -142,7 +148,7 @@ class ToolState(msgspec.Struct):
 
 
 class PartData(msgspec.Struct):
-    """`part.data` of every type; a field means what it means for that type."""
+    """`part.data`, the fields of all types together."""
 
     type: str | None = None
     text: str | None = None
@@ -166,63 +172,116 @@ class PartData(msgspec.Struct):
 
 
 class Part(NamedTuple):
-    """A part that could be read, and its row's id."""
+    """A decoded part and the id of its row."""
 
     id: str
     data: PartData
 
 
-class Unusable(NamedTuple):
-    """A row that could not be used, or only in part: its table and id, its size, and the reason."""
+class UnusableRow(NamedTuple):
+    """A row that was not used, or only in part: its table and id, its size, and the reason."""
 
     row: str
     size: int
     reason: str
 
 
-class Opened(NamedTuple):
-    """A message's JSON with its readable parts, and the rows that could not be used, or only in part."""
+class DecodedMessage(NamedTuple):
+    """A message's JSON, its parts, and the rows that were not used, or only in part."""
 
     data: MessageData
     parts: list[Part]
-    unusable: list[Unusable]
+    unusable: list[UnusableRow]
 
 
-# A message's time stands in its turn and in every block of its content.
+# The time of a message is part of its turn and of every block of its content.
 iso: Final = lru_cache(maxsize=1024)(to_iso)
 
 _messages: Final = SafeDecoder(MessageData)
 _parts: Final = SafeDecoder(PartData)
 
 
-def opened(row: MessageRow) -> Opened | Rejected:
-    """What is in a message's row and its parts; Rejected where the message itself cannot be read."""
+def decode_message(row: MessageRow) -> DecodedMessage | Rejected:
+    """Decodes a message and its parts; Rejected if the message's own JSON cannot be decoded."""
     message = _messages.decode(row.data)
     if isinstance(message, Rejected):
         return message
-    data = message.value if isinstance(message, Repaired) else message
-    unusable = _unusable(message, f"message {row.id}", row)
-    if (left_out := row.more_parts[0]) > 0:
-        unusable.append(Unusable(f"message {row.id}", len(row.data), f"{left_out:,} of its parts are left out"))
+    unusable = _reasons(message, f"message {row.id}", row)
+    if row.more_parts[0]:
+        reason = f"{row.more_parts[0]:,} of its parts are left out"
+        unusable.append(UnusableRow(f"message {row.id}", len(row.data), reason))
     parts: list[Part] = []
     for part in row.parts:
-        found = _parts.decode(part.data)
-        unusable += _unusable(found, f"part {part.id}", part)
-        if not isinstance(found, Rejected):
-            parts.append(Part(part.id, found.value if isinstance(found, Repaired) else found))
-    return Opened(data, parts, unusable)
+        decoded = _parts.decode(part.data)
+        unusable += _reasons(decoded, f"part {part.id}", part)
+        if not isinstance(decoded, Rejected):
+            parts.append(Part(part.id, decoded.value if isinstance(decoded, Repaired) else decoded))
+    return DecodedMessage(message.value if isinstance(message, Repaired) else message, parts, unusable)
 
 
-def _unusable(found: object, name: str, row: MessageRow | PartRow) -> list[Unusable]:
-    """The reasons why a decoded row, or part of it, is not used."""
+def unusable_message(row: MessageRow, reason: str) -> UnusableRow:
+    return UnusableRow(f"message {row.id}", len(row.data) if row.size is None else row.size, reason)
+
+
+def _reasons(decoded: object, name: str, row: MessageRow | PartRow) -> list[UnusableRow]:
+    """Why a decoded row, or a part of it, is not used: one entry or none."""
     reason = CUT["large"] if row.size is not None else None
-    if isinstance(found, Rejected):
-        reason = f"rejected {found.reason}"
-    elif isinstance(found, Repaired):
-        reason = cut_reason(found.what) or reason
-    return [] if reason is None else [Unusable(name, len(row.data) if row.size is None else row.size, reason)]
+    if isinstance(decoded, Rejected):
+        reason = f"rejected {decoded.reason}"
+    elif isinstance(decoded, Repaired):
+        reason = cut_reason(decoded.what) or reason
+    return [] if reason is None else [UnusableRow(name, len(row.data) if row.size is None else row.size, reason)]
+
+
+def digest_of(values: Iterable[object]) -> int:
+    """A 64-bit hash that is the same in every process."""
+    data = "\x1f".join(map(repr, values)).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
 def milliseconds(value: Number) -> int | None:
-    """A time of the row's JSON as whole milliseconds."""
+    """A time from a row's JSON in whole milliseconds; None if it is out of range."""
     return int(value) if value is not None and 0 <= value < 1 << 53 else None
+
+
+def message_usage(message: Tokens | None, steps: Sequence[Tokens], version: str | None = None) -> Usage:
+    """The usage of a message: the larger of its own tokens and the sum over its `step-finish` parts.
+
+    Normally both are equal. A message with several steps states only the last one's tokens, and one that was
+    interrupted before its last update states none. `version` is the release that created the session.
+    """
+    own = net_usage(message, version) if message is not None else Usage()
+    total = Usage()
+    for step in steps:
+        total += net_usage(step, version)
+    return max(own, total, key=total_tokens)
+
+
+def message_cost(message: Number, steps: Sequence[Number]) -> float | None:
+    """The cost in USD as opencode states it; None for 0, which it writes if it has no price for the model."""
+    own, *of_steps = (float(usd) if usd is not None and 0 < usd < _LARGEST_USD else 0.0 for usd in (message, *steps))
+    return max(own, sum(of_steps)) or None
+
+
+def net_usage(tokens: Tokens, version: str | None = None) -> Usage:
+    """Converts tokens to disjoint counts. Before 1.3.16 `output` included the reasoning."""
+    cache = tokens.cache or CacheTokens()
+    fresh, output, reasoning = count(tokens.input), count(tokens.output), count(tokens.reasoning)
+    cache_read, cache_write = count(cache.read), count(cache.write)
+    if reasoning:
+        if tokens.total is not None:
+            is_gross = count(tokens.total) == fresh + output + cache_read + cache_write
+        else:  # the first releases wrote no total
+            numbers = release(version)
+            is_gross = numbers is not None and numbers < _NET_OUTPUT_SINCE
+        output = max(0, output - reasoning) if is_gross else output
+    return Usage(input=fresh, output=output, reasoning=reasoning, cache_read=cache_read, cache_create_5m=cache_write)
+
+
+def count(tokens: Number) -> int:
+    """A token count that is safe to add up; 0 for a number no model can have billed."""
+    return int(tokens) if tokens is not None and 0 <= tokens < _LARGEST_COUNT else 0
+
+
+def total_tokens(usage: Usage) -> int:
+    return usage.context + usage.output + usage.reasoning

@@ -1,29 +1,35 @@
-"""Walks through a session of opencode's, message by message: each assistant row becomes a step with its place.
+"""Follows one session of opencode's: walks through its messages in order, settles them, and collects what is new. Pure.
 
-The walk only looks back, and all it remembers is a small value: so it can be taken up again before any message that
-turns out different, and ends where one walk over the whole session ends.
+The walk only looks back, and its state is a small value: so it can be resumed before any message that changed, and ends
+where one walk over the whole session ends. The result depends on the rows only, not on when they were read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from burnd.classify.activity import Walk, step
-from burnd.harness.opencode.rows import SessionRow, iso
-from burnd.harness.opencode.said import Answered, Asked, Said
-from burnd.harness.opencode.usage import total
+from burnd.harness.opencode.messages import Message, Response, UserMessage, title_of
+from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
+from burnd.index.change import AgentRow, ToldBy
+from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
+from burnd.recording.batch import Told
 from burnd.recording.candidate import FORKED, as_calls, relabelled
-from burnd.records import Basis, Block, Compaction, Event, Session, Subagent, Turn, Usage
+from burnd.records import Basis, Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
 from burnd.records.content import MAIN
+from burnd.records.times import to_iso
 from burnd.records.turn import Quality
 
 SOURCE: Final = "opencode"
+QUIET_S: Final = 2.0  # until a complete message settles: parts and errors may still follow
+IDLE_S: Final = 600.0  # until any other message settles
 _KEPT_PROMPTS: Final = 8
-_KEPT_ROWS: Final = 32
-_EVENTS: Final = {
+_KEPT_USER_ROWS: Final = 32
+_EVENT_NAMES: Final = {
     "MessageAbortedError": "interrupt",
     "ContentFilterError": "refusal",
     "MessageOutputLengthError": "output_length",
@@ -31,15 +37,15 @@ _EVENTS: Final = {
 }
 
 
-class Place(msgspec.Struct, frozen=True):
-    """What a session's row says that its turns repeat."""
+class SessionInfo(NamedTuple):
+    """A session's row and the project of its folder."""
 
-    session: SessionRow
+    row: SessionRow
     project_key: str | None = None
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """What a person asked, by its word classes, and how far the retry walk over its steps has come."""
+    """A person's prompt by its word classes, and the retry walk over its steps so far."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -47,206 +53,417 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     walk: Walk = Walk()
 
 
-class Walked(msgspec.Struct, frozen=True):
-    """All that the walk carries on from one message to the next.
+class WalkState(msgspec.Struct, frozen=True):
+    """All that the walk carries from one message to the next.
 
-    `asked` says which prompt each of the last user rows works on: its own, or for a row that opencode wrote the one
-    before it. `compacting` is the newest row that asked for a compaction, with what triggered it.
+    `user_rows` maps the last user rows to their prompts: a row that opencode wrote belongs to the prompt before it.
+    `compaction` is the newest row that requested a compaction, and its trigger.
     """
 
     next_index: int = 0
     last_turn: str | None = None
     entering: tuple[Block, ...] = ()
     prompts: tuple[Prompt, ...] = ()
-    asked: tuple[tuple[str, str | None], ...] = ()
-    compacting: tuple[str, str] | None = None
+    user_rows: tuple[tuple[str, str | None], ...] = ()
+    compaction: tuple[str, str] | None = None
     after_summary: bool = False
     context: int = 0
 
 
 class Step(NamedTuple):
-    """An assistant row in its place. `beside` are events and compactions that are to be told along with it."""
+    """The turn of an assistant row, with its events and compactions."""
 
     turn: Turn
-    beside: tuple[Event | Compaction, ...] = ()
+    entries: tuple[Event | Compaction, ...] = ()
 
 
-def session_record(place: Place, agent: str | None) -> Session:
-    """What the ledger keeps of a session; its title is content."""
-    row = place.session
+# The walk
+
+
+def walk(info: SessionInfo, state: WalkState, message: Message) -> tuple[WalkState, Step | None]:
+    """Advances by one message; an assistant row becomes a step."""
+    if message.user is not None:
+        return _walk_user(info, state, message, message.user), None
+    if message.response is not None:
+        return _walk_response(info, state, message, message.response)
+    return state, None
+
+
+def is_copied(info: SessionInfo, message: Message) -> bool:
+    """Whether a message is older than its session: a fork copies its past under new ids."""
+    return message.created < info.row.created
+
+
+def _walk_user(info: SessionInfo, state: WalkState, message: Message, user: UserMessage) -> WalkState:
+    prompts = state.prompts
+    current = prompts[-1].id if prompts else None
+    # In a child session the parent's agent writes the prompt.
+    if user.is_human or (info.row.parent is not None and user.text_hash is not None):
+        repeated = None
+        if state.after_summary and user.text_hash is not None:  # opencode repeats the prompt that overflowed
+            repeated = next((one for one in reversed(prompts) if one.text_hash == user.text_hash), None)
+        if repeated is None:
+            prompts = (*prompts, Prompt(message.id, user.words, user.text_hash))[-_KEPT_PROMPTS:]
+        current = message.id if repeated is None else repeated.id
+    return replace(
+        state,
+        entering=state.entering + user.blocks,
+        prompts=prompts,
+        user_rows=(*state.user_rows, (message.id, current))[-_KEPT_USER_ROWS:],
+        compaction=(message.id, user.trigger) if user.trigger is not None else state.compaction,
+        after_summary=False,
+    )
+
+
+def _walk_response(info: SessionInfo, state: WalkState, message: Message, response: Response) -> tuple[WalkState, Step]:
+    session, prompt = info.row, _prompt_of(state, response)
+    if prompt is not None and response.calls:
+        prompt = replace(prompt, walk=step(prompt.walk, as_calls(response.calls)))
+    turn = Turn(
+        source=SOURCE,
+        session_id=session.id,
+        rail_id=MAIN,
+        message_id=message.id,
+        turn_index=state.next_index,
+        parent=state.last_turn,
+        ts=iso(message.created),
+        model=response.model,
+        provider=response.provider,
+        project=session.directory,
+        project_key=info.project_key,
+        usage=response.usage,
+        stated_usd=response.cost_usd,
+        tool_calls=response.calls,
+        entered=state.entering,
+        made=response.output,
+        files_touched=response.files,
+        subagent=_subagent(session, message),
+        stop_reason=response.finish or response.error,
+        prompt_words=prompt.words if prompt is not None else (),
+        prompt_id=prompt.id if prompt is not None else None,
+        prompt_retries=prompt.walk.retries if prompt is not None else 0,
+        quality=_quality(response),
+        basis=Basis(rank=FORKED, ts=iso(session.created)) if is_copied(info, message) else None,
+    )
+    row, trigger = state.compaction or (None, None)
+    trigger = trigger if response.is_summary and row == response.parent else None
+    compaction = None
+    if response.is_summary and response.completed is not None and response.error is None:
+        compaction = Compaction(
+            source=SOURCE,
+            session_id=session.id,
+            rail_id=MAIN,
+            id=response.parent or message.id,
+            ts=iso(max(response.completed, message.created)),
+            trigger=trigger,
+            before_tokens=state.context or None,
+        )
+    next_state = replace(
+        state,
+        next_index=state.next_index + 1,
+        last_turn=message.id,
+        entering=response.results if compaction is None else (Block(kind="summary", bytes=response.text_bytes),),
+        prompts=tuple(prompt if prompt is not None and one.id == prompt.id else one for one in state.prompts),
+        after_summary=trigger == "auto",
+        context=total_tokens(response.usage) or state.context,
+    )
+    entries: list[Event | Compaction] = []
+    if not is_copied(info, message):  # the events of a copied message are recorded with the original
+        entries = [*_events(session.id, message, response), *([compaction] if compaction is not None else [])]
+    return next_state, Step(relabelled(turn), tuple(entries))
+
+
+def _prompt_of(state: WalkState, response: Response) -> Prompt | None:
+    """The prompt of the row that a response answers; the newest one if that row is gone."""
+    newest = state.prompts[-1].id if state.prompts else None
+    prompt_id = next((prompt for row, prompt in reversed(state.user_rows) if row == response.parent), newest)
+    return next((one for one in state.prompts if one.id == prompt_id), None)
+
+
+def _subagent(session: SessionRow, message: Message) -> Subagent | None:
+    if session.parent is None:
+        return None
+    return Subagent(agent_id=session.id, type=session.agent or message.agent)
+
+
+def _quality(response: Response) -> Quality:
+    """`partial` if the model started to answer and the usage is unknown, since that was paid for.
+
+    `empty` if the request failed before that, and for rows that are no request (`!shell`): these have neither a finish
+    nor an error.
+    """
+    if response.completed is None:
+        return "partial"
+    if response.usage != Usage():
+        return "final"
+    is_answer = response.has_output and (response.finish or response.error) is not None
+    return "partial" if is_answer else "empty"
+
+
+def _events(session_id: str, message: Message, response: Response) -> list[Event]:
+    rows = [(part, at or message.created, "retry", status) for part, at, status in response.retries]
+    if response.error is not None:
+        name = _EVENT_NAMES.get(response.error, "api_error")
+        rows.append((message.id, message.created, name, response.status))
+    return [
+        Event(
+            source=SOURCE,
+            session_id=session_id,
+            rail_id=MAIN,
+            id=event_id,
+            ts=iso(at),
+            name=name,
+            message_id=message.id,
+            status=status,
+        )
+        for event_id, at, name, status in rows
+    ]
+
+
+def session_record(info: SessionInfo, agent: str | None) -> Session:
+    """The session as the ledger records it; its title is content."""
+    row = info.row
     return Session(
         session_id=row.id,
         source=SOURCE,
         parent_session_id=row.parent,
         project=row.directory,
-        project_key=place.project_key,
+        project_key=info.project_key,
         agent=row.agent or agent,
         created_at=iso(row.created),
     )
 
 
-def walk(place: Place, walked: Walked, said: Said) -> tuple[Walked, Step | None]:
-    """Goes one message further; an assistant row comes out as a step."""
-    if said.asked is not None:
-        return _hear(place, walked, said, said.asked), None
-    if said.answered is not None:
-        return _answer(place, walked, said, said.answered)
-    return walked, None
+# The state of a session
 
 
-def is_older(place: Place, said: Said) -> bool:
-    """Whether a message was there before its session: a fork's, whose past was copied into it under new ids."""
-    return said.created < place.session.created
+class MessageReading(NamedTuple):
+    """A message as it was just read, with a hash of its bytes."""
+
+    version: MessageVersion
+    message: Message
+    content: list[Shelved]
+    unusable: tuple[UnusableRow, ...]
+    digest: int
+    quiet_since: float
 
 
-def _hear(place: Place, walked: Walked, said: Said, asked: Asked) -> Walked:
-    """A user row. In a child session the parent's agent is the one who asks, and its text is the prompt."""
-    prompts = walked.prompts
-    current = prompts[-1].id if prompts else None
-    is_prompt = asked.human if place.session.parent is None else asked.text_hash is not None or asked.human
-    if is_prompt:
-        again = _said_before(walked, asked)
-        if again is None:
-            prompts = (*prompts, Prompt(said.id, asked.words, asked.text_hash))[-_KEPT_PROMPTS:]
-        current = said.id if again is None else again.id
-    return replace(
-        walked,
-        entering=walked.entering + asked.blocks,
-        prompts=prompts,
-        asked=(*walked.asked, (said.id, current))[-_KEPT_ROWS:],
-        compacting=(said.id, asked.trigger) if asked.trigger is not None else walked.compacting,
-        after_summary=False,
-    )
+class SessionChanges(msgspec.Struct):
+    """Steps, content and facts to record. `message_times` and `copied` are by session and message."""
+
+    steps: list[Told] = []
+    content: list[Shelved] = []
+    sessions: list[Session] = []
+    agents: list[AgentRow] = []
+    message_times: dict[tuple[str, str], int] = {}
+    copied: set[tuple[str, str]] = set()
+
+    def add(self, other: SessionChanges) -> None:
+        self.steps += other.steps
+        self.content += other.content
+        self.sessions += other.sessions
+        self.agents += other.agents
+        self.message_times |= other.message_times
+        self.copied |= other.copied
 
 
-def _said_before(walked: Walked, asked: Asked) -> Prompt | None:
-    """The prompt that a row repeats: when a context overflowed, opencode asks again after the compaction."""
-    if not walked.after_summary or asked.text_hash is None:
-        return None
-    return next((one for one in reversed(walked.prompts) if one.text_hash == asked.text_hash), None)
+class _Entry:
+    """A message of the session: its last reading, the walk behind it, and how it was last recorded."""
+
+    __slots__ = ("content", "reading", "recorded", "settled", "state", "step")
+
+    def __init__(self, reading: MessageReading) -> None:
+        self.reading = reading
+        self.content: list[Shelved] | None = reading.content  # None once it is recorded
+        self.settled = False
+        self.state = WalkState()
+        self.step: Step | None = None
+        self.recorded: tuple[Turn, bool] | None = None
+
+    @property
+    def message(self) -> Message:
+        return self.reading.message
+
+    def update(self, reading: MessageReading, now: float) -> bool:
+        """Takes a newer reading; returns whether it differs from the last one."""
+        if reading.digest == self.reading.digest:
+            self.reading = self.reading._replace(version=reading.version)
+            return False
+        self.reading, self.content, self.settled = reading._replace(quiet_since=now), reading.content, False
+        return True
 
 
-def _answer(place: Place, walked: Walked, said: Said, answered: Answered) -> tuple[Walked, Step]:
-    prompt = _prompt_of(walked, answered)
-    if prompt is not None and answered.calls:
-        prompt = replace(prompt, walk=step(prompt.walk, as_calls(answered.calls)))
-    turn = Turn(
-        source=SOURCE,
-        session_id=place.session.id,
-        rail_id=MAIN,
-        message_id=said.id,
-        turn_index=walked.next_index,
-        parent=walked.last_turn,
-        ts=iso(said.created),
-        model=answered.model,
-        provider=answered.provider,
-        project=place.session.directory,
-        project_key=place.project_key,
-        usage=answered.usage,
-        stated_usd=answered.cost_usd,
-        tool_calls=answered.calls,
-        entered=walked.entering,
-        made=answered.made,
-        files_touched=answered.files,
-        subagent=_subagent(place, said),
-        stop_reason=answered.finish or answered.error,
-        prompt_words=prompt.words if prompt is not None else (),
-        prompt_id=prompt.id if prompt is not None else None,
-        prompt_retries=prompt.walk.retries if prompt is not None else 0,
-        quality=_quality(answered),
-        basis=Basis(rank=FORKED, ts=iso(place.session.created)) if is_older(place, said) else None,
-    )
-    compaction = _compaction(place, walked, said, answered)
-    onward = replace(
-        walked,
-        next_index=walked.next_index + 1,
-        last_turn=said.id,
-        entering=_carried(answered, compacted=compaction is not None),
-        prompts=tuple(prompt if prompt is not None and one.id == prompt.id else one for one in walked.prompts),
-        after_summary=_trigger(walked, answered) == "auto",
-        context=total(answered.usage) or walked.context,
-    )
-    return onward, Step(relabelled(turn), _beside(place, said, answered, compaction))
+class SessionState:
+    """The messages of one session in order. Used by one thread at a time.
 
-
-def _beside(
-    place: Place, said: Said, answered: Answered, compaction: Compaction | None
-) -> tuple[Event | Compaction, ...]:
-    """What happened beside a copied message happened, and was told, where it was copied from."""
-    if is_older(place, said):
-        return ()
-    return (*_events(place, said, answered), *([compaction] if compaction is not None else []))
-
-
-def _prompt_of(walked: Walked, answered: Answered) -> Prompt | None:
-    """What a step works on: the prompt of the row that it answers, or the newest where that row is gone."""
-    newest = walked.prompts[-1].id if walked.prompts else None
-    wanted = next((prompt for row, prompt in reversed(walked.asked) if row == answered.parent), newest)
-    return next((one for one in walked.prompts if one.id == wanted), None)
-
-
-def _quality(answered: Answered) -> Quality:
-    """`partial` where a step reached the model and its usage was not recorded: it never ended, or was aborted, failed
-    or finished after the model had begun to answer. `empty` where the request failed or was aborted before that, and
-    for rows that are no request (`!shell`), which have neither a finish nor an error.
+    `is_old`: its rows were there before they were first read, so their own times say how long they have been quiet.
+    `elsewhere` are the message ids that a database with precedence has; None if none has the session.
+    `row_digest` and `sequence` are those of the last reading.
     """
-    if answered.completed is None:
-        return "partial"
-    if answered.usage != Usage():
-        return "final"
-    is_answer = answered.has_output and (answered.finish or answered.error) is not None
-    return "partial" if is_answer else "empty"
 
+    def __init__(self, info: SessionInfo, path: str, *, is_old: bool = False) -> None:
+        self.info = info
+        self.path = path
+        self.is_old = is_old
+        self.elsewhere: frozenset[str] | None = None
+        self.row_digest, self.sequence = 0, -1
+        self.partly_read = False
+        self._entries: list[_Entry] = []
+        self._by_id: dict[str, _Entry] = {}
+        self._row_ids: frozenset[str] = frozenset()
+        self._walk_from = 0
+        self._record_from = 0
+        self._title: Content | None = None
+        self._session: Session | None = None
+        self._children: dict[str, tuple[str, int]] = {}
+        self._deleted_content: list[Shelved] = []
 
-def _subagent(place: Place, said: Said) -> Subagent | None:
-    if place.session.parent is None:
-        return None
-    return Subagent(agent_id=place.session.id, type=place.session.agent or said.agent)
+    def __len__(self) -> int:
+        return len(self._entries)
 
+    def unchanged(self, message_id: str, digest: int) -> Message | None:
+        """The facts of a message whose bytes are the same as when it was last read."""
+        entry = self._by_id.get(message_id)
+        return entry.message if entry is not None and entry.reading.digest == digest else None
 
-def _carried(answered: Answered, *, compacted: bool) -> tuple[Block, ...]:
-    """What the next step is given of this one; after a compaction that is the summary alone."""
-    if compacted:
-        return (Block(kind="summary", bytes=answered.said_bytes),)
-    return answered.came_back
+    @property
+    def is_pending(self) -> bool:
+        """Whether a message may still change."""
+        return any(not entry.settled for entry in self._entries[self._record_from :])
 
+    @property
+    def unfinished(self) -> tuple[tuple[str, int, int], ...]:
+        """The id, update time and digest of responses that opencode never finished."""
+        versions = [entry.reading.version for entry in self._entries if entry.message.is_unfinished]
+        return tuple((version.id, version.updated, version.digest) for version in versions)
 
-def _compaction(place: Place, walked: Walked, said: Said, answered: Answered) -> Compaction | None:
-    """A context was replaced by a summary, once that has been written to its end."""
-    if not answered.is_summary or answered.completed is None or answered.error is not None:
-        return None
-    row = answered.parent or said.id
-    return Compaction(
-        source=SOURCE,
-        session_id=place.session.id,
-        rail_id=MAIN,
-        id=row,
-        ts=iso(max(answered.completed, said.created)),
-        trigger=_trigger(walked, answered),
-        before_tokens=walked.context or None,
-    )
+    @property
+    def unusable(self) -> list[UnusableRow]:
+        return [row for entry in self._entries for row in entry.reading.unusable]
 
+    @property
+    def versions_digest(self) -> int:
+        return digest_of(entry.reading.version.digest for entry in self._entries)
 
-def _trigger(walked: Walked, answered: Answered) -> str | None:
-    """What asked for the summary that this is, where the asking row is the newest of its kind."""
-    row, trigger = walked.compacting or (None, None)
-    return trigger if answered.is_summary and row == answered.parent else None
+    def must_read(self, version: MessageVersion) -> bool:
+        """Whether a message is new, has changed, or has not settled."""
+        entry = self._by_id.get(version.id)
+        if entry is None or not entry.settled:
+            return True
+        before = entry.reading.version
+        return version.updated != before.updated or version.digest not in (0, before.digest)
 
+    def update_info(self, info: SessionInfo) -> None:
+        if info != self.info:
+            self.info = info
+            self._walk_from = self._record_from = 0
 
-def _events(place: Place, said: Said, answered: Answered) -> list[Event]:
-    found = [(part, when or said.created, "retry", status) for part, when, status in answered.retries]
-    if answered.error is not None:
-        found.append((said.id, said.created, _EVENTS.get(answered.error, "api_error"), answered.status))
-    return [
-        Event(
-            source=SOURCE,
-            session_id=place.session.id,
-            rail_id=MAIN,
-            id=name,
-            ts=iso(when),
-            name=what,
-            message_id=said.id,
-            status=status,
-        )
-        for name, when, what, status in found
-    ]
+    def update(self, order: Sequence[str], readings: Mapping[str, MessageReading], now: float) -> None:
+        """Takes the ids of the session's messages in order, and the messages that were just read."""
+        entries: list[_Entry] = []
+        same = len(self._entries)  # number of entries at the start that are unchanged
+        for message_id in order:
+            entry, reading = self._by_id.get(message_id), readings.get(message_id)
+            changed = entry is None or (reading is not None and entry.update(reading, now))
+            if entry is None:
+                if reading is None:
+                    continue  # not read yet
+                entry = _Entry(reading)
+            n = len(entries)
+            if n < same and (changed or self._entries[n] is not entry):
+                same = n
+            entries.append(entry)
+        same = min(same, len(entries))
+        self._walk_from, self._record_from = min(self._walk_from, same), min(self._record_from, same)
+        by_id = {entry.message.id: entry for entry in entries}
+        for message_id, entry in self._by_id.items():
+            if message_id not in by_id and entry.content is not None and self._is_ours(message_id):
+                self._deleted_content += entry.content
+        self._entries, self._by_id, self._row_ids = entries, by_id, frozenset(order)
+
+    def changes(self, now: float, *, flush: bool = False) -> tuple[SessionChanges, float | None]:
+        """What is new since the last call, with quiet messages settled; and the time when the next one settles.
+
+        Content is recorded in the session's order: it waits for all messages before it to settle.
+        """
+        self._walk()
+        changes = self._facts()
+        changes.content += self._deleted_content
+        self._deleted_content = []
+        last, due, first_open = len(self._entries) - 1, float("inf"), len(self._entries)
+        backwards = range(last, -1, -1)
+        last_response = next((n for n in backwards if self._entries[n].message.response is not None), -1)
+        for n in range(self._record_from, len(self._entries)):
+            entry = self._entries[n]
+            is_superseded = n < (last_response if entry.message.response is not None else last)
+            is_over = entry.message.is_complete or is_superseded
+            settles_at = entry.reading.quiet_since + (QUIET_S if is_over else IDLE_S)
+            entry.settled = entry.settled or flush or now >= settles_at
+            self._add_step(entry, changes)
+            if not entry.settled:
+                due, first_open = min(due, settles_at), min(first_open, n)
+            elif first_open > n and entry.content is not None:
+                self._add_content(entry, changes)
+        self._record_from = first_open
+        return changes, due if first_open <= last else None
+
+    def orphans(self, open_turns: Mapping[str, Turn]) -> list[Told]:
+        """Settles open turns whose rows are gone: the money was spent."""
+        own = self.info.row.id
+        gone = [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
+        return [Told(turn, True, self.path) for turn in gone]
+
+    def _walk(self) -> None:
+        state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
+        for entry in self._entries[self._walk_from :]:
+            state, entry.step = walk(self.info, state, entry.message)
+            entry.state = state
+        self._walk_from = len(self._entries)
+
+    def _add_step(self, entry: _Entry, changes: SessionChanges) -> None:
+        if entry.step is None or not self._is_ours(entry.message.id):
+            return
+        turn, before = entry.step.turn, entry.recorded
+        if before is not None and before[0] == turn and (before[1] or not entry.settled):
+            return
+        entry.recorded = (turn, entry.settled)
+        row_ids = self._row_ids if self.elsewhere is None else None
+        entries = entry.step.entries if entry.settled else ()
+        changes.steps.append(Told(turn, entry.settled, self.path, entries, row_ids))
+
+    def _add_content(self, entry: _Entry, changes: SessionChanges) -> None:
+        if self._is_ours(entry.message.id):
+            changes.content += entry.content or []
+        name = (self.info.row.id, entry.message.id)
+        changes.message_times[name] = entry.message.created
+        if is_copied(self.info, entry.message):
+            changes.copied.add(name)
+        entry.content = None
+
+    def _is_ours(self, message_id: str) -> bool:
+        return self.elsewhere is None or message_id not in self.elsewhere
+
+    def _facts(self) -> SessionChanges:
+        """The session's record, its title and its child sessions, as far as they are new."""
+        changes = SessionChanges(agents=self._new_children())
+        if self.elsewhere is not None or not self._entries:
+            return changes  # a session without a message is not recorded yet
+        agent = next((entry.message.agent for entry in self._entries if entry.message.agent), None)
+        record, title = session_record(self.info, agent), title_of(self.info.row)
+        if is_copied(self.info, self._entries[0].message) and not any(entry.step for entry in self._entries):
+            title = None  # a fork's title repeats the original's: wait for its first step, which shows the origin
+        changes.sessions += [record] if record != self._session else []
+        if title is not None and title != self._title:
+            changes.content += shelve([title], INLINE_BYTES)
+        self._session, self._title = record, title
+        return changes
+
+    def _new_children(self) -> list[AgentRow]:
+        """The sessions that calls of this one started, each with the first call that names it."""
+        children: dict[str, tuple[str, int]] = {}
+        for entry in self._entries:
+            for call, child in entry.message.response.children if entry.message.response is not None else ():
+                children.setdefault(child, (call, entry.message.created))
+        new = [(child, *found) for child, found in children.items() if self._children.get(child) != found]
+        self._children = children
+        return [AgentRow(child, MAIN, ToldBy.RESULT, call, to_iso(ms), None, None) for child, call, ms in new]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from burnd.harness.opencode.content import content_of
-from burnd.harness.opencode.rows import MessageRow, PartRow, SessionRow, opened
-from burnd.harness.opencode.said import Answered, Asked, Said, said_of
-from burnd.harness.opencode.session import Place, Step, Walked, walk
-from burnd.harness.opencode.tools import calls_in
+from burnd.harness.opencode.messages import Message, Response, UserMessage, calls_of, content_of, message_of
+from burnd.harness.opencode.rows import DecodedMessage, MessageRow, PartRow, SessionRow, decode_message
+from burnd.harness.opencode.session import SessionInfo, Step, WalkState, walk
 from burnd.records import Content
 from burnd.records.foreign_json import Rejected
 from tests.harness.opencode.data import BORN_MS, assistant, tokens
 
-PLACE = Place(SessionRow("ses_one", BORN_MS, directory="/home/dev/app", agent="build", version="1.18.33"))
+INFO = SessionInfo(SessionRow("ses_one", BORN_MS, directory="/home/dev/app", agent="build", version="1.18.33"))
 
 
 def row(message_id: str, data: dict[str, Any], *parts: dict[str, Any], at: int = 1) -> MessageRow:
@@ -22,45 +20,50 @@ def row(message_id: str, data: dict[str, Any], *parts: dict[str, Any], at: int =
     return MessageRow(message_id, BORN_MS + at, 0, json.dumps(data).encode(), found)
 
 
-def said(message: MessageRow, version: str | None = "1.18.33") -> Said:
-    found = opened(message)
+def decoded(row: MessageRow) -> DecodedMessage:
+    found = decode_message(row)
     assert not isinstance(found, Rejected)
-    return said_of(message, found, calls_in(found), version)
+    return found
 
 
-def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> Said:
-    return said(row(message_id, {"role": "user", "agent": "build"}, *parts, at=at))
+def message(row: MessageRow, version: str | None = "1.18.33") -> Message:
+    found = decoded(row)
+    return message_of(row, found, calls_of(found), version)
 
 
-def step(message_id: str, parent: str, *parts: dict[str, Any], at: int = 2, **changes: Any) -> Said:
+def user(message_id: str, *parts: dict[str, Any], at: int = 1) -> Message:
+    return message(row(message_id, {"role": "user", "agent": "build"}, *parts, at=at))
+
+
+def step(message_id: str, parent: str, *parts: dict[str, Any], at: int = 2, **changes: Any) -> Message:
     """An answer that has ended."""
     ended = {"time": {"created": BORN_MS + at, "completed": BORN_MS + at + 5}, "tokens": tokens(input=10, output=5)}
-    return said(row(message_id, assistant(parent, BORN_MS + at) | ended | {"finish": "stop"} | changes, *parts, at=at))
+    data = assistant(parent, BORN_MS + at) | ended | {"finish": "stop"} | changes
+    return message(row(message_id, data, *parts, at=at))
 
 
-def asked(*parts: dict[str, Any]) -> Asked:
-    found = user("u", *parts).asked
+def user_message(*parts: dict[str, Any]) -> UserMessage:
+    found = user("u", *parts).user
     assert found is not None
     return found
 
 
-def answered(*parts: dict[str, Any], **changes: Any) -> Answered:
-    found = step("a", "u", *parts, **changes).answered
+def response(*parts: dict[str, Any], **changes: Any) -> Response:
+    found = step("a", "u", *parts, **changes).response
     assert found is not None
     return found
 
 
 def content(*parts: dict[str, Any], role: str = "assistant", reasoning: bool = True, **data: Any) -> list[Content]:
-    message = row("m", {"role": role} | data, *parts)
-    found = opened(message)
-    assert not isinstance(found, Rejected)
-    return content_of("ses_one", message, found, calls_in(found), reasoning=reasoning)
+    one = row("m", {"role": role} | data, *parts)
+    found = decoded(one)
+    return content_of("ses_one", one, found, calls_of(found), reasoning=reasoning)
 
 
-def walked(*messages: Said, place: Place = PLACE) -> list[Step]:
+def walk_all(*messages: Message, info: SessionInfo = INFO) -> list[Step]:
     """The steps of a session with these messages."""
-    state, steps = Walked(), []
-    for message in messages:
-        state, found = walk(place, state, message)
-        steps += [found] if found is not None else []
-    return steps
+    state, result = WalkState(), []
+    for one in messages:
+        state, found = walk(info, state, one)
+        result += [found] if found is not None else []
+    return result

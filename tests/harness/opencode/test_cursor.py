@@ -1,4 +1,4 @@
-"""The marker among opencode's rows: how it finds back when the rows before it are gone."""
+"""Cursors of a database: how far to go back when rows are gone, and how they are stored."""
 
 from __future__ import annotations
 
@@ -8,21 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from burnd.harness.opencode.cursor import (
-    FIRST_ROWID,
-    Anchor,
-    Cursors,
-    Marker,
-    Seen,
-    digest_of,
-    loaded,
-    marker_change,
-    seen_change,
-)
+from burnd.harness.opencode.cursor import Anchor, Cursors, RowCursor, SessionCursor, cursor_changes, load_cursors
+from burnd.harness.opencode.queries import FIRST_ROWID
+from burnd.harness.opencode.rows import digest_of
 
 
-def grown(steps: list[int]) -> Marker:
-    marker, at = Marker(), 0
+def grown(steps: list[int]) -> RowCursor:
+    marker, at = RowCursor(), 0
     for step in steps:
         at += step
         marker = marker.after(at, f"msg_{at}")
@@ -56,13 +48,13 @@ def test_without_any_anchor_it_starts_at_the_smallest_rowid() -> None:
 
 def test_what_is_stored_is_what_was_known() -> None:
     """What another release stored and this one cannot read counts as not seen."""
-    marker = Marker(7, (Anchor(6, "msg_6"),), (1, 2))
-    seen = Seen(5, 6, 7, True, (("msg_6", 9, 7),))
-    changes = [marker_change("x", marker), seen_change("x", "ses_1", seen)]
+    marker = RowCursor(7, (Anchor(6, "msg_6"),), (1, 2))
+    seen = SessionCursor(5, 6, 7, True, (("msg_6", 9, 7),))
+    changes = cursor_changes("x", marker, [("ses_1", seen)])
     rows = [(change.key, change.value or b"") for change in changes]
-    assert loaded(rows) == Cursors(marker, {"ses_1": seen})
-    assert loaded([("marker", b"\xc1"), ("session:a", b"other")]) == Cursors(Marker(), {})
-    assert seen_change("x", "ses_1", None).value is None
+    assert load_cursors(rows) == Cursors(marker, {"ses_1": seen})
+    assert load_cursors([("marker", b"\xc1"), ("session:a", b"other")]) == Cursors(RowCursor(), {})
+    assert [change.value for change in cursor_changes("x", None, [("ses_1", None)])] == [None]
 
 
 def test_digests_tell_values_apart() -> None:

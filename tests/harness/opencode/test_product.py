@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from burnd.harness.opencode.product import announced_places, data_folder, named_databases, present_databases
-from burnd.harness.opencode.wanted import Wanted, wanted_by
-from burnd.paths import Home
-from burnd.settings.config import load
 
 
 @pytest.mark.parametrize(
@@ -63,19 +60,3 @@ def test_a_client_may_say_where_opencode_keeps_its_things(tmp_path: Path) -> Non
     database.touch()
     for root in (database, database.parent, database.parent.parent):
         assert present_databases(*announced_places([str(root)])) == [str(database)]
-
-
-def test_the_settings_say_what_is_wanted(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    home.config.write_text(
-        '[opencode]\ninclude = ["~/work", "/srv/*"]\nexclude = ["~/work/secret/"]\narchived = false\n'
-        "reasoning = false\ninclude_tool_outputs = true\n"
-    )
-    assert wanted_by(load(home, {}), "/home/u") == Wanted(
-        include=("/home/u/work", "/srv/*"),
-        exclude=("/home/u/work/secret",),
-        archived=False,
-        reasoning=False,
-        tool_outputs=True,
-    )
-    assert wanted_by(load(Home(tmp_path / "other"), {}), "/home/u") == Wanted()

@@ -1,16 +1,14 @@
-"""The walk through a session: who asked, what each step was given, where it stands, how it ended."""
+"""The walk through a session: prompts, what enters each step, turn numbers, and how steps end."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from burnd.harness.opencode.rows import SessionRow
-from burnd.harness.opencode.session import Place, Step, session_record
+from burnd.harness.opencode.session import SessionInfo, Step, session_record
 from burnd.records import Basis, Compaction
 from tests.harness.opencode.data import BORN_MS, reasoning, text, tokens, tool
-from tests.harness.opencode.reading import PLACE, asked, step, user, walked
+from tests.harness.opencode.reading import INFO, step, user, user_message, walk_all
 
 SYNTHETIC = {"type": "text", "text": "Continue", "synthetic": True}
 
@@ -21,7 +19,7 @@ def sizes(blocks: Any) -> list[tuple[str, int]]:
 
 def test_a_step_is_given_what_came_since_the_one_before() -> None:
     """The prompt, then the results of its calls, then what was asked meanwhile."""
-    steps = walked(
+    steps = walk_all(
         user("u1", text("please")),
         step("a1", "u1", text("ok"), tool("c1", "read", {"filePath": "/x"}, "12345")),
         user("u2", text("and this"), SYNTHETIC),
@@ -35,18 +33,18 @@ def test_a_step_is_given_what_came_since_the_one_before() -> None:
 
 def test_people_are_told_from_what_opencode_writes_in_their_place() -> None:
     """A text, a file or a mention by a person makes a prompt; synthetic and ignored parts do not."""
-    assert asked(text("hi")).human
-    assert asked(SYNTHETIC, {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}).human
-    assert asked({"type": "agent", "name": "explore"}).human
+    assert user_message(text("hi")).is_human
+    assert user_message(SYNTHETIC, {"type": "file", "mime": "image/png", "url": "data:image/png;base64,AAAA"}).is_human
+    assert user_message({"type": "agent", "name": "explore"}).is_human
     for parts in ([SYNTHETIC], [{"type": "compaction", "auto": True}], [{"type": "subtask", "prompt": "x"}], []):
-        assert not asked(*parts).human
-    assert not asked({"type": "text", "text": "x", "ignored": True}).human
-    assert asked({"type": "text", "text": "x", "ignored": True}).blocks == ()
+        assert not user_message(*parts).is_human
+    assert not user_message({"type": "text", "text": "x", "ignored": True}).is_human
+    assert user_message({"type": "text", "text": "x", "ignored": True}).blocks == ()
 
 
 def test_a_step_works_on_the_prompt_its_row_answers() -> None:
     """Steps after a text of opencode's own still work on what a person asked before; a queued prompt is its own."""
-    steps = walked(
+    steps = walk_all(
         user("u1", text("fix the bug")),
         step("a1", "u1"),
         user("u2", SYNTHETIC),
@@ -64,16 +62,16 @@ def test_a_prompt_that_an_overflow_repeats_is_the_same_prompt() -> None:
     """After a compaction opencode may ask the last question again under a new id, unmarked: nobody typed it."""
     ask, again = text("a long story"), user("u3", {"type": "compaction", "auto": True, "overflow": True})
     summary = step("a2", "u3", text("## Goal"), summary=True)
-    steps = walked(user("u1", ask), step("a1", "u1"), again, summary, user("u4", ask), step("a3", "u4"))
+    steps = walk_all(user("u1", ask), step("a1", "u1"), again, summary, user("u4", ask), step("a3", "u4"))
     assert [one.turn.prompt_id for one in steps] == ["u1", "u1", "u1"]
-    typed = walked(user("u1", ask), step("a1", "u1"), user("u4", ask), step("a3", "u4"))
+    typed = walk_all(user("u1", ask), step("a1", "u1"), user("u4", ask), step("a3", "u4"))
     assert [one.turn.prompt_id for one in typed] == ["u1", "u4"]
 
 
 def test_retries_are_walked_through_all_steps_of_a_prompt() -> None:
     """Edit, run, edit in three steps is one retry of the prompt, and none of any step."""
     edit, run = tool("c", "edit", {"filePath": "/x"}), tool("d", "bash", {"command": "pytest"}, metadata={"exit": 1})
-    steps = walked(
+    steps = walk_all(
         user("u1", text("do")), step("a1", "u1", edit), step("a2", "u1", run), step("a3", "u1", edit), step("a4", "u1")
     )
     assert [(one.turn.retries, one.turn.prompt_retries, one.turn.has_edits) for one in steps] == [
@@ -87,7 +85,7 @@ def test_retries_are_walked_through_all_steps_of_a_prompt() -> None:
 
 def test_a_compaction_ends_what_the_next_step_is_given() -> None:
     """Told when its summary is written; the step after it is given the summary and what was asked, nothing older."""
-    steps = walked(
+    steps = walk_all(
         user("u1", text("go")),
         step("a1", "u1", tool("c", "bash", {}, "x" * 99), tokens=tokens(input=900, output=50)),
         user("u2", {"type": "compaction", "auto": False}),
@@ -95,7 +93,7 @@ def test_a_compaction_ends_what_the_next_step_is_given() -> None:
         user("u3", text("on")),
         step("a3", "u3"),
     )
-    (compaction,) = steps[1].beside
+    (compaction,) = steps[1].entries
     assert isinstance(compaction, Compaction)
     assert (compaction.id, compaction.trigger, compaction.before_tokens) == ("u2", "manual", 950)
     assert steps[1].turn.ts < compaction.ts
@@ -104,14 +102,14 @@ def test_a_compaction_ends_what_the_next_step_is_given() -> None:
 
 def test_a_compaction_that_failed_is_none() -> None:
     failed = {"name": "APIError", "data": {"statusCode": 500}}
-    steps = walked(
+    steps = walk_all(
         user("u2", {"type": "compaction", "auto": True}), step("a2", "u2", summary=True, error=failed, finish=None)
     )
-    assert [type(entry).__name__ for entry in steps[0].beside] == ["Event"]
+    assert [type(entry).__name__ for entry in steps[0].entries] == ["Event"]
 
 
 def one(**changes: Any) -> Step:
-    (found,) = walked(step("a", "u", **changes))
+    (found,) = walk_all(step("a", "u", **changes))
     return found
 
 
@@ -122,12 +120,12 @@ def test_how_a_step_ended() -> None:
     failed = {"name": "APIError", "data": {"statusCode": 500}}
     assert (one().turn.quality, one().turn.stop_reason) == ("final", "stop")
     assert one(finish="length").turn.stop_reason == "length"
-    (ended,) = walked(step("a", "u", {"type": "text", "text": ""}, tokens=nothing, finish=None, error=aborted))
+    (ended,) = walk_all(step("a", "u", {"type": "text", "text": ""}, tokens=nothing, finish=None, error=aborted))
     assert (ended.turn.quality, ended.turn.stop_reason) == ("partial", "MessageAbortedError")
     assert one(tokens=nothing, error=aborted, finish=None).turn.quality == "empty"
     assert one(tokens=nothing, finish=None).turn.quality == "empty"
     assert one(tokens=nothing, finish=None, error=failed).turn.quality == "empty"
-    cut = walked(step("a", "u", {"type": "text", "text": "half"}, tokens=nothing, finish=None, error=failed))
+    cut = walk_all(step("a", "u", {"type": "text", "text": "half"}, tokens=nothing, finish=None, error=failed))
     assert cut[0].turn.quality == "partial"
     assert one(time={"created": 5}, tokens=nothing).turn.quality == "partial"
     assert one(time={"created": 5}).turn.quality == "partial"
@@ -143,32 +141,32 @@ def test_errors_are_events_with_their_status_and_nothing_of_their_words() -> Non
         "ContextOverflowError": ("api_error", 429),
     }
     for name, expected in found.items():
-        (event,) = one(error={"name": name, "data": secret | {"statusCode": 429}}).beside
+        (event,) = one(error={"name": name, "data": secret | {"statusCode": 429}}).entries
         assert (event.name, event.status) == expected  # type: ignore[union-attr]
         assert "secret" not in str(event)
 
 
 def test_attempts_that_old_releases_wrote_down_are_retries() -> None:
     part = {"type": "retry", "attempt": 1, "time": {"created": BORN_MS + 3}, "error": {"data": {"statusCode": 529}}}
-    (found,) = walked(step("a", "u", part))
-    (event,) = found.beside
+    (found,) = walk_all(step("a", "u", part))
+    (event,) = found.entries
     assert (event.name, event.status, event.id) == ("retry", 529, "a-p0")  # type: ignore[union-attr]
 
 
 def test_what_is_older_than_its_session_was_copied_into_it() -> None:
     """It carries the mark by which it is told from the original, and tells of nothing that happened beside it."""
-    place = replace(PLACE, session=PLACE.session._replace(created=BORN_MS + 50))
+    info = INFO._replace(row=INFO.row._replace(created=BORN_MS + 50))
     failed = {"name": "APIError", "data": {}}
-    old, new = walked(step("a1", "u", at=10, error=failed), step("a2", "u", at=60, error=failed), place=place)
+    old, new = walk_all(step("a1", "u", at=10, error=failed), step("a2", "u", at=60, error=failed), info=info)
     assert old.turn.basis == Basis(rank=4, ts="2026-11-15T22:00:00.050Z")
     assert new.turn.basis is None
-    assert (len(old.beside), len(new.beside)) == (0, 1)
+    assert (len(old.entries), len(new.entries)) == (0, 1)
 
 
 def test_a_child_session_is_an_agent_of_its_parent() -> None:
     """In it the parent's agent asks: its text is the prompt, marked or not."""
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", agent="explore", directory="/p")
-    (found,) = walked(user("u", text("inspect it")), step("a", "u"), place=Place(row))
+    (found,) = walk_all(user("u", text("inspect it")), step("a", "u"), info=SessionInfo(row))
     assert found.turn.subagent is not None
     assert (found.turn.subagent.agent_id, found.turn.subagent.type) == ("ses_kid", "explore")
     assert (found.turn.prompt_id, found.turn.prompt_words) == ("u", ("review",))
@@ -177,6 +175,6 @@ def test_a_child_session_is_an_agent_of_its_parent() -> None:
 def test_what_the_ledger_keeps_of_a_session() -> None:
     """No title: that is content. An old release's row has no agent, its messages do. No claim has it yet."""
     row = SessionRow("ses_kid", BORN_MS, parent="ses_one", directory="/p", title="secret", version="1.2.27")
-    record = session_record(Place(row, "github.com/me/it"), "build")
+    record = session_record(SessionInfo(row, "github.com/me/it"), "build")
     assert (record.parent_session_id, record.project, record.project_key) == ("ses_one", "/p", "github.com/me/it")
     assert (record.agent, record.created_by, record.title) == ("build", None, None)

@@ -1,4 +1,4 @@
-"""What a step was billed, as each release writes it down."""
+"""The usage of a step, as each release states it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from burnd.harness.opencode.rows import Tokens
-from burnd.harness.opencode.usage import net_usage, usage_of
+from burnd.harness.opencode.rows import Tokens, message_usage, net_usage
 from burnd.records import Usage
 from tests.harness.opencode.data import tokens
-from tests.harness.opencode.reading import answered
+from tests.harness.opencode.reading import response
 
 
 def read(data: dict[str, Any]) -> Tokens:
@@ -41,7 +40,7 @@ def test_the_first_releases_wrote_no_total_and_counted_reasoning_within_output(v
     stated = {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 0, "write": 3}}
     expected = Usage(input=10, output=3, reasoning=2, cache_create_5m=3)
     assert net_usage(read(stated), version) == expected
-    assert usage_of(read(stated), [read(stated)], version) == expected
+    assert message_usage(read(stated), [read(stated)], version) == expected
 
 
 def test_a_session_that_an_old_release_began_and_a_new_one_went_on_with_goes_by_the_total() -> None:
@@ -57,14 +56,14 @@ def test_both_ways_of_counting_come_to_the_same(gross: bool) -> None:
 def test_several_steps_of_a_message_add_up() -> None:
     """The message's own figure is that of its last step; one step alone is said twice and counts once."""
     one, two = tokens(input=5, output=1), tokens(input=7, output=2, gross=True, reasoning=1)
-    assert usage_of(read(two), [read(one), read(two)]) == Usage(input=12, output=3, reasoning=1)
-    assert usage_of(read(one), [read(one)]) == Usage(input=5, output=1)
-    assert usage_of(read(one), []) == Usage(input=5, output=1)
+    assert message_usage(read(two), [read(one), read(two)]) == Usage(input=12, output=3, reasoning=1)
+    assert message_usage(read(one), [read(one)]) == Usage(input=5, output=1)
+    assert message_usage(read(one), []) == Usage(input=5, output=1)
 
 
 def test_a_step_that_ended_before_its_message_knew_counts() -> None:
     """Killed between the two writes: the tokens are in the part alone."""
-    found = answered({"type": "step-finish", "tokens": tokens(input=5, output=1)}, tokens=tokens(total=False))
+    found = response({"type": "step-finish", "tokens": tokens(input=5, output=1)}, tokens=tokens(total=False))
     assert found.usage == Usage(input=5, output=1)
 
 

@@ -1,0 +1,504 @@
+"""Converts one decoded message to its facts (`Message`), its tool calls, and its content records. Pure.
+
+Nothing here depends on the messages before or after it: `session` puts messages in order.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from burnd.classify.keywords import prompt_words
+from burnd.classify.tools import kind as tool_kind
+from burnd.harness.opencode.rows import (
+    Attachment,
+    DecodedMessage,
+    FailureData,
+    MessageData,
+    MessageRow,
+    Part,
+    PartData,
+    SessionRow,
+    ToolMetadata,
+    ToolState,
+    iso,
+    message_cost,
+    message_usage,
+    milliseconds,
+)
+from burnd.harness.tool_calls import (
+    args_hash,
+    decoded_size,
+    edit_hash,
+    first_word,
+    host_of,
+    inline_data,
+    patch_hash,
+    patched_files,
+    short_hash,
+    size,
+    text_target,
+    verb_of,
+)
+from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse, Usage
+from burnd.records.content import MAIN, Kind, Role
+from burnd.records.foreign_json import Unpacked, unpack
+
+TITLE: Final = "title:opencode"
+_USER: Final = "user"
+_ASSISTANT: Final = "assistant"
+_LARGEST_STATUS: Final = 999
+_OUTPUT_PARTS: Final = ("text", "reasoning", "tool")
+_DEFAULT_TITLE: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+_NULL: Final = msgspec.Raw(b"null")
+_SAVED_OUTPUT: Final = 1 << 20  # block number of a whole output beside its preview: after all blocks of a part
+
+_TASK: Final = "task"
+_INVALID: Final = "invalid"
+_TARGET_ARGUMENTS: Final = {
+    "read": "filePath",
+    "edit": "filePath",
+    "write": "filePath",
+    "multiedit": "filePath",
+    "lsp": "filePath",
+    "grep": "path",
+    "glob": "path",
+    "list": "path",
+    _TASK: "subagent_type",
+    _INVALID: "tool",
+}
+_FILE_TOOLS: Final = frozenset({"read", "edit", "write", "multiedit"})
+_REPLACING_TOOLS: Final = frozenset({"edit", "multiedit"})
+_PATCH_TOOLS: Final = frozenset({"patch", "apply_patch"})
+# The user did not allow a call, or stopped it. A rule forbidding it is a failure like any other.
+_REFUSAL: Final = re.compile(
+    r"\s*(?:Error: )?(?:The user (?:rejected permission|dismissed this question)|User aborted the command)"
+)
+
+
+class UserMessage(msgspec.Struct, frozen=True, gc=False):
+    """A user row: its blocks, and whether a person wrote any of it.
+
+    `trigger` is set if the row requests a compaction. `text_hash` identifies a prompt that is repeated.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    is_human: bool = False
+    words: tuple[str, ...] = ()
+    text_hash: str | None = None
+    trigger: str | None = None
+
+
+class Response(msgspec.Struct, frozen=True, gc=False):
+    """An assistant row, one step of a model: its usage, its output, its calls and their results."""
+
+    parent: str | None = None
+    model: str = ""
+    provider: str | None = None
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    completed: int | None = None
+    finish: str | None = None
+    error: str | None = None
+    status: int | None = None
+    is_summary: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    output: tuple[Block, ...] = ()
+    results: tuple[Block, ...] = ()
+    files: tuple[str, ...] = ()
+    children: tuple[tuple[str, str], ...] = ()  # (call, session that it started)
+    retries: tuple[tuple[str, int | None, int | None], ...] = ()  # (part, time, status) of failed attempts
+    has_output: bool = False  # the model started to answer, even if only with an empty part
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(block.bytes for block in self.output if block.kind == "text")
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """The facts of one message. A row that cannot be decoded, or of an unknown role, has neither user nor response."""
+
+    id: str
+    created: int
+    agent: str | None = None
+    has_parts: bool = False
+    user: UserMessage | None = None
+    response: Response | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether opencode has completed it, so that only a late addition may follow."""
+        return self.has_parts if self.response is None else self.response.completed is not None
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is a response whose end, or the result of one of its calls, is missing."""
+        response = self.response
+        return response is not None and (
+            response.completed is None or any(call.is_error is None for call in response.calls)
+        )
+
+
+class Call(NamedTuple):
+    """A tool call, the files it names, its blocks, and the session it started.
+
+    `input` are its arguments as well-formed JSON; `answer` is the text of its result, None while there is none.
+    """
+
+    call: ToolCall
+    block: Block
+    results: tuple[Block, ...]
+    files: tuple[str, ...]
+    child: str | None
+    input: msgspec.Raw
+    answer: str | None
+
+
+# Facts
+
+
+def message_of(
+    row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, Call], version: str | None = None
+) -> Message:
+    """The facts of a message; `version` is the release that created its session."""
+    data, parts = decoded.data, decoded.parts
+    return Message(
+        id=row.id,
+        created=row.created,
+        agent=data.agent,
+        has_parts=bool(parts),
+        user=_user_message(parts) if data.role == _USER else None,
+        response=_response(data, parts, calls, version) if data.role == _ASSISTANT else None,
+    )
+
+
+def _user_message(parts: Sequence[Part]) -> UserMessage:
+    human = [
+        part.data
+        for part in parts
+        if part.data.type in ("text", "file", "agent") and not part.data.synthetic and not part.data.ignored
+    ]
+    text = "\n".join(part.text for part in human if part.type == "text" and part.text)
+    compaction = next((part.data for part in parts if part.data.type == "compaction"), None)
+    return UserMessage(
+        blocks=tuple(block for part in parts if (block := _input_block(part.data)) is not None),
+        is_human=bool(human),
+        words=prompt_words(text),
+        text_hash=short_hash(text.encode()) if text else None,
+        trigger=None if compaction is None else "auto" if compaction.auto else "manual",
+    )
+
+
+def _input_block(part: PartData) -> Block | None:
+    if part.type == "file":
+        return attached_block(_attachment(part))
+    if part.type != "text" or not part.text or part.ignored:
+        return None
+    return Block(kind="reminder" if part.synthetic else "prompt", bytes=size(part.text))
+
+
+def _response(data: MessageData, parts: Sequence[Part], calls: Mapping[int, Call], version: str | None) -> Response:
+    steps = [part.data for part in parts if part.data.type == "step-finish"]
+    files = [path for call in calls.values() for path in call.files]
+    changed = [path for part in parts if part.data.type == "patch" for path in part.data.files or ()]
+    error = data.error
+    return Response(
+        parent=data.parent,
+        model=data.model or "",
+        provider=data.provider,
+        usage=message_usage(data.tokens, [step.tokens for step in steps if step.tokens is not None], version),
+        cost_usd=message_cost(data.cost, [step.cost for step in steps]),
+        completed=milliseconds(data.time.completed) if data.time is not None else None,
+        finish=data.finish,
+        error=(error.name or "UnknownError") if error is not None else None,
+        status=_status(error.data) if error is not None else None,
+        is_summary=_is_summary(data),
+        calls=tuple(call.call for call in calls.values()),
+        output=_output_blocks(parts, calls),
+        has_output=any(part.data.type in _OUTPUT_PARTS for part in parts),
+        results=tuple(block for call in calls.values() for block in call.results),
+        files=tuple(dict.fromkeys([*files, *changed])),
+        children=tuple((call.call.id, call.child) for call in calls.values() if call.child),
+        retries=tuple(_retry(part) for part in parts if part.data.type == "retry"),
+    )
+
+
+def _is_summary(data: MessageData) -> bool:
+    """Whether this is the response of a compaction. On user rows `summary` is an object with another meaning."""
+    return data.role == _ASSISTANT and bytes(data.summary) == b"true"
+
+
+def _status(data: FailureData | None) -> int | None:
+    code = data.status_code if data is not None else None
+    return code if code is not None and 0 <= code <= _LARGEST_STATUS else None
+
+
+def _output_blocks(parts: Sequence[Part], calls: Mapping[int, Call]) -> tuple[Block, ...]:
+    """The output in its order. Hidden thinking has the size of its signature."""
+    blocks: list[Block] = []
+    for n, (_, part) in enumerate(parts):
+        if part.type == "tool":
+            blocks.append(calls[n].block)
+        elif part.type == "text" and part.text and not part.ignored:
+            blocks.append(Block(kind="text", bytes=size(part.text)))
+        elif part.type == "reasoning" and (part.text or part.metadata):
+            blocks.append(Block(kind="thinking", bytes=size(part.text) if part.text else len(part.metadata)))
+    return tuple(blocks)
+
+
+def _retry(part: Part) -> tuple[str, int | None, int | None]:
+    at = milliseconds(part.data.time.created) if part.data.time is not None else None
+    return (part.id, at, _status(part.data.error.data) if part.data.error is not None else None)
+
+
+# Tool calls
+
+
+def calls_of(decoded: DecodedMessage) -> dict[int, Call]:
+    """The calls of a message by the number of their part. A repeated call id is replaced by the part's id."""
+    calls: dict[int, Call] = {}
+    ids: set[str] = set()
+    for n, (part_id, part) in enumerate(decoded.parts):
+        if part.type == "tool":
+            call_id = part.call_id or ""
+            calls[n] = call_of(part, part_id if call_id in ids else call_id)
+            ids |= {call_id} - {""}
+    return calls
+
+
+def call_of(part: PartData, call_id: str) -> Call:
+    """The call in a `tool` part."""
+    name = part.tool or ""
+    state = part.state or ToolState()
+    value, well_formed = unpack(state.input) if state.input else Unpacked(None, state.input)
+    arguments: dict[str, Any] = value if isinstance(value, dict) else {}
+    files = _named_files(name, arguments)
+    answer = _answer(state)
+    has_failed = _has_failed(name, state)
+    target = _target(name, arguments, files)
+    call = ToolCall(
+        id=call_id,
+        name=name,
+        target=target,
+        args_hash=args_hash(state.input, value) if state.input else None,
+        edit_hash=_edit_hash(name, target, arguments),
+        result_hash=short_hash(answer.encode()) if answer is not None else None,
+        is_error=has_failed if answer is not None else None,
+        is_refused=answer is not None and has_failed and _REFUSAL.match(answer) is not None,
+    )
+    results: list[Block] = []
+    if answer is not None:
+        attached = [attached_block(file, call_id) for file in state.attachments or ()]
+        results = [Block(kind="result", bytes=size(answer), call_id=call_id), *filter(None, attached)]
+    return Call(
+        call,
+        block=Block(kind="call", bytes=len(state.input), call_id=call_id),
+        results=tuple(results),
+        files=files,
+        child=state.metadata.session_id if name == _TASK and state.metadata is not None else None,
+        input=well_formed,
+        answer=answer,
+    )
+
+
+def attached_block(file: Attachment, call_id: str | None = None) -> Block | None:
+    """The block of a file whose bytes are in the row; None for one that is only named, since it is shown as text."""
+    data = inline_data(file.url or "")
+    if data is None:
+        return None
+    is_image = (file.mime or "").startswith("image/")
+    return Block(kind="image" if is_image else "file", bytes=decoded_size(data), call_id=call_id)
+
+
+def _attachment(part: PartData) -> Attachment:
+    return Attachment(mime=part.mime, filename=part.filename, url=part.url)
+
+
+def _answer(state: ToolState) -> str | None:
+    if state.status == "error":
+        return state.error or ""
+    return state.output or "" if state.status == "completed" else None
+
+
+def _has_failed(name: str, state: ToolState) -> bool:
+    """An error, an unknown tool, or a command with an exit code other than zero, which opencode calls `completed`."""
+    if state.status == "error" or name == _INVALID:
+        return True
+    code = (state.metadata or ToolMetadata()).exit
+    return tool_kind(name) == "shell" and code is not None and code != 0
+
+
+def _target(name: str, arguments: dict[str, Any], files: tuple[str, ...]) -> str | None:
+    """A path, a command's verb, a host, an agent's type or a skill's name. A search pattern is content."""
+    if tool_kind(name) == "shell":
+        return verb_of(arguments.get("command"))
+    if name == "webfetch":
+        return host_of(arguments.get("url"))
+    if name == "skill":
+        return first_word(arguments.get("name"))
+    if name in _PATCH_TOOLS:
+        return files[0] if len(files) == 1 else None
+    key = _TARGET_ARGUMENTS.get(name)
+    return text_target(arguments.get(key)) if key else None
+
+
+def _edit_hash(name: str, target: str | None, arguments: dict[str, Any]) -> str | None:
+    if name in _PATCH_TOOLS:
+        return patch_hash(target, _patch(arguments))
+    return edit_hash(target, arguments) if name in _REPLACING_TOOLS else None
+
+
+def _patch(arguments: dict[str, Any]) -> Any:
+    return arguments.get("patchText") or arguments.get("patch")
+
+
+def _named_files(name: str, arguments: dict[str, Any]) -> tuple[str, ...]:
+    if name in _PATCH_TOOLS:
+        return patched_files(_patch(arguments))
+    path = text_target(arguments.get("filePath")) if name in _FILE_TOOLS else None
+    return (path,) if path is not None else ()
+
+
+# Content
+
+
+class _ContentWriter:
+    """Collects the content records of one message, numbered by part and by block within the part."""
+
+    def __init__(self, session_id: str, row: MessageRow) -> None:
+        self.records: list[Content] = []
+        self.part = self._block = 0
+        self._session_id, self._message_id, self._ts = session_id, row.id, iso(row.created)
+
+    def begin(self, part: int) -> None:
+        self.part, self._block = part, 0
+
+    def add(
+        self,
+        role: Role,
+        kind: Kind,
+        text: str | None = None,
+        *,
+        tool_use: ToolUse | None = None,
+        tool_result: ToolResult | None = None,
+        file: File | None = None,
+        ended: int | None = None,
+    ) -> None:
+        record = Content(
+            session_id=self._session_id,
+            rail_id=MAIN,
+            message_id=self._message_id,
+            n=self.part,
+            b=self._block,
+            ts=self._ts if ended is None else max(self._ts, iso(ended)),
+            role=role,
+            kind=kind,
+            text=text,
+            tool_use=tool_use,
+            tool_result=tool_result,
+            file=file,
+        )
+        self.records.append(record)
+        self._block += 1
+
+
+def content_of(
+    session_id: str, row: MessageRow, decoded: DecodedMessage, calls: Mapping[int, Call], *, reasoning: bool = True
+) -> list[Content]:
+    """The content of a message, block by block; `reasoning` includes the text of its thinking."""
+    writer = _ContentWriter(session_id, row)
+    text_kind: Kind = "summary" if _is_summary(decoded.data) else "text"
+    for n, (_, part) in enumerate(decoded.parts):
+        writer.begin(n)
+        if decoded.data.role == _USER:
+            _add_user_part(writer, part)
+        elif part.type == "tool":
+            _add_call(writer, calls[n], part.state or ToolState())
+        elif part.type != "reasoning" or reasoning:
+            _add_output_part(writer, part, text_kind)
+    return writer.records
+
+
+def saved_outputs(records: Sequence[Content], decoded: DecodedMessage) -> Iterator[tuple[str, Content]]:
+    """Results that are cut in the row, each with the path of the file with the whole output, kept for a week."""
+    results = {record.n: record for record in records if record.tool_result is not None}
+    for n, (_, part) in enumerate(decoded.parts):
+        metadata = part.state.metadata if part.type == "tool" and part.state is not None else None
+        if metadata is not None and metadata.output_path and n in results:
+            yield metadata.output_path, results[n]
+
+
+def whole_output(record: Content, text: str) -> Content:
+    """A record with the whole output of a call, in addition to the record with its cut result."""
+    cut = record.tool_result
+    whole = ToolResult(
+        tool_use_id=cut.tool_use_id if cut is not None else "", content=msgspec.Raw(msgspec.json.encode(text))
+    )
+    return msgspec.structs.replace(record, b=_SAVED_OUTPUT, tool_result=whole)
+
+
+def title_of(session: SessionRow) -> Content | None:
+    """The title of a session; None for the default one."""
+    if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
+        return None
+    return Content(
+        session_id=session.id,
+        rail_id=MAIN,
+        message_id=TITLE,
+        n=0,
+        b=0,
+        ts=iso(session.created),
+        role="system",
+        kind="title",
+        text=session.title,
+    )
+
+
+def _add_user_part(writer: _ContentWriter, part: PartData) -> None:
+    role: Role = "system" if part.synthetic or part.ignored else "user"
+    if part.type == "text" and part.text:
+        writer.add(role, "text", part.text)
+    elif part.type == "subtask" and part.prompt:
+        writer.add("user", "text", part.prompt)
+    elif part.type == "file":
+        writer.add(role, "file", file=_file(_attachment(part)))
+
+
+def _add_output_part(writer: _ContentWriter, part: PartData, text_kind: Kind) -> None:
+    if part.type == "text" and part.text:
+        writer.add("assistant", text_kind, part.text)
+    elif part.type == "reasoning" and part.text:
+        writer.add("assistant", "thinking", part.text)
+    elif part.type == "patch" and part.files:
+        writer.add("assistant", "file", "\n".join(part.files), file=File(mime="text/x-patch", name=part.hash))
+    elif part.type == "file":
+        writer.add("assistant", "file", file=_file(_attachment(part)))
+
+
+def _add_call(writer: _ContentWriter, found: Call, state: ToolState) -> None:
+    """Adds the call, then its result, then each file that is attached to the result."""
+    call = found.call
+    writer.add("assistant", "tool_use", tool_use=ToolUse(id=call.id, name=call.name, input=found.input or _NULL))
+    if found.answer is None:
+        return
+    text = msgspec.Raw(msgspec.json.encode(found.answer))
+    result = ToolResult(tool_use_id=call.id, content=text, is_error=call.is_error or None)
+    ended = milliseconds(state.time.end) if state.time is not None else None
+    writer.add("tool_result", "tool_result", tool_result=result, ended=ended)
+    for file in state.attachments or ():
+        writer.add("tool_result", "file", file=_file(file), ended=ended)
+
+
+def _file(file: Attachment) -> File:
+    """The file, with its bytes if they are in the row."""
+    name = file.filename or (file.url if file.url and not file.url.startswith("data:") else None)
+    data = inline_data(file.url or "")
+    try:
+        content = binascii.a2b_base64(data) if data else None
+    except ValueError:
+        content = None
+    return File(mime=file.mime or "application/octet-stream", name=name, data=content)

@@ -1,0 +1,242 @@
+"""Fetches the changed rows of a session and decodes them: here, or for a suspect session in a child process."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sqlite3
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from burnd.harness.opencode import queries
+from burnd.harness.opencode.cursor import SessionCursor
+from burnd.harness.opencode.database import Schema
+from burnd.harness.opencode.messages import Message, calls_of, content_of, message_of, saved_outputs, whole_output
+from burnd.harness.opencode.product import TOOL_OUTPUTS
+from burnd.harness.opencode.queries import Fetched, StoredSession
+from burnd.harness.opencode.rows import (
+    DecodedMessage,
+    MessageRow,
+    MessageVersion,
+    UnusableRow,
+    decode_message,
+    digest_of,
+    unusable_message,
+)
+from burnd.harness.opencode.session import SOURCE, MessageReading, SessionState
+from burnd.harness.product import absolute
+from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
+from burnd.logfiles.safe_open import small_file
+from burnd.logfiles.unused import FATAL
+from burnd.recording.child_process import ChildProcess, try_suspect
+from burnd.recording.crash_guard import CrashGuard, Guard, Item
+from burnd.records import Content
+from burnd.records.foreign_json import Rejected
+from burnd.settings.config import Settings
+
+_LARGEST_OUTPUT = 64 << 20
+_PATTERN = frozenset("*?[")
+log = structlog.get_logger()
+
+ProjectKeys = Mapping[str, str | None]  # by folder
+
+
+class ReadOptions(msgspec.Struct, frozen=True):
+    """Which sessions to read, and how much of them. Folders include all below them, or are patterns of folders."""
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    archived: bool = True
+    reasoning: bool = True
+    tool_outputs: bool = False
+
+    def includes(self, stored: StoredSession) -> bool:
+        """Whether to read a session. `exclude` wins over `include`."""
+        if stored.archived is not None and not self.archived:
+            return False
+        folder = stored.row.directory or ""
+        if any(_covers(pattern, folder) for pattern in self.exclude):
+            return False
+        return not self.include or any(_covers(pattern, folder) for pattern in self.include)
+
+
+def read_options(settings: Settings, user_home: str) -> ReadOptions:
+    values = settings.values
+    return ReadOptions(
+        include=tuple(os.path.normpath(absolute(name, user_home)) for name in values["opencode.include"]),
+        exclude=tuple(os.path.normpath(absolute(name, user_home)) for name in values["opencode.exclude"]),
+        archived=values["opencode.archived"],
+        reasoning=values["opencode.reasoning"],
+        tool_outputs=values["opencode.include_tool_outputs"],
+    )
+
+
+def _covers(pattern: str, folder: str) -> bool:
+    below = pattern.rstrip("/") + "/"
+    if _PATTERN.isdisjoint(pattern):
+        return folder == pattern or folder.startswith(below)
+    return fnmatchcase(folder, pattern) or fnmatchcase(folder, below + "*")
+
+
+class SessionRows(NamedTuple):
+    """The rows of a session to decode. Without `stored` the session is gone, or is not to be read any more.
+
+    With `unknown_folder` nothing was read: the project of that folder must be known first.
+    """
+
+    session_id: str
+    stored: StoredSession | None = None
+    sequence: int = -1
+    versions: Sequence[MessageVersion] = ()
+    fetched: Fetched = Fetched([])
+    is_partial: bool = False
+    is_unchanged: bool = False
+    unknown_folder: str | None = None
+    failure: str = ""
+
+
+class DecodeRequest(NamedTuple):
+    """Rows of a session, and the release that created it."""
+
+    session_id: str
+    version: str | None
+    rows: list[MessageRow]
+
+
+class DecodedRow(NamedTuple):
+    """The facts and content of a message, and its rows that were not used."""
+
+    message: Message
+    content: list[Shelved]
+    unusable: tuple[UnusableRow, ...]
+
+
+class RowDecoder:
+    """Decodes rows, and prepares their content for the disk. Used here and in the child process."""
+
+    def __init__(self, folders: Sequence[str], options: ReadOptions, inline_bytes: int = INLINE_BYTES) -> None:
+        self._folders, self._options, self._inline_bytes = folders, options, inline_bytes
+
+    def __call__(self, request: DecodeRequest, guard: Guard) -> bytes:
+        return pickle.dumps(self.decode(request, guard))
+
+    def decode(self, request: DecodeRequest, guard: Guard) -> dict[str, DecodedRow]:
+        """The messages by id. One that crashed the process repeatedly is skipped."""
+        decoded: dict[str, DecodedRow] = {}
+
+        def skip(row: MessageRow) -> None:
+            decoded[row.id] = _undecoded(row, FATAL)
+
+        for row in guard.each(request.session_id, request.rows, lambda row: row.id, skip):
+            decoded[row.id] = self._decode(request, row)
+        return decoded
+
+    def _decode(self, request: DecodeRequest, row: MessageRow) -> DecodedRow:
+        decoded = decode_message(row)
+        if isinstance(decoded, Rejected):
+            return _undecoded(row, f"rejected {decoded.reason}")
+        calls = calls_of(decoded)
+        content = content_of(request.session_id, row, decoded, calls, reasoning=self._options.reasoning)
+        if self._options.tool_outputs:
+            content += self._whole_outputs(content, decoded)
+        message = message_of(row, decoded, calls, request.version)
+        return DecodedRow(message, shelve(content, self._inline_bytes), tuple(decoded.unusable))
+
+    def _whole_outputs(self, content: Sequence[Content], decoded: DecodedMessage) -> list[Content]:
+        """Outputs that were too long for their rows. Only the file name in a row is trusted, not its folder."""
+        folders = [os.path.join(folder, TOOL_OUTPUTS) for folder in self._folders]
+        whole = []
+        for path, record in saved_outputs(content, decoded):
+            name = os.path.basename(path)
+            files = (small_file(os.path.join(folder, name), folder, _LARGEST_OUTPUT) for folder in folders)
+            data = next((data for data in files if data is not None), None)
+            if data is not None:
+                whole.append(whole_output(record, data.decode("utf-8", "replace")))
+        return whole
+
+
+def _undecoded(row: MessageRow, reason: str) -> DecodedRow:
+    message = Message(row.id, row.created, has_parts=bool(row.parts))
+    return DecodedRow(message, [], (unusable_message(row, reason),))
+
+
+class SessionReader:
+    """Fetches and decodes rows of one database."""
+
+    def __init__(self, folders: Sequence[str], options: ReadOptions, guard: CrashGuard, inline_bytes: int) -> None:
+        self._options, self._guard = options, guard
+        self._decoder = RowDecoder(folders, options, inline_bytes)
+        self._child = ChildProcess(RowDecoder, folders, options, inline_bytes, is_trial=True)
+
+    def fetch(
+        self,
+        db: sqlite3.Connection,
+        schema: Schema,
+        session_id: str,
+        state: SessionState | None,
+        cursor: SessionCursor | None,
+        *,
+        projects: ProjectKeys,
+        deep: bool,
+        max_bytes: int,
+    ) -> SessionRows:
+        """The rows that must be decoded; none if a session that is not in memory is as its cursor says."""
+        with queries.snapshot(db):
+            stored = queries.one_session(db, schema, session_id) or queries.orphaned_session(db, session_id)
+            if stored is None or not self._options.includes(stored):
+                return SessionRows(session_id)
+            if (folder := stored.row.directory) is not None and folder not in projects:
+                return SessionRows(session_id, unknown_folder=folder)
+            sequence = queries.sequence_of(db, schema, session_id)
+            if state is None and cursor is not None and not cursor.pending:
+                versions = queries.session_versions(db, schema, session_id, with_parts=True)
+                digests = (stored.digest, digest_of(version.digest for version in versions))
+                if digests == (cursor.row, cursor.versions):
+                    return SessionRows(session_id, stored, sequence, is_unchanged=True)
+            else:
+                versions = queries.session_versions(db, schema, session_id, with_parts=deep and state is not None)
+            ids = [version.id for version in versions if state is None or state.must_read(version)]
+            fetched, done = queries.fetch(db, schema, ids, max_bytes)
+            return SessionRows(session_id, stored, sequence, versions, fetched, is_partial=done < len(ids))
+
+    def decode(self, rows: SessionRows, state: SessionState, now: float, wall_ms: int) -> dict[str, MessageReading]:
+        """The messages by id; one whose bytes are the same as before is not decoded again."""
+        readings: dict[str, MessageReading] = {}
+        changed: list[MessageRow] = []
+        for row in rows.fetched.rows:
+            digest = hash((row.created, row.data, *(part.data for part in row.parts)))
+            quiet_since = now
+            if state.is_old:  # the rows were there before: their own times say how long they have been quiet
+                newest = max([row.updated, *(part.updated for part in row.parts)])
+                quiet_since = now - max(0, wall_ms - newest) / 1000
+            message = state.unchanged(row.id, digest)
+            if message is None:
+                changed.append(row)
+                message = Message(row.id, row.created)  # replaced below
+            readings[row.id] = MessageReading(queries.version_of(row), message, [], (), digest, quiet_since)
+        if changed:
+            version = rows.stored.row.version if rows.stored is not None else None
+            decoded = self._decode_guarded(DecodeRequest(rows.session_id, version, changed), wall_ms)
+            for name, (message, content, unusable) in decoded.items():
+                readings[name] = readings[name]._replace(message=message, content=content, unusable=unusable)
+        return readings
+
+    def close(self) -> None:
+        """Ends the child process."""
+        self._child.close()
+
+    def _decode_guarded(self, request: DecodeRequest, wall_ms: int) -> Mapping[str, DecodedRow]:
+        """Raises OSError if the child was killed: the session is tried again later."""
+        if not self._guard.is_suspect(request.session_id):
+            return self._decoder.decode(request, self._guard)
+
+        def on_crash(item: Item, count: int) -> None:
+            log.error("source.reader_crashed", source=SOURCE, item=item, count=count)
+
+        answer = try_suspect(self._guard, self._child, request.session_id, request, wall_ms, on_crash)
+        decoded: dict[str, DecodedRow] = pickle.loads(answer)  # noqa: S301 - made by our own child
+        return decoded
