@@ -105,7 +105,7 @@ def search_memory(
 ) -> str:
     """Find whole entries of standing instructions and memories, of the user and of all projects, by their words.
 
-    CLAUDE.md and AGENTS.md by section, Claude Code's memory files, opencode's instructions, as the files are now.
+    Instruction files such as CLAUDE.md and AGENTS.md by section, and memory files, as they are now.
     """
 
     def ask(client: Client) -> dict[str, Any]:

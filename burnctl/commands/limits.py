@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     plans = ", ".join(product.source for product in PRODUCTS if product.has_plan)
     parser.add_argument("--history", metavar="N", type=_count, help="so many windows of the past (10)")
-    parser.add_argument("--source", metavar="SOURCE", help=f"whose plan: {plans}; {USUAL} unless given")
+    parser.add_argument("--source", metavar="SOURCE", help=f"whose plan: {plans} ({USUAL})")
     parser.add_argument("--check", action="store_true", help="end with 1 when a budget is crossed")
     flags.report(parser)
 

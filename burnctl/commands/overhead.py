@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 HELP = (
     "tells what the standing instructions of a project cost: every session begins with them, and pays for them again "
-    "in every turn. CLAUDE.md (yours, the project's, what they import), rules, the memory that Claude Code writes for "
-    "itself, AGENTS.md and opencode's instructions, by file and section, as a share of what the prefixes of the "
-    "project's sessions cost; files in folders below and rules for some paths, which are only read when needed, are "
-    "listed without. Files that the log lists have their size at the start of the newest session, others that of "
-    "today. Also says which MCP servers were never called"
+    "in every turn. Instruction files such as CLAUDE.md and AGENTS.md (yours, the project's, what they import), rules "
+    "and the harness's own notes, by file and section, as a share of what the prefixes of the project's sessions cost; "
+    "files in folders below and rules for some paths, which are only read when needed, are listed without. Files that "
+    "the log lists have their size at the start of the newest session, others that of today. Also says which MCP "
+    "servers were never called"
 )
 EXAMPLES = ("burnctl overhead", "burnctl overhead --project ~/code/shop --since 30d")
 

@@ -14,8 +14,8 @@ HELP = (
     "finds the sessions in which something was said: prompts, answers, thoughts, arguments and results of tools, "
     "titles. Any of the words will do, and those that have more of them come first. What stands in quotation marks "
     "must stand so in a message; a shell takes them away unless they are quoted themselves. With --memory it searches "
-    "standing instructions instead: CLAUDE.md and AGENTS.md by section, Claude Code's memory files and opencode's "
-    "instructions, yours and those of every project with recorded sessions"
+    "standing instructions instead: files such as CLAUDE.md and AGENTS.md by section, and memory files, yours and "
+    "those of every project with recorded sessions"
 )
 EXAMPLES = (
     "burnctl search cron refactor",

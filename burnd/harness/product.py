@@ -93,6 +93,7 @@ class Product:
     resume: tuple[str, ...]  # the arguments before the id of a session to resume
     session_ids: tuple[str, str] = UUID  # regular expressions of whole ids, and of beginnings of one
     session_variables: tuple[str, ...] = ()  # variables that give the programs it starts the id of its session
+    logs_compactions: bool = True  # whether its logs have the response that made a compaction's summary
     has_plan: bool = False  # whether there are readings of a plan's rate limits
 
     variables: tuple[Variable, ...] = ()  # the first one names the folder it keeps its data in

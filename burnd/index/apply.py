@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from burnd.harness.registry import PRODUCTS
 from burnd.index import changed, cost_states, cursors, messages, rows, unlogged
 from burnd.index.change import Change, CursorChange, Known
 from burnd.index.rollup import Rollup
 from burnd.index.store import IndexStore, keyed, many, set_ledger_end
 from burnd.ledger.fold import identity
 from burnd.ledger.journal import Logged
-from burnd.recording.candidate import SOURCE as CLAUDE_CODE
 from burnd.records import (
     Compaction,
     Copy,
@@ -36,6 +36,7 @@ from burnd.records.content import MAIN
 from burnd.records.times import index_ms
 
 _NO_RAIL = "2"  # after every rail that tells a folder: the main one's is 0, an agent's begins with 1
+_UNLOGGED_COMPACTIONS = frozenset(product.source for product in PRODUCTS if not product.logs_compactions)
 _TELL_OF_AGENT = """
 INSERT INTO agents VALUES(?,?,?,?,?,?,?) ON CONFLICT DO UPDATE SET ts = min(ts, excluded.ts),
   type = min(coalesce(type, excluded.type), coalesce(excluded.type, type)),
@@ -296,11 +297,11 @@ class Applier:
         cost_states.write(db, numbered, self._names)
 
     def _write_requests(self, db: sqlite3.Connection, entries: Sequence[tuple[Logged, int]]) -> None:
-        """Writes requests without a response in any log, and Claude Code's compactions."""
+        """Writes requests without a response in any log, those for compactions included."""
         found: dict[tuple[str, str], tuple[int, Request | Compaction]] = {}
         for item, _ in entries:
             entry = item.entry
-            if isinstance(entry, Request) or (isinstance(entry, Compaction) and entry.source == CLAUDE_CODE):
+            if isinstance(entry, Request) or (isinstance(entry, Compaction) and entry.source in _UNLOGGED_COMPACTIONS):
                 key = identity(entry)
                 found[key[0], fact_key(key)] = (self._sessions[entry.session_id], entry)
         if found:

@@ -24,7 +24,7 @@ from burnd.records import (
     Withheld,
 )
 from burnd.records.codec import Entry
-from burnd.records.content import Kind, Label, Role, is_client_error
+from burnd.records.content import TITLE, Kind, Label, Role, is_client_error
 from burnd.records.ids import short_id
 from burnd.records.names import bounded_tags
 from burnd.records.times import index_ms, to_iso, to_ms
@@ -219,25 +219,25 @@ def copy_columns(copy: Copy) -> Row:
     return (copy.turn_index, copy.basis is not None and bool(copy.basis.rank & FORKED))
 
 
-_TITLE_RANKS = {"title:ai": 1, "title:opencode": 1, "title:custom": 2}
+_CUSTOM, _SUMMARY = f"{TITLE}custom", f"{TITLE}summary"
 
 
 def is_title(label: Label) -> bool:
-    return label.message_id in _TITLE_RANKS and _is_name(label)
+    return label.message_id.startswith(TITLE) and not label.message_id.startswith(_SUMMARY) and _is_name(label)
 
 
 def title_rank(label: Label) -> int:
     """A title that a person chose beats one that a model made."""
-    return _TITLE_RANKS[label.message_id]
+    return 2 if label.message_id == _CUSTOM else 1
 
 
 def is_summary(label: Label) -> bool:
-    return label.message_id.startswith("title:summary") and _is_name(label)
+    return label.message_id.startswith(_SUMMARY) and _is_name(label)
 
 
 def _is_name(label: Label) -> bool:
     """Whether a title is real: some clients store the error if the request for a title failed."""
-    is_chosen = label.message_id == "title:custom"
+    is_chosen = label.message_id == _CUSTOM
     return label.title is not None and (is_chosen or not is_client_error(label.title))
 
 

@@ -1,9 +1,10 @@
-"""The generated parts of docs/commands.md and docs/python-api.md; `python -m tests.burnctl.pages` writes them anew."""
+"""The generated parts of pages in docs/; `python -m tests.burnctl.pages` writes them."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from burnctl.client import Client
 from burnctl.commands import present
 from burnctl.parser import Parser, parser_for
 from burnctl.usage import help_of, overview
+from burnd.harness.registry import PRODUCTS
 
 DOCS = Path(__file__).parents[2] / "docs"
-COMMANDS, API = DOCS / "commands.md", DOCS / "python-api.md"
+COMMANDS, API, CONFIGURATION = DOCS / "commands.md", DOCS / "python-api.md", DOCS / "configuration.md"
 BEGIN, END = "<!-- generated: begin -->\n", "<!-- generated: end -->\n"
 WIDTH = 80
 
@@ -67,7 +69,28 @@ def _block(text: str) -> str:
     return f"```text\n{text.rstrip()}\n```\n"
 
 
-GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods}
+def harnesses() -> str:
+    """What the registry has of each agent product: its names, its settings, its variables."""
+    rows = ["| harness | `--source` | command | looked for in |", "|---|---|---|---|"]
+    for product in PRODUCTS:
+        places = ", ".join(f"`{path[1:]}`" for path in product.logs({}, "/~"))
+        rows.append(f"| {product.title} | `{product.source}` | `{product.program}` | {places} |")
+    rows += ["", "| key | default | meaning |", "|---|---|---|"]
+    for setting in (setting for product in PRODUCTS for setting in product.settings):
+        about = _sentence(setting.about.replace("\n", " "))
+        rows.append(f"| `{setting.key}` | `{json.dumps(setting.default)}` | {about} |")
+    rows += ["", "| variable | meaning |", "|---|---|"]
+    rows += [f"| `{one.name}` | {_sentence(one.about)} |" for product in PRODUCTS for one in product.variables]
+    return "\n".join(rows) + "\n"
+
+
+def _sentence(text: str) -> str:
+    """A text for a cell: without a capital and a full stop, angle brackets as they are."""
+    text = text[:1].lower() + text[1:] if text[1:2].islower() else text
+    return text.removesuffix(".").replace("<", "&lt;").replace(">", "&gt;").replace("|", "\\|").replace("*", "\\*")
+
+
+GENERATED: dict[Path, Callable[[], str]] = {COMMANDS: commands, API: methods, CONFIGURATION: harnesses}
 
 
 def page(path: Path) -> str:

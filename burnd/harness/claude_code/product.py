@@ -29,6 +29,7 @@ class ClaudeCode(Product):
     program = "claude"
     resume = ("--resume",)
     session_variables = ("CLAUDE_CODE_SESSION_ID", "CLAUDE_SESSION_ID")
+    logs_compactions = False
     has_plan = True
 
     variables = (
