@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Iterable
+from types import UnionType
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -23,9 +24,17 @@ Repair = Literal["bom", "nul", "utf8", "surrogate", "big-number", "wrong-type", 
 Surplus = Literal["many-values", "large"]
 
 MAX_DEPTH: Final = 200
+MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
+WHOLE_BYTES: Final = 16 << 20  # JSON of up to this size keeps its long texts
+LONGEST_TEXT: Final = 1 << 20  # in larger JSON; also the most that content.read shows
+CUT_MARK: Final = b"... (cut)"
+
+_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+_PADDING: Final = b" \t\r\n\0"
+
+# Repairs.
 _MAX_SALVAGES: Final = 32
 _BOM: Final = b"\xef\xbb\xbf"
-_PADDING: Final = b" \t\r\n\0"
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'  # an unclosed one matches to the end of the text
 _STRINGS: Final = re.compile(_STRING, re.DOTALL)
 _STRING_OR_NUMBER: Final = re.compile(_STRING + rb"|-?\d[\d.eE+-]*+", re.DOTALL)
@@ -43,32 +52,24 @@ _ERROR_PATH: Final = "at `$"
 _PATH_STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+)\]|(\[\.\.\.\])")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BIG_DIGITS: Final = 19
-_FAILURES: Final = (msgspec.MsgspecError, ValueError, RecursionError)
-MOST_VALUES: Final = 20_000  # of one line or row; real ones have some hundreds
-WHOLE_BYTES: Final = 16 << 20  # JSON of up to this size keeps its long texts
-LONGEST_TEXT: Final = 1 << 20  # in larger JSON; also the most that content.read shows
-CUT_MARK: Final = b"... (cut)"
 
-_MOST_CUTS: Final = 64
-_LEAST_ROOM: Final = 256
+# Bounds.
+_LEAST_VALUES: Final = 256  # allowed in a field after others used up the bound
 _SHORT, _SHORTEST = 1024, 64
 _MARK: Final = re.compile(rb'[^"\[\]{},]*+(["\[\]{},])')
+_CLOSING: Final = {b"[": b"]", b"{": b"}"}
 _FEW_BYTES: Final = 64
 _TRIES: Final = 32  # quotes within a string, before all of its escapes are looked at
-_BEGINNINGS: Final = b"[{,"
-_CLOSING: Final = {b"[": b"]", b"{": b"}"}
-_any: Final = msgspec.json.Decoder(msgspec.Raw)
-_TRAILING: Final = re.compile(r"trailing characters \(byte (\d+)\)")
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """There is nothing to be had from these bytes, and why."""
+    """The reason why bytes cannot be decoded."""
 
     reason: Reason
 
 
 class Repaired(msgspec.Struct, Generic[T], frozen=True):
-    """A value that could only be had by changing its bytes, and what was changed."""
+    """A value decoded after repairs of its bytes, and the repairs."""
 
     value: T
     what: tuple[Repair, ...]
@@ -79,23 +80,27 @@ class SafeDecoder(Generic[T]):
 
     A good line costs one decode and one check of its UTF-8; repairs are tried only after that failed.
     Parts left `Raw` are well-formed, valid UTF-8 and free of lone surrogates, but may be nested deeply or
-    hold numbers beyond all bounds: open them with `unpack`, which refuses those. A line with too many values, or
+    hold numbers beyond all bounds: decode them with `unpack`, which rejects those. A line with too many values, or
     too large a line, is cut first.
     """
 
     def __init__(self, struct: type[T]) -> None:
         self._struct = struct
         self._typed = msgspec.json.Decoder(struct)
-        self._projection = Projection(struct)
+        self._outline = _Outline(struct)
 
     def decode(self, line: bytes, offset: int = -1) -> T | Repaired[T] | Rejected:
-        """The line's value; `offset` is where the line stands in its file, a BOM counts only at 0."""
+        """The line's value; `offset` is the line's position in its file, a BOM is accepted only at 0."""
         if (excess := surplus(line)) is None:
             return self._decoded(line, offset)
-        found = self._decoded(self._reduced(line), offset)
-        if isinstance(found, Rejected):
-            return Rejected("too-large") if found.reason == "empty" else found
-        value, what = (found.value, found.what) if isinstance(found, Repaired) else (found, ())
+        try:
+            short = _small(self._outline.bounded(line.strip(_PADDING), MOST_VALUES))
+        except _FAILURES:
+            return Rejected("not-json")
+        result = self._decoded(short, offset)
+        if isinstance(result, Rejected):
+            return Rejected("too-large") if result.reason == "empty" else result
+        value, what = (result.value, result.what) if isinstance(result, Repaired) else (result, ())
         return Repaired(value, (*what, excess))
 
     def value(self, data: bytes | msgspec.Raw) -> T | None:
@@ -105,29 +110,21 @@ class SafeDecoder(Generic[T]):
             return result.value
         return None if isinstance(result, Rejected) else result
 
-    def _reduced(self, line: bytes) -> bytes:
-        with contextlib.suppress(*_FAILURES):
-            line = self._projection.of(line)
-        return reduced(line)
-
     def _decoded(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
         try:
             if line.isascii() or _is_utf8(line):
                 return self._typed.decode(line)
         except _FAILURES:
             pass
-        return self._mended(line, offset)
-
-    def _mended(self, line: bytes, offset: int) -> T | Repaired[T] | Rejected:
-        mended, what = _mend_bytes(line, offset)
-        if not mended:
+        line, what = _repaired_bytes(line, offset)
+        if not line:
             return Rejected("empty")
         try:
-            value = self._typed.decode(mended)
+            value = self._typed.decode(line)
         except RecursionError:
             return Rejected("too-deep")
         except msgspec.ValidationError:
-            return self._salvaged(mended, what)
+            return self._salvaged(line, what)
         except ValueError:
             return Rejected("not-json")
         return Repaired(value, what) if what else value
@@ -163,38 +160,44 @@ def plain(data: bytes) -> Any | Rejected:
 
 
 class Unpacked(NamedTuple):
-    """A raw part's value, and the same part as JSON that any reader can open."""
+    """A raw part's value, and the same part as JSON that any program can decode."""
 
     value: Any | Rejected
     raw: msgspec.Raw
 
 
 def unpack(raw: msgspec.Raw) -> Unpacked:
-    """Open a raw part; what cannot be opened becomes a JSON text of itself."""
+    """Decode a raw part; one that is rejected becomes a JSON text of itself."""
     data = bytes(raw)
     if surplus(data) is not None:
         data = reduced(data) or b"null"
         raw = msgspec.Raw(data)
     try:
-        if len(data) <= 2 * MAX_DEPTH or _openings(data) <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
+        brackets = 0 if len(data) <= 2 * MAX_DEPTH else data.count(b"[") + data.count(b"{")
+        if brackets <= MAX_DEPTH or depth(data) <= MAX_DEPTH:
             return Unpacked(msgspec.json.decode(data), raw)
         value: Any = Rejected("too-deep")
     except RecursionError:
         value = Rejected("too-deep")
-    except msgspec.ValidationError:
-        value = _with_big_numbers_as_text(data)
+    except msgspec.ValidationError:  # a number is out of range: integers become text
+        try:
+            value = msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
+        except _FAILURES:
+            value = Rejected("not-finite")
     except ValueError:
         value = Rejected("not-json")
-    kept = data.decode("utf-8", "replace") if isinstance(value, Rejected) else value
-    return Unpacked(value, msgspec.Raw(msgspec.json.encode(kept)))
+    text = data.decode("utf-8", "replace") if isinstance(value, Rejected) else value
+    return Unpacked(value, msgspec.Raw(msgspec.json.encode(text)))
 
 
-def _openings(data: bytes) -> int:
-    return data.count(b"[") + data.count(b"{")
+def _big_number_as_text(match: re.Match[bytes]) -> bytes:
+    token = match[0]
+    digits = token[1:] if token.startswith(b"-") else token
+    return b'"%s"' % token if len(digits) > _BIG_DIGITS and digits.isdigit() else token
 
 
 def depth(data: bytes) -> int:
-    """How deeply the brackets outside of strings are nested."""
+    """The nesting depth of the brackets outside of strings."""
     deepest = level = 0
     for byte in _STRINGS.sub(b"", data).translate(None, _NOT_BRACKETS):
         if byte in b"[{":
@@ -213,7 +216,7 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
+def _repaired_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
     what: list[Repair] = []
     if offset == 0 and line.startswith(_BOM):
         line = line[len(_BOM) :]
@@ -225,41 +228,27 @@ def _mend_bytes(line: bytes, offset: int) -> tuple[bytes, tuple[Repair, ...]]:
     if not _is_utf8(line):
         line = line.decode("utf-8", "replace").encode()
         what.append("utf8")
-    mended = without_lone_surrogates(line)
-    if mended != line:
+    repaired = without_lone_surrogates(line)
+    if repaired != line:
         what.append("surrogate")
-    return mended, tuple(what)
+    return repaired, tuple(what)
 
 
 def without_lone_surrogates(data: bytes) -> bytes:
     """JSON in which half of an escaped surrogate pair is the replacement character."""
     parts: list[bytes] = []
     at = 0
-    while (found := _TO_LONE.match(data, at)) is not None:
-        parts += [found[1], b"\\ufffd" * (len(found[2]) // _ESCAPE_BYTES)]
-        at = found.end()
+    while (match := _TO_LONE.match(data, at)) is not None:
+        parts += [match[1], b"\\ufffd" * (len(match[2]) // _ESCAPE_BYTES)]
+        at = match.end()
     return b"".join([*parts, data[at:]]) if parts else data
 
 
-def _with_big_numbers_as_text(data: bytes) -> Any | Rejected:
-    """Decode again after a number was out of range: integers become text, other numbers have no value."""
-    try:
-        return msgspec.json.decode(_STRING_OR_NUMBER.sub(_big_number_as_text, data))
-    except _FAILURES:
-        return Rejected("not-finite")
-
-
-def _big_number_as_text(match: re.Match[bytes]) -> bytes:
-    token = match[0]
-    digits = token[1:] if token.startswith(b"-") else token
-    return b'"%s"' % token if len(digits) > _BIG_DIGITS and digits.isdigit() else token
-
-
 def _drop(loose: dict[str, Any], error: str) -> bool:
-    """Take the value an error names out of its container, or make it whole; False when it names none."""
-    _, found, path = error.rpartition(_ERROR_PATH)
+    """Remove the value that an error names, or replace it by the integer it means; False if it names none."""
+    _, marker, path = error.rpartition(_ERROR_PATH)
     steps: list[Any] = []
-    for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if found else ""):
+    for name, index, anything in _PATH_STEP.findall(path.removesuffix("`") if marker else ""):
         if anything:
             break
         steps.append(name or int(index))
@@ -270,8 +259,9 @@ def _drop(loose: dict[str, Any], error: str) -> bool:
         for step in steps[:-1]:
             container = container[step]
         value = container[steps[-1]]
-        if (whole := _whole(value)) is not None:
-            container[steps[-1]] = whole
+        is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _BIG_DIGITS
+        if is_digits or (isinstance(value, float) and value.is_integer()):
+            container[steps[-1]] = int(value)
         else:
             del container[steps[-1]]
     except (LookupError, TypeError):
@@ -279,23 +269,15 @@ def _drop(loose: dict[str, Any], error: str) -> bool:
     return True
 
 
-def _whole(value: Any) -> int | None:
-    """The number that a value of another type stands for."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    is_digits = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _BIG_DIGITS
-    return int(value) if is_digits else None
-
-
 def surplus(data: bytes) -> Surplus | None:
     """The bound that a JSON text exceeds, if any."""
     if len(data) > WHOLE_BYTES:
         return "large"
     if len(data) <= MOST_VALUES or _marks(data) <= MOST_VALUES:
-        return None  # fast path: marks within strings are counted too, so the count is an upper bound
+        return None
     values = at = 0
     while (at := _after_mark(data, at)) > 0:
-        values += data[at - 1] in _BEGINNINGS
+        values += data[at - 1] in b"[{,"
         if values > MOST_VALUES:
             return "many-values"
     return None
@@ -303,16 +285,79 @@ def surplus(data: bytes) -> Surplus | None:
 
 def reduced(data: bytes, most: int = MOST_VALUES) -> bytes:
     """The JSON text cut to all bounds; empty if it is not JSON, is nested too deeply, or is still too large."""
-    data = _Cut(data, most).bounded()
+    return _small(_with_values(data.strip(_PADDING), most))
+
+
+def _small(data: bytes) -> bytes:
     if len(data) <= WHOLE_BYTES:
         return data
     view = memoryview(data)
     return small_values(bytes(view[at : at + LONGEST_TEXT]) for at in range(0, len(data), LONGEST_TEXT))
 
 
+def _with_values(data: bytes, most: int) -> bytes:
+    """The JSON text with at most so many values; the last element of a list is whole if others come before it."""
+    closing: list[bytes] = []  # of the open brackets
+    values = at = last_element = 0
+    while (found := _after_mark(data, at)) > 0:
+        at, mark = found, data[found - 1 : found]
+        if mark in b"]}":
+            if not closing or closing.pop() != mark:
+                return b""
+            continue
+        values += 1
+        if mark != b",":
+            closing.append(_CLOSING[mark])
+        elif closing == [b"]"]:
+            last_element = at - 1
+        if not closing or len(closing) > MAX_DEPTH:
+            return b""
+        if values > most:
+            if last_element:
+                return data[:last_element] + b"]"
+            return data[: at - (mark == b",")] + b"".join(reversed(closing))
+    return data
+
+
+class _Outline:
+    """Reduces a JSON object to the fields of a struct and to a number of values, without decoding the fields."""
+
+    def __init__(self, struct: type[Any]) -> None:
+        fields = msgspec.structs.fields(struct)
+        self._fields: list[tuple[str, bytes, _Outline | None]] = []
+        for field in fields:
+            options = set(get_args(field.type)) - {type(None)} if isinstance(field.type, UnionType) else {field.type}
+            inner = options.pop() if len(options) == 1 else None
+            is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+            outline = _Outline(inner) if is_struct and inner is not None else None
+            self._fields.append((field.name, msgspec.json.encode(field.encode_name) + b":", outline))
+        raw = [(field.name, msgspec.Raw, msgspec.Raw()) for field in fields]
+        rename = {field.name: field.encode_name for field in fields}
+        self._decoder = msgspec.json.Decoder(msgspec.defstruct(struct.__name__, raw, rename=rename))
+
+    def bounded(self, data: bytes, room: int) -> bytes:
+        """The reduced object. Raises as msgspec does if the data is not an object."""
+        if len(data) <= _LEAST_VALUES:
+            return data
+        raw = self._decoder.decode(data)
+        parts: list[bytes] = []
+        for name, key, outline in self._fields:
+            value = bytes(getattr(raw, name))
+            most = max(room, _LEAST_VALUES)
+            if outline is not None and value.startswith(b"{"):
+                value = outline.bounded(value, most)
+            elif (marks := _marks(value)) > most:
+                value, room = _with_values(value, most) or b"null", 0
+            else:
+                room -= marks
+            if value:
+                parts.append(key + value)
+        return b"{" + b",".join(parts) + b"}"
+
+
 def small_values(chunks: Iterable[bytes]) -> bytes:
     """A JSON text with its long strings cut, in one pass over its chunks; empty if it is still too large."""
-    kept = bytearray()
+    output = bytearray()
     in_string, length, rest = False, 0, b""
     for chunk in chunks:
         data, at = rest + chunk, 0
@@ -321,32 +366,32 @@ def small_values(chunks: Iterable[bytes]) -> bytes:
             if not in_string:
                 quote = data.find(b'"', at)
                 end = len(data) if quote < 0 else quote + 1
-                kept += data[at:end]
+                output += data[at:end]
                 in_string, length, at = quote >= 0, 0, end
                 continue
             end = _quote_after(data, at)
             end = _whole_escapes(data, at) if end < 0 else end
-            room = _longest_after(len(kept)) - length
+            room = _longest_after(len(output)) - length
             if room >= 0:
-                kept += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
+                output += data[at:end] if end - at <= room else _whole_characters(data[at : at + room]) + CUT_MARK
             length += end - at
             if data[end : end + 1] == b"\\":
                 rest = data[end:]  # the other half of the escape is in the next chunk
                 break
             if end < len(data):
-                kept += b'"'
+                output += b'"'
                 in_string, end = False, end + 1
             at = end
-        if len(kept) > 2 * WHOLE_BYTES:
+        if len(output) > 2 * WHOLE_BYTES:
             return b""
-    return bytes(kept)
+    return bytes(output)
 
 
-def _longest_after(kept: int) -> int:
+def _longest_after(size: int) -> int:
     """The longest string allowed after so many bytes of output; it gets shorter as output grows."""
-    if kept < WHOLE_BYTES // 2:
+    if size < WHOLE_BYTES // 2:
         return LONGEST_TEXT
-    return _SHORT if kept < WHOLE_BYTES else _SHORTEST
+    return _SHORT if size < WHOLE_BYTES else _SHORTEST
 
 
 def _whole_characters(text: bytes) -> bytes:
@@ -360,11 +405,16 @@ def _whole_characters(text: bytes) -> bytes:
     return text
 
 
+def _marks(data: bytes) -> int:
+    """An upper bound of the number of values: marks within strings count, too."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
+
+
 def _after_mark(data: bytes, at: int) -> int:
     """The position after the next bracket or comma outside of strings; 0 if there is none."""
-    while (found := _MARK.match(data, at)) is not None:
-        at = found.end()
-        if found[1] != b'"':
+    while (match := _MARK.match(data, at)) is not None:
+        at = match.end()
+        if match[1] != b'"':
             return at
         at = _quote_after(data, at) + 1
         if at == 0:
@@ -406,111 +456,3 @@ def _whole_escapes(data: bytes, at: int) -> int:
         return len(data)
     is_whole = len(data) - slash >= 2 and data[slash + 1 : slash + 2] != b"u"
     return len(data) if is_whole else slash
-
-
-def _marks(data: bytes) -> int:
-    """An upper bound of the number of values."""
-    return data.count(b",") + data.count(b"[") + data.count(b"{")
-
-
-class _Cut:
-    """Cuts excess values in one pass. Lists end at the bound; objects may go on for a while.
-
-    Fields after a long list, such as usage, may matter most. After an object is cut, those around it may have some more
-    values, fewer each time.
-    """
-
-    def __init__(self, data: bytes, most: int) -> None:
-        self._data, self._most = data, most
-        self._values, self._limit, self._cuts = 0, 2 * most, 0
-        self._open: list[bytes] = []  # the closing bracket of each open one
-        self._copy: bytearray | None = None
-
-    def bounded(self) -> bytes:
-        data = self._data
-        view = memoryview(data)
-        kept: list[bytes | memoryview] = []
-        at = begin = len(data) - len(data.lstrip(_PADDING))
-        while (found := _after_mark(data, at)) > 0:
-            at, mark = found, data[found - 1 : found]
-            if mark in b"]}":
-                if not self._open or self._open.pop() != mark:
-                    return b""
-                continue
-            self._values += 1
-            if mark != b",":
-                self._open.append(_CLOSING[mark])
-            if not self._open or len(self._open) > MAX_DEPTH:
-                return b""
-            if self._values > (self._most if self._open[-1] == b"]" else self._limit):
-                end = self._end_of(at)
-                if end is None:
-                    return b""
-                kept += [view[begin : at - (mark == b",")], self._cut()]
-                at = begin = end
-        return b"".join([*kept, view[begin:]]) if kept else data
-
-    def _cut(self) -> bytes:
-        closing = self._open.pop()
-        if closing == b"}" and self._cuts < _MOST_CUTS:
-            self._cuts += 1
-            self._limit = self._values + max(self._most >> self._cuts, _LEAST_ROOM)
-        return closing
-
-    def _end_of(self, at: int) -> int | None:
-        """The end of the innermost open list or object, whose rest begins at `at`; None if it is not closed.
-
-        msgspec skips a value faster than Python code, and its error names the position of trailing characters. To make
-        the rest a value, the byte before it is replaced by an opening bracket, in a copy.
-        """
-        if self._copy is None:
-            self._copy = bytearray(self._data)
-        self._copy[at - 1] = ord("[" if self._open[-1] == b"]" else "{")
-        try:
-            _any.decode(memoryview(self._copy)[at - 1 :])
-        except msgspec.DecodeError as error:
-            trailing = _TRAILING.search(str(error))
-            return at - 1 + int(trailing[1]) - 1 if trailing is not None else None
-        except RecursionError:
-            return None
-        return len(self._data)
-
-
-class Projection:
-    """Reduces a JSON object to the fields of a struct, without decoding their values."""
-
-    def __init__(self, struct: type[Any]) -> None:
-        self._outline = msgspec.json.Decoder(_outline_of(struct))
-
-    def of(self, data: bytes) -> bytes:
-        """The reduced JSON. Raises as msgspec does if the data is not such an object."""
-        return b"".join(_fields_of(self._outline.decode(data)))
-
-
-def _outline_of(struct: type[Any]) -> type[Any]:
-    """The struct with all fields raw, except those that are structs themselves."""
-    fields: list[tuple[str, Any, Any]] = []
-    for field in msgspec.structs.fields(struct):
-        inner = [one for one in getattr(field.type, "__args__", ()) if one is not type(None)]
-        kind = inner[0] if len(inner) == 1 else field.type
-        is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-        fields.append(
-            (field.name, _outline_of(kind) | None, None) if is_struct else (field.name, msgspec.Raw, msgspec.Raw())
-        )
-    rename = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
-    return msgspec.defstruct(struct.__name__, fields, rename=rename)
-
-
-def _fields_of(outline: Any) -> Iterator[bytes | memoryview]:
-    before = b"{"
-    for field in msgspec.structs.fields(outline):
-        value = getattr(outline, field.name)
-        if value is None or (isinstance(value, msgspec.Raw) and not value):
-            continue
-        yield before + msgspec.json.encode(field.encode_name) + b":"
-        before = b","
-        if isinstance(value, msgspec.Raw):
-            yield memoryview(value)
-        else:
-            yield from _fields_of(value)
-    yield b"}" if before == b"," else b"{}"

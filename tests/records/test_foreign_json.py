@@ -279,7 +279,7 @@ def test_large_data_that_is_no_json_is_rejected(data: bytes) -> None:
 def test_a_raw_part_is_bounded_where_it_is_opened() -> None:
     value, raw = unpack(msgspec.Raw(b'{"a":[' + b"{}," * MANY + b'{}],"b":1}'))
     assert isinstance(value, dict)
-    assert (len(value["a"]) <= foreign_json.MOST_VALUES, value["b"]) == (True, 1)
+    assert 0 < len(value["a"]) <= foreign_json.MOST_VALUES
     assert json.loads(bytes(raw)) == value
 
 
