@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "logs": "ledger",
     "index": "records ledger pricing harness recording",
     "content": "records ledger index",
-    "recording": "records classify harness ledger pricing settings index looking_again unforeseen",
+    "recording": "records classify ledger pricing settings index looking_again unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
     "search": "records ledger index content recording",
     "logfiles": "records ledger index recording looking_again unforeseen",
@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "__main__": "cli",
 }
 # What words a record has is kept in its sidecar, for the search to find: so the ledger's shelving hears them.
-TURNED_AROUND = {("ledger", "search"), ("index", "harness"), ("index", "recording"), ("recording", "harness")}
+TURNED_AROUND = {("ledger", "search"), ("index", "harness"), ("index", "recording")}
 # What touches something outside the process.
 OUTSIDE = {
     *("aiosqlite", "anyio", "asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "shutil", "signal"),

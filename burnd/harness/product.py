@@ -9,10 +9,20 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any
 
 UUID = (r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", r"[0-9a-fA-F-]{1,35}")
+
+
+def uuid7_ms(uuid: str | None) -> int | None:
+    """The creation time in a UUID of version 7; None for any other text."""
+    if uuid is None or [len(part) for part in uuid.split("-")] != [8, 4, 4, 4, 12] or uuid[14] != "7":
+        return None
+    try:
+        return int(uuid[:8] + uuid[9:13], 16)
+    except ValueError:
+        return None
 
 
 class Variable:
@@ -40,6 +50,27 @@ class Check:
 
     def __init__(self, name: str, level: str, says: str, remedy: str = "") -> None:
         self.name, self.level, self.says, self.remedy = name, level, says, remedy
+
+
+class Copies:
+    """How a message of a product is recognised that other sessions repeat: forks, branches, agents.
+
+    A copy has the id of the original, if the id matches the regular expression `ids`; one with "@" is made from a place
+    in a file. `by_time`: copies have ids of their own, and the creation time of the original. `begun_ms` gives the time
+    at which a session began by its id; then all messages of a fork that are older are copies, whatever their ids.
+    """
+
+    __slots__ = ("begun_ms", "by_age", "by_time", "ids")
+
+    def __init__(
+        self,
+        ids: str = r"\A[^@]*\Z",
+        *,
+        by_time: bool = False,
+        begun_ms: Callable[[str], int | None] | None = None,
+    ) -> None:
+        self.ids, self.by_time, self.by_age = ids, by_time, begun_ms is not None
+        self.begun_ms = begun_ms or (lambda _: None)
 
 
 class Instructions:
@@ -108,6 +139,7 @@ class Product:
     whole_file_tools: tuple[str, ...] = ()  # of the editing ones, those given all that a file is to hold
     agent_tools: tuple[str, ...] = ()  # tools for agents that run already, which start none
 
+    copies = Copies()
     instructions = Instructions({}, {})
     instructions_module: str = ""  # the module with `add`, which finds those of a folder as the product does
 

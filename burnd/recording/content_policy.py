@@ -1,7 +1,8 @@
-"""Decides which text of a batch may be stored, by the session that owns each message, and what stored text must go.
+"""Decides which text of a batch may be stored, by the session that owns each message, and which stored text must go.
 
-A fork, a branch or a copy repeats messages of another session under the same ids. If the owner's text must not be
-stored, it is withheld in every session, whichever log is read first: the ledger has hashes of such message ids.
+A fork, a branch or a copy repeats messages of another session. If the owner's text must not be stored, it is withheld
+in every session, whichever log is read first: the ledger has hashes of the ids of such messages. How a harness's
+copies are recognised is stated by its product (`Copies`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 import anyio.to_thread
 
-from burnd.harness.codex.state import uuid_ms
+from burnd.harness.registry import PRODUCTS
 from burnd.index.schema import MESSAGES_BY_ID
 from burnd.index.store import IndexStore
 from burnd.ledger.keeping import Keeping
@@ -27,25 +28,30 @@ from burnd.records.times import index_ms, to_iso
 
 DEFERRED: Final = "held"  # cursor source of sessions whose text is deferred
 DEFER_MS: Final = 600_000  # after that, deferred text counts as the session's own
-OPENCODE: Final = "opencode"
-CODEX: Final = "codex"
-_SHARED: Final = frozenset(
-    {"claude-code", CODEX, OPENCODE}
-)  # message ids, or times, identify a message across sessions
-_SOURCES: Final = ",".join(f"'{source}'" for source in sorted(_SHARED))
-_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UNIQUE_LENGTH: Final = 8
 _MANY: Final = 1000  # messages; more are hashed in a thread
+_COPIES: Final = {product.source: product.copies for product in PRODUCTS}
+_SHARED_IDS: Final = {source: re.compile(copies.ids) for source, copies in _COPIES.items()}
+
+
+def _names(sources: Iterable[str]) -> str:
+    """Sources as a list in SQL."""
+    return ",".join(f"'{source}'" for source in sorted(sources))
+
+
+_ALL: Final = _names(_COPIES)
+_BY_TIME: Final = _names(source for source, copies in _COPIES.items() if copies.by_time)
+_BY_AGE: Final = _names(source for source, copies in _COPIES.items() if copies.by_age)
 _EVERYWHERE: Final = (
     "WITH wanted(id) AS ({keys}) SELECT s.session_id, n.name, m.message_id, min(m.ts) FROM wanted w "
     f"CROSS JOIN {MESSAGES_BY_ID} ON substr(m.message_id, -5) = substr(w.id, -5) AND +m.message_id = w.id "
-    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES}) "
+    f"JOIN sessions s ON s.id = m.session JOIN names n ON n.id = s.source AND n.name IN ({_ALL}) "
     "GROUP BY s.id, m.message_id"
 )
 _STORED: Final = (
     "WITH wanted(session_id) AS ({keys}) SELECT s.session_id, n.name, m.rail, m.message_id, min(m.ts) FROM wanted w "
     "CROSS JOIN sessions s ON s.session_id = w.session_id JOIN messages m ON m.session = s.id "
-    f"JOIN names n ON n.id = s.source AND n.name IN ({_SOURCES}) "
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_ALL}) "
     f"WHERE m.rail <> '{NO_RAIL}' GROUP BY s.id, m.rail, m.message_id"
 )
 _WITHHELD: Final = (
@@ -56,22 +62,29 @@ _COPYING: Final = (
     "SELECT DISTINCT s.session_id FROM sessions s CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' "
     f"WHERE s.session_id IN ({{keys}}) AND f.rail = '{MAIN}'"
 )
-_CODEX_FORKS: Final = (
+# Sessions with copies of messages of these, found by equal creation times.
+_REPEATED_BY_TIME: Final = (
+    "WITH wanted(origin) AS ({keys}) SELECT DISTINCT s.session_id, w.origin FROM wanted w "
+    f"CROSS JOIN sessions o ON o.session_id = w.origin JOIN names n ON n.id = o.source AND n.name IN ({_BY_TIME}) "
+    "JOIN turns t ON t.session = o.id JOIN facts f ON f.kind = 'copy' AND f.ts = t.ts "
+    "JOIN sessions s ON s.id = f.session AND s.source = o.source"
+)
+_FORKS_BY_AGE: Final = (
     "WITH wanted(origin) AS ({keys}) SELECT s.session_id, w.origin FROM wanted w "
     "CROSS JOIN origins o ON o.origin = w.origin JOIN sessions s ON s.id = o.session "
-    f"JOIN names n ON n.id = s.source AND n.name = '{CODEX}'"
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_BY_AGE})"
 )
-# Messages of a Codex fork that are older than its thread or than its last copied message are copies.
-_CODEX_COPIES: Final = (
-    "WITH wanted(session_id, born) AS ({keys}) SELECT DISTINCT m.message_id FROM wanted w "
-    "CROSS JOIN sessions s ON s.session_id = w.session_id "
-    f"JOIN names n ON n.id = s.source AND n.name = '{CODEX}' JOIN messages m ON m.session = s.id AND m.rail = '{MAIN}' "
-    "AND (m.ts < w.born OR m.ts <= (SELECT max(f.ts) FROM facts f WHERE f.session = s.id AND f.kind = 'copy'))"
+# Messages that are older than their session, or than the last message that it is known to have copied.
+_COPIED_BY_AGE: Final = (
+    "SELECT DISTINCT n.name, m.message_id, m.ts, "
+    "m.ts <= (SELECT max(f.ts) FROM facts f WHERE f.session = s.id AND f.kind = 'copy') FROM sessions s "
+    f"JOIN names n ON n.id = s.source AND n.name IN ({_BY_AGE}) JOIN messages m ON m.session = s.id "
+    f"AND m.rail = '{MAIN}' WHERE s.session_id IN ({{keys}})"
 )
 _WITH_TEXT: Final = "SELECT session_id FROM sessions WHERE content_bytes > 0 AND session_id IN ({keys})"
 _TIMES: Final = "SELECT session_id, created_at, updated_at FROM sessions WHERE session_id IN ({keys})"
 # The time and the owner of each message that a session copied.
-_COPIES: Final = (
+_OWNERS: Final = (
     "WITH wanted(session_id) AS ({keys}) SELECT w.session_id, f.ts, o.session_id FROM wanted w "
     "CROSS JOIN sessions s ON s.session_id = w.session_id "
     f"CROSS JOIN facts f ON f.session = s.id AND f.kind = 'copy' AND f.rail = '{MAIN}' "
@@ -126,38 +139,40 @@ class ContentPolicy:
         `origins` are the sessions that its sessions were derived from; `copiers` are sessions whose copied messages
         have a known owner.
         """
+        keeping, copies = self._keeping, _COPIES.get(batch.source)
         changed = {
             entry.session_id
             for entry in batch.entries
             if isinstance(entry, Session) and entry.content_mode not in (None, "full")
         }
-        work = _Work(self._index, self._keeping)
+        work = _Work(self._index, keeping)
         origins = list(origins)
         begun = await self._begun({one.origin for one in origins if one.by_process})
         for session_id, origin, at_ms, by_process in origins:
-            self._keeping.came_from(session_id, origin)
+            keeping.came_from(session_id, origin)
             work.inherit(session_id, origin, at_ms, begun.get(origin, 0) if by_process else 0)
-            if batch.source == OPENCODE and self._keeping.is_pruned(origin):
+            if copies and copies.by_time and keeping.is_pruned(origin):
                 work.note_origin(session_id, origin)  # a fork's title is read before its messages
-        if not changed and not work.entries and not self.has_limits() and self._keeping.mode == "full":
+        if not changed and not work.entries and not self.has_limits() and keeping.mode == "full":
             return Ruling([item for item in shelved if self._allows(item)], [], set())
         messages = _messages_in(batch, shelved)
-        await work.run(messages, changed | work.changed)
-        await self._withhold_pruned(work, [one for one in messages.values() if one.session_id not in copiers])
+        await work.withhold_private(messages.values(), changed | work.changed)
+        await work.withhold_pruned_later(one for one in messages.values() if one.session_id not in copiers)
         barred = work.barred(messages.values())
-        if batch.source == CODEX:  # its lines have no ids; copies are found by their times
-            repeated = {name for name in batch.copied if self._keeping.forks_pruned(name[0])}
-            barred |= repeated
-            for session_id, origin in {(name[0], one) for name in repeated for one in self._keeping.origins(name[0])}:
-                work.note_origin(session_id, origin)
-        if self._keeping.mode != "full":
+        if copies and copies.by_age:
+            forks = {session_id for session_id, _ in batch.copied if keeping.forks_pruned(session_id)}
+            barred |= {name for name in batch.copied if name[0] in forks}
+            for session_id in forks:
+                for origin in keeping.origins(session_id):
+                    work.note_origin(session_id, origin)
+        if keeping.mode != "full":
             barred |= batch.copied  # copies have the daemon's mode, whatever mode the copying session has
         allowed = [
             item
             for item in shelved
             if self._allows(item) and (item.label.session_id, item.label.message_id) not in barred
         ]
-        deferred = await self._without_origin(batch, allowed, copiers)
+        deferred = await self._to_defer(batch, allowed, copiers) if copies and not copies.by_time else frozenset()
         for session_id in deferred:
             self.deferred.setdefault(session_id, now_ms)
         allowed = [item for item in allowed if not self.deferred.get(item.label.session_id)]
@@ -166,30 +181,29 @@ class ContentPolicy:
     async def released(self, now_ms: int) -> list[str]:
         """Ends the deferral of sessions whose origin is known by now or was not found in time; returns them."""
         waiting = [session_id for session_id, since in self.deferred.items() if since]
-        unknown = await self._unknown(set(waiting), frozenset()) if waiting else set()
-        done = [one for one in waiting if one not in unknown or now_ms - self.deferred[one] > DEFER_MS]
-        self.deferred |= dict.fromkeys(done, 0)
-        return done
+        unknown = await self._without_origin(set(waiting), frozenset()) if waiting else set()
+        released = [one for one in waiting if one not in unknown or now_ms - self.deferred[one] > DEFER_MS]
+        self.deferred |= dict.fromkeys(released, 0)
+        return released
 
-    async def _without_origin(
-        self, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]
-    ) -> frozenset[str]:
+    async def _to_defer(self, batch: Batch, shelved: Iterable[Shelved], copiers: AbstractSet[str]) -> frozenset[str]:
         """The sessions with copied text whose owner is unknown and may be a private session."""
-        if not batch.copied or batch.source == OPENCODE:
+        if not batch.copied:
             return frozenset()
         names = ((item.label.session_id, item.label.message_id) for item in shelved)
         sessions = {name[0] for name in names if name in batch.copied}
-        return frozenset(one for one in await self._unknown(sessions, copiers) if self.deferred.get(one, 1))
+        return frozenset(one for one in await self._without_origin(sessions, copiers) if self.deferred.get(one, 1))
 
-    async def _unknown(self, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
+    async def _without_origin(self, sessions: set[str], copiers: AbstractSet[str]) -> set[str]:
         keeping = self._keeping
-        asked = [(one,) for one in sorted(sessions - copiers) if not keeping.is_private(one)]
-        found = {one for (one,) in asked} - {row[0] for row in await self._index.keyed(_COPYING, asked)}
-        named = {one: keeping.origins(one) for one in found}
-        origins = sorted({(origin,) for some in named.values() for origin in some})
-        known = {row[0] for row in await self._index.keyed(_TIMES, origins)}
+        candidates = [(one,) for one in sorted(sessions - copiers) if not keeping.is_private(one)]
+        copying = {row[0] for row in await self._index.keyed(_COPYING, candidates)}
+        origins = {one: keeping.origins(one) for (one,) in candidates if one not in copying}
+        recorded = {
+            row[0] for row in await self._index.keyed(_TIMES, sorted({(o,) for some in origins.values() for o in some}))
+        }
         has_unread = keeping.has_unread()
-        return {one for one, some in named.items() if (not some <= known if some else has_unread)}
+        return {one for one, some in origins.items() if (not some <= recorded if some else has_unread)}
 
     async def pruned(self, session_ids: Sequence[str], going: AbstractSet[str]) -> Ruling:
         """Ledger entries to write before all text of these sessions is deleted, and sessions that repeat some of it.
@@ -197,43 +211,27 @@ class ContentPolicy:
         Messages that a session only copied stay in the session that owns them, unless that is among `going`, all
         sessions whose text is deleted.
         """
-        copies = await self._index.keyed(_COPIES, [(session_id,) for session_id in session_ids])
         work = _Work(self._index, self._keeping)
-        messages = await stored(self._index, session_ids)
-        holders = await work.holders(messages)
-        own, repeating = await anyio.to_thread.run_sync(_owned, messages, copies, holders, going)
-        asked = [(session_id,) for session_id in session_ids]
-        known = [*await opencode_copies(self._index, session_ids), *await self._index.keyed(_CODEX_FORKS, asked)]
-        repeating |= {(copier, origin) for copier, origin in known if copier not in going}
-        for copier, origin in sorted(repeating):
-            work.note_origin(copier, origin)
-        for session_id, keys in own.items():
-            work.entries += Withheld.of(session_id, keys, by_mode=False)
-        return Ruling([], work.entries, {copier for copier, _ in repeating})
-
-    async def _withhold_pruned(self, work: _Work, messages: Iterable[MessageRef]) -> None:
-        """Withholds messages of sessions that were pruned before these messages were read."""
-        pruned = [one for one in messages if not one.is_copy and self._keeping.was_pruned(one.session_id, one.ts)]
-        await work.look_up([one.key for one in pruned])
-        if new := work.without_owner(pruned):
-            sessions = sorted({one.session_id for one in new})
-            copies = await self._index.keyed(_COPIES, [(session_id,) for session_id in sessions])
-            own, repeating = _owned(new, copies, await work.holders(new), frozenset(sessions))
-            for copier, origin in sorted(repeating):
-                work.note_origin(copier, origin)
-            work.withhold(own)
-            work.erase |= {copier for copier, _ in repeating}
+        keys = [(session_id,) for session_id in session_ids]
+        for sql in (_REPEATED_BY_TIME, _FORKS_BY_AGE):
+            for copier, origin in sorted(await self._index.keyed(sql, keys)):
+                if copier not in going:
+                    work.note_origin(copier, origin)
+                    work.erase.add(copier)
+        await work.withhold_pruned(await _stored(self._index, session_ids), going)
+        return Ruling([], work.entries, work.erase)
 
     async def predicate(self, session_id: str) -> Callable[[Content], bool]:
         """A function that returns whether a stored record of a session may stay."""
         keeping = self._keeping
-        messages = await stored(self._index, [session_id])
+        messages = await _stored(self._index, [session_id])
         work = _Work(self._index, keeping)
-        await work.look_up([one.key for one in messages])
+        await work.look_up(one.key for one in messages)
         barred = {message_id for _, message_id in work.barred(messages)}
         if keeping.forks_pruned(session_id):
-            asked = [(session_id, uuid_ms(session_id) or 0)]
-            barred |= {message_id for (message_id,) in await self._index.keyed(_CODEX_COPIES, asked)}
+            for source, message_id, ts, is_older in await self._index.keyed(_COPIED_BY_AGE, [(session_id,)]):
+                if is_older or ts < (_COPIES[source].begun_ms(session_id) or 0):
+                    barred.add(message_id)
         before = keeping.allowed_before(session_id)
         titles = keeping.keeps_titles(session_id)
 
@@ -251,11 +249,11 @@ class ContentPolicy:
         if not self.has_limits():
             return set()
         private = set(keeping.private_sessions())
-        found = private | keeping.children(private)
+        sessions = private | keeping.children(private)
         if keeping.has_withheld:
             rows = await self._index.rows("SELECT s.session_id FROM origins o JOIN sessions s ON s.id = o.session")
-            found |= {session_id for (session_id,) in rows}
-        return await self._with_text(found)
+            sessions |= {session_id for (session_id,) in rows}
+        return await self._with_text(sessions)
 
     async def times(self, session_id: str) -> Session | None:
         """A record of a session's times, to be written before the text that they come from is erased."""
@@ -281,8 +279,8 @@ class ContentPolicy:
         return self._keeping.keeps(label.session_id, label.ts_ms)
 
     async def _with_text(self, session_ids: Iterable[str]) -> set[str]:
-        found = await self._index.keyed(_WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
-        return {session_id for (session_id,) in found}
+        rows = await self._index.keyed(_WITH_TEXT, [(session_id,) for session_id in sorted(session_ids)])
+        return {session_id for (session_id,) in rows}
 
 
 class _Work:
@@ -294,8 +292,8 @@ class _Work:
         self.erase: set[str] = set()
         self._index = index
         self._keeping = keeping
-        self._withheld: dict[int, dict[str, bool]] = {}
-        self._noted: set[tuple[str, str]] = set()
+        self._withheld: dict[int, dict[str, bool]] = {}  # by key: the owner, and whether its mode is the reason
+        self._origins: set[tuple[str, str]] = set()
 
     def inherit(self, session_id: str, origin: str, at_ms: int, since_ms: int = 0) -> None:
         """Gives a session the mode of its origin if that is stricter, from `since_ms` on."""
@@ -308,35 +306,12 @@ class _Work:
 
     def note_origin(self, session_id: str, origin: str) -> None:
         """Records that a session repeats withheld messages of another, without changing its mode."""
-        if (session_id, origin) not in self._noted:
-            self._noted.add((session_id, origin))
+        if (session_id, origin) not in self._origins:
+            self._origins.add((session_id, origin))
             if not self._keeping.is_private(session_id):
                 record = Origin(session_id=session_id, origin=origin)
                 self._keeping.learn(record)
                 self.entries.append(record)
-
-    async def run(self, messages: Mapping[tuple[str, str], MessageRef], changed: set[str]) -> None:
-        """Withholds messages of private sessions, and gives their mode to all sessions that repeat any of these."""
-        await self.look_up([one.key for one in messages.values() if one.may_be_copy])
-        every, fresh = list(messages.values()), set(changed)
-        while True:
-            for one in every:
-                self._meet(one)
-            fresh |= self.changed
-            self.changed = set()
-            if fresh:
-                for copier, origin in await opencode_copies(self._index, sorted(fresh)):
-                    self._keeping.came_from(copier, origin)
-                await self._spread(fresh)
-                fresh |= self.changed | self._keeping.children(fresh)
-                self.changed = set()
-                before = await stored(self._index, sorted(fresh))
-                await self.look_up([one.key for one in before])
-                every += before
-                self.erase |= fresh
-                fresh = set()
-            if not await self._withhold(every) and not self.changed:
-                return
 
     async def look_up(self, keys: Iterable[int]) -> None:
         """Loads which of these messages are withheld, and by which sessions."""
@@ -344,18 +319,6 @@ class _Work:
         if self._keeping.has_withheld and wanted:
             for key, session_id, by_mode in await self._index.keyed(_WITHHELD, [(key,) for key in wanted]):
                 self._withheld.setdefault(key, {})[session_id] = bool(by_mode)
-
-    def without_owner(self, messages: Iterable[MessageRef]) -> list[MessageRef]:
-        """Those of the messages that no session withholds yet."""
-        return [one for one in messages if one.key not in self._withheld]
-
-    def withhold(self, own: Mapping[str, Iterable[int]]) -> None:
-        """Records messages of sessions that were pruned or forgotten."""
-        for session_id, keys in own.items():
-            self._keeping.has_withheld = True
-            self.entries += Withheld.of(session_id, keys, by_mode=False)
-            for key in keys:
-                self._withheld.setdefault(key, {})[session_id] = False
 
     def barred(self, messages: Iterable[MessageRef]) -> set[tuple[str, str]]:
         """The messages that another session withholds."""
@@ -365,23 +328,37 @@ class _Work:
             if one.may_be_copy and any(owner != one.session_id for owner in self._withheld.get(one.key, ()))
         }
 
-    async def holders(self, messages: Iterable[MessageRef]) -> defaultdict[int, set[str]]:
-        """The sessions that have stored text of the same messages."""
-        found: defaultdict[int, set[str]] = defaultdict(set)
-        wanted = sorted({(one.message_id,) for one in messages})
-        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, wanted):
-            found[key_of(source, message_id, ts)].add(session_id)
-        return found
+    async def withhold_private(self, messages: Iterable[MessageRef], changed: set[str]) -> None:
+        """Withholds messages of private sessions, and gives their mode to all sessions that repeat any of these."""
+        every, fresh = list(messages), set(changed)
+        await self.look_up(one.key for one in every if one.may_be_copy)
+        while True:
+            for one in every:
+                self._inherit_from_owner(one)
+            fresh |= self.changed
+            self.changed = set()
+            if fresh:
+                for copier, origin in await self._index.keyed(_REPEATED_BY_TIME, [(one,) for one in sorted(fresh)]):
+                    self._keeping.came_from(copier, origin)
+                await self._inherit_by_children(fresh)
+                fresh |= self.changed | self._keeping.children(fresh)
+                self.changed = set()
+                before = await _stored(self._index, sorted(fresh))
+                await self.look_up(one.key for one in before)
+                every += before
+                self.erase |= fresh
+                fresh = set()
+            if not await self._withhold_by_mode(every) and not self.changed:
+                return
 
-    def _meet(self, one: MessageRef) -> None:
-        """Notes the origin of a message that another session withholds."""
+    def _inherit_from_owner(self, one: MessageRef) -> None:
         for owner, by_mode in self._withheld.get(one.key, {}).items() if one.may_be_copy else ():
             if owner != one.session_id:
                 if by_mode:
                     self.inherit(one.session_id, owner, one.ts)
                 self.note_origin(one.session_id, owner)
 
-    async def _spread(self, changed: set[str]) -> None:
+    async def _inherit_by_children(self, changed: set[str]) -> None:
         """Gives the mode of these sessions to those already known to be derived from them."""
         children = sorted(self._keeping.children(changed))
         newest = {row[0]: row[2] or 0 for row in await self._index.keyed(_TIMES, [(child,) for child in children])}
@@ -393,56 +370,87 @@ class _Work:
             if len(self.entries) == before:
                 return
 
-    async def _withhold(self, every: Sequence[MessageRef]) -> bool:
+    async def _withhold_by_mode(self, every: Sequence[MessageRef]) -> bool:
         """Records messages of private sessions as withheld; returns whether any were new."""
-        new: defaultdict[str, dict[int, MessageRef]] = defaultdict(dict)
-        for one in every:
-            owners = self._withheld.get(one.key, {})
-            if one.is_copy or any(owners.values()) or not self._keeping.is_private(one.session_id):
-                continue
-            if one.ts >= self._keeping.since(one.session_id):
-                new[one.session_id][one.key] = one
-        if not new:
-            return False
-        for session_id, found in new.items():
-            self.entries += Withheld.of(session_id, found, by_mode=True)
-            for key in found:
-                self._withheld.setdefault(key, {})[session_id] = True
-        self._keeping.has_withheld = True
-        own = [one for found in new.values() for one in found.values()]
-        holders = await self.holders(own)
-        for one in own:
-            for holder in holders[one.key] - {one.session_id}:
+        keeping = self._keeping
+        new = {
+            (one.session_id, one.key): one
+            for one in every
+            if not one.is_copy
+            and keeping.is_private(one.session_id)
+            and not any(self._withheld.get(one.key, {}).values())
+            and one.ts >= keeping.since(one.session_id)
+        }
+        self._record(new, by_mode=True)
+        holders = await self._holders(new.values()) if new else {}
+        for one in new.values():
+            for holder in holders.get(one.key, set()) - {one.session_id}:
                 self.inherit(holder, one.session_id, one.ts)
                 self.note_origin(holder, one.session_id)
                 self.erase.add(holder)
-        return True
+        return bool(new)
+
+    async def withhold_pruned_later(self, messages: Iterable[MessageRef]) -> None:
+        """Withholds messages that are read after their session was pruned."""
+        pruned = [one for one in messages if not one.is_copy and self._keeping.was_pruned(one.session_id, one.ts)]
+        await self.look_up(one.key for one in pruned)
+        if new := [one for one in pruned if one.key not in self._withheld]:
+            await self.withhold_pruned(new, {one.session_id for one in new})
+
+    async def withhold_pruned(self, messages: Sequence[MessageRef], going: AbstractSet[str]) -> None:
+        """Withholds the own messages of pruned sessions from all others that repeat them, but those in `going`."""
+        sessions = sorted({one.session_id for one in messages})
+        owners = await self._index.keyed(_OWNERS, [(session_id,) for session_id in sessions])
+        holders = await self._holders(messages)
+        own, repeating = await anyio.to_thread.run_sync(_own, messages, owners, holders, going)
+        for copier, origin in sorted(repeating):
+            self.note_origin(copier, origin)
+            self.erase.add(copier)
+        self._record(own, by_mode=False)
+
+    def _record(self, keys: Iterable[tuple[str, int]], *, by_mode: bool) -> None:
+        """Records messages, as (session, key), as withheld."""
+        by_session: defaultdict[str, set[int]] = defaultdict(set)
+        for session_id, key in keys:
+            by_session[session_id].add(key)
+            self._withheld.setdefault(key, {})[session_id] = by_mode
+        for session_id, some in by_session.items():
+            self._keeping.has_withheld = True
+            self.entries += Withheld.of(session_id, some, by_mode=by_mode)
+
+    async def _holders(self, messages: Iterable[MessageRef]) -> dict[int, set[str]]:
+        """The sessions that have stored text of the same messages, by key."""
+        holders: defaultdict[int, set[str]] = defaultdict(set)
+        wanted = sorted({(one.message_id,) for one in messages})
+        for session_id, source, message_id, ts in await self._index.keyed(_EVERYWHERE, wanted):
+            holders[key_of(source, message_id, ts)].add(session_id)
+        return holders
 
 
-def _owned(
+def _own(
     messages: Iterable[MessageRef],
-    copies: Iterable[tuple[str, int, str | None]],
+    owners: Iterable[tuple[str, int, str | None]],
     holders: Mapping[int, set[str]],
     going: AbstractSet[str],
-) -> tuple[dict[str, set[int]], set[tuple[str, str]]]:
-    """Each session's own messages, and (session, origin) for all other sessions that repeat any of them."""
-    limits: dict[str, int] = {}
+) -> tuple[set[tuple[str, int]], set[tuple[str, str]]]:
+    """(session, key) of sessions' own messages, and (session, origin) of other sessions that repeat any of them."""
+    newest_copy: dict[str, int] = {}
     upstream: defaultdict[str, set[str | None]] = defaultdict(set)
-    for session_id, ts, owner in copies:
-        limits[session_id] = max(limits.get(session_id, -1), ts)
+    for session_id, ts, owner in owners:
+        newest_copy[session_id] = max(newest_copy.get(session_id, -1), ts)
         upstream[session_id].add(owner)
-    own: defaultdict[str, set[int]] = defaultdict(set)
+    own: set[tuple[str, int]] = set()
     repeating: set[tuple[str, str]] = set()
-    for session_id, rail, _, ts, key, *_ in messages:
-        others = holders.get(key, set())
-        if rail == MAIN and (ts <= limits.get(session_id, -1) or not others.isdisjoint(upstream[session_id])):
-            continue
-        own[session_id].add(key)
-        repeating |= {(other, session_id) for other in others - going}
+    for one in messages:
+        others = holders.get(one.key, set())
+        is_copied = one.ts <= newest_copy.get(one.session_id, -1) or not others.isdisjoint(upstream[one.session_id])
+        if one.rail != MAIN or not is_copied:
+            own.add((one.session_id, one.key))
+            repeating |= {(other, one.session_id) for other in others - going}
     return own, repeating
 
 
-async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[MessageRef]:
+async def _stored(index: IndexStore, session_ids: Sequence[str]) -> list[MessageRef]:
     """The messages of these sessions with stored text, without titles."""
     rows = await index.keyed(_STORED, [(session_id,) for session_id in session_ids])
 
@@ -450,55 +458,38 @@ async def stored(index: IndexStore, session_ids: Sequence[str]) -> list[MessageR
         return [
             MessageRef(session_id, rail, message_id, ts, key_of(source, message_id, ts))
             for session_id, source, rail, message_id, ts in rows
-            if _is_shared(source, message_id)
+            if _SHARED_IDS[source].search(message_id)
         ]
 
     return await anyio.to_thread.run_sync(refs) if len(rows) > _MANY else refs()
 
 
 def key_of(source: str, message_id: str, made_ms: int) -> int:
-    """A hash that a message shares with its copies: of its id, or for opencode of its creation time.
+    """A hash that a message shares with its copies: of its id, or of its creation time.
 
     An id that is too short to be unique is hashed with the time.
     """
-    if source == OPENCODE:
-        return hash_of(f"{OPENCODE} {made_ms}".encode())
+    if _COPIES[source].by_time:
+        return hash_of(f"{source} {made_ms}".encode())
     return hash_of((message_id if len(message_id) >= _UNIQUE_LENGTH else f"{message_id} {made_ms}").encode())
 
 
-def _is_shared(source: str, message_id: str) -> bool:
-    """Whether an id identifies a message across sessions. Ids made from a position in a file do not."""
-    return "@" not in message_id if source != CODEX else _UUID.search(message_id) is not None
-
-
 def _messages_in(batch: Batch, shelved: Sequence[Shelved]) -> dict[tuple[str, str], MessageRef]:
-    found: dict[tuple[str, str], MessageRef] = {}
-    for item in shelved if batch.source in _SHARED else ():
-        label = item.label
+    """The messages of a batch that copies can be recognised of, with the time of their newest record."""
+    messages: dict[tuple[str, str], MessageRef] = {}
+    copies = _COPIES.get(batch.source)
+    for label in (item.label for item in shelved if copies is not None):
         name = (label.session_id, label.message_id)
-        if label.rail == NO_RAIL or not _is_shared(batch.source, label.message_id):
+        if label.rail == NO_RAIL or not _SHARED_IDS[batch.source].search(label.message_id):
             continue
-        made = batch.made_at.get(name)
-        before = found.get(name)
+        before = messages.get(name)
         if before is None:
             is_copy = name in batch.copied
-            key = key_of(batch.source, label.message_id, label.ts_ms if made is None else made)
-            may_be_copy = batch.source != OPENCODE or is_copy
-            found[name] = MessageRef(
+            key = key_of(batch.source, label.message_id, batch.made_at.get(name, label.ts_ms))
+            may_be_copy = is_copy or not (copies and copies.by_time)
+            messages[name] = MessageRef(
                 label.session_id, label.rail, label.message_id, label.ts_ms, key, may_be_copy, is_copy
             )
         elif label.ts_ms > before.ts:
-            found[name] = before._replace(ts=label.ts_ms)
-    return found
-
-
-async def opencode_copies(index: IndexStore, session_ids: Sequence[str]) -> list[tuple[str, str]]:
-    """(session, origin) for opencode sessions with copies of messages of these, found by equal creation times."""
-    sql = (
-        "WITH wanted(origin) AS ({keys}) SELECT DISTINCT s.session_id, w.origin FROM wanted w "
-        "CROSS JOIN sessions o ON o.session_id = w.origin JOIN names n ON n.id = o.source AND n.name = 'opencode' "
-        "JOIN turns t ON t.session = o.id JOIN facts f ON f.kind = 'copy' AND f.ts = t.ts "
-        "JOIN sessions s ON s.id = f.session AND s.source = o.source"
-    )
-    found = await index.keyed(sql, [(session_id,) for session_id in session_ids])
-    return [(session_id, origin) for session_id, origin in found]
+            messages[name] = before._replace(ts=label.ts_ms)
+    return messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnd.harness.product import Instructions, Product, Setting, Variable
+from burnd.harness.product import Copies, Instructions, Product, Setting, Variable, uuid7_ms
 
 NAMES = ("AGENTS.override.md", "AGENTS.md")
 
@@ -17,6 +17,8 @@ class Codex(Product):
 
     program = "codex"
     resume = ("resume",)
+    # Lines of old releases have no ids; newer ones are named by the id of their task, which copies keep.
+    copies = Copies(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", begun_ms=uuid7_ms)
     has_plan = True
 
     variables = (

@@ -9,7 +9,8 @@ from burnd.harness.codex import lines as shapes
 from burnd.harness.codex.events import read_event, read_message, read_result
 from burnd.harness.codex.lines import ITEMS, OUTPUTS, RESULTS, Compacted, Meta, plain, summary_in, totals_of
 from burnd.harness.codex.responses import add_output, begin_task, end_task, record_usage
-from burnd.harness.codex.state import SOURCE, LineRef, Place, RolloutLog, State, is_uuid, uuid_ms
+from burnd.harness.codex.state import SOURCE, LineRef, Place, RolloutLog, State, is_uuid
+from burnd.harness.product import uuid7_ms
 from burnd.harness.tool_calls import size
 from burnd.logfiles.log_reader import Reading, decode_line, iso, rejected, tally
 from burnd.recording.candidate import Candidate
@@ -151,7 +152,7 @@ def _begin_session(log: RolloutLog, line: LineRef, meta: Meta) -> None:
     session.session_id = meta.id
     created = iso(meta.timestamp) or line.ts
     # A thread's id is made a moment before its first line, and an agent's first task may follow within that moment.
-    id_ms = uuid_ms(meta.id)
+    id_ms = uuid7_ms(meta.id)
     session.created_ms = to_ms(created) if id_ms is None else min(id_ms, to_ms(created))
     log.state.ts = log.state.ts or created
     log.state.model = meta.model or ""

@@ -9,6 +9,7 @@ import msgspec
 
 from burnd.classify.activity import Walk
 from burnd.harness.codex.lines import Totals, Unmetered
+from burnd.harness.product import uuid7_ms
 from burnd.logfiles.log_reader import NEVER, Reading, iso
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content, Event, Subagent
@@ -155,7 +156,7 @@ class RolloutLog:
         created = self.state.session.created_ms
         if created is None:
             return False
-        started = uuid_ms(self.state.task)
+        started = uuid7_ms(self.state.task)
         return (to_ms(ts) if started is None else started) < created
 
     def repeats_parent(self, ts: str) -> bool:
@@ -247,13 +248,3 @@ class RolloutLog:
 def is_uuid(text: str | None) -> bool:
     """Whether an id is globally unique; some releases and clients only number their tasks."""
     return text is not None and [len(part) for part in text.split("-")] == _UUID_PARTS
-
-
-def uuid_ms(uuid: str | None) -> int | None:
-    """The creation time in a UUID of version 7, as newer threads and tasks have; None for any other id."""
-    if uuid is None or not is_uuid(uuid) or uuid[14] != "7":
-        return None
-    try:
-        return int(uuid[:8] + uuid[9:13], 16)
-    except ValueError:
-        return None

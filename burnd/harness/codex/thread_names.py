@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from burnd.harness.codex.events import title_request
-from burnd.harness.codex.state import uuid_ms as born_at
+from burnd.harness.product import uuid7_ms
 from burnd.index.store import IndexStore
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.logfiles.safe_open import small_file
@@ -91,7 +91,7 @@ def titles_in(data: bytes) -> list[Content]:
 def title_requests(titles: Iterable[Content]) -> list[Request]:
     """The requests for first names of threads, if these were given within minutes of the thread's start."""
     first = [title for title in titles if title.n == _BESIDE and title.ts != NEVER]
-    begun = [(title, born_at(title.session_id)) for title in first]
+    begun = [(title, uuid7_ms(title.session_id)) for title in first]
     return [
         title_request(title.session_id, title.ts)
         for title, at in begun

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from burnd.harness.product import Instructions, Product, Setting, Variable, absolute
+from burnd.harness.product import Copies, Instructions, Product, Setting, Variable, absolute
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class OpenCode(Product):
 
     program = "opencode"
     resume = ("--session",)
+    copies = Copies(by_time=True)
     session_ids = (r"ses_[0-9A-Za-z]{26}", r"ses_[0-9A-Za-z]{0,25}")
     session_variables = ("OPENCODE_SESSION_ID",)
 
