@@ -22,7 +22,7 @@ from burnd.logfiles.open_files import OpenFiles
 from burnd.logfiles.safe_open import below
 from burnd.logfiles.tail import Chunk, Line, Tail
 from burnd.logfiles.unused import FATAL, FATAL_WORDS, TOO_LARGE, TOO_LONG, UnusedLines
-from burnd.recording.batch import Batch, CameFrom, Held, SeenSession
+from burnd.recording.batch import Batch, CameFrom, SeenSession, Submission
 from burnd.recording.candidate import Candidate
 from burnd.recording.crash_guard import CrashGuard, Guard
 from burnd.records import Content
@@ -324,7 +324,7 @@ def batch_of(pieces: Sequence[Piece]) -> Batch:
     for piece in pieces:
         reading = piece.reading
         source, path = piece.change.source, piece.change.path
-        batch.held += [Held(candidate, source, path) for candidate in reading.candidates]
+        batch.candidates += [Submission(candidate, path) for candidate in reading.candidates]
         batch.shelved += piece.content
         batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
         batch.sessions |= _session_of(piece)

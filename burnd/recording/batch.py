@@ -1,4 +1,4 @@
-"""What sources hand over to the one writer."""
+"""The batches that sources hand to the pipeline."""
 
 from __future__ import annotations
 
@@ -12,37 +12,29 @@ from burnd.records import Content, Overhead, Turn
 from burnd.records.codec import Entry
 
 
-class Held(NamedTuple):
-    """A candidate and the file that holds it."""
+class Submission(NamedTuple):
+    """A candidate with the log or database it was read from.
+
+    `beside` are records to write along with it once it is settled. `session_messages` are the ids of all messages that
+    the database has of its session, unless another database may have more.
+    """
 
     candidate: Candidate
-    source: str
     path: str
+    beside: tuple[Entry, ...] = ()
+    session_messages: frozenset[str] | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return (self.candidate.source, self.candidate.message_id)
 
 
 class SeenSession(NamedTuple):
-    """A session that must be known, and its project where its main log has told one."""
+    """A session that needs a record, and the project that its main log states."""
 
     session_id: str
     source: str
     project: str | None = None
-
-
-class Told(NamedTuple):
-    """A step as its database tells it now; `path` is that database. `beside` goes along once it is settled.
-
-    `there` are the messages of its session that the database holds, where no other database may hold more.
-    """
-
-    turn: Turn
-    settled: bool
-    path: str
-    beside: tuple[Entry, ...] = ()
-    there: frozenset[str] | None = None
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return (self.turn.source, self.turn.message_id)
 
 
 class CameFrom(NamedTuple):
@@ -59,15 +51,15 @@ class CameFrom(NamedTuple):
 
 @dataclass
 class Batch:
-    """What sources hand over: records, content, and how far each source has been read with them."""
+    """Records, content, candidates, and how far each source has been read with them."""
 
     entries: list[Entry] = field(default_factory=list)
     content: list[Content] = field(default_factory=list)
-    shelved: list[Shelved] = field(default_factory=list)  # content that is ready for the disk already
+    shelved: list[Shelved] = field(default_factory=list)  # content in its stored form
     cursors: list[CursorChange] = field(default_factory=list)
     sessions: set[SeenSession] = field(default_factory=set)
-    held: list[Held] = field(default_factory=list)
-    steps: list[Told] = field(default_factory=list)
+    candidates: list[Submission] = field(default_factory=list)
+    orphans: list[Turn] = field(default_factory=list)  # open turns whose rows are gone; settled as they were shown
     agents: list[AgentRow] = field(default_factory=list)
     overheads: list[Overhead] = field(default_factory=list)
     files: list[FileChange] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What one transcript says about one message, and the turn that comes of it when nothing else is known."""
+"""A message as one log or row has it, and its conversion to a Turn."""
 
 from __future__ import annotations
 
@@ -24,8 +24,17 @@ NO_USAGE: Final = -1
 WORST_RANK: Final = LACKS_REQUEST | FORKED | SIDECHAIN | NO_REQUEST_ID
 
 
+class Claim(NamedTuple):
+    """The evidence that a holder owns a message; the smallest claim owns it. `Basis` explains the fields."""
+
+    rank: int
+    ts: str
+    late_born: bool = False
+    strange: bool = False
+
+
 class LineKey(NamedTuple):
-    """Which line's word counts: the highest key. One without usage, of -1 tokens, is below every line with it."""
+    """Orders the lines of a message: the highest counts. A line without usage, of -1 tokens, is below all others."""
 
     output_tokens: int = NO_USAGE
     ts: str = ""
@@ -33,7 +42,7 @@ class LineKey(NamedTuple):
 
     @property
     def stated(self) -> tuple[int, str, str]:
-        """The key as the ledger knows it: of a line without usage, neither its time nor its uuid counts."""
+        """The key as the ledger has it: of a line without usage, neither its time nor its uuid counts."""
         return self if self.output_tokens != NO_USAGE else (0, "", "")
 
 
@@ -46,16 +55,18 @@ class Apart(NamedTuple):
 
 
 class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
-    """A message as one transcript holds it; it grows while its lines arrive.
+    """A message as one log or row has it; in a log it grows while its lines arrive.
 
     `rank` only ever falls and `best` only ever rises, so that a later state of the same candidate never counts
-    for less; `stopped` is the best of the lines that tell why it stopped. `lines` are the uuids of its lines
-    in file order: a line written twice is known by them; `prints` tell its blocks apart, which an old client wrote
-    twice under new uuids.
-    `prompt_retries` is how far the walk over the whole prompt had come with this message's last call.
+    for less; `stopped` is the best of the lines with a stop reason. `lines` are the uuids of its lines in file order,
+    by which a line that was written twice is found; `prints` are those of its blocks, which an old client wrote twice
+    under new uuids.
+    `prompt_retries` counts the retries of the whole prompt up to this message's last call.
     `lent_activity` is the label of the response that an iteration is a part of. `told_apart` are the iterations that
-    were given away; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
+    were submitted; one that the best line does not have any more is `dropped`. The lines of one that `is_strange`
     name another session than their file does, or are of a session in the background, which takes over another's.
+    `is_row` marks a row of a database: it is rewritten in place, and a fork copies it under a new id. Copied rows claim
+    the message from `claim_ts` on, when their session began.
     """
 
     message_id: str
@@ -97,10 +108,18 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     is_strange: bool = False
     service_tier: str | None = None
     inference_geo: str | None = None
+    provider: str | None = None
+    stated_usd: float | None = None
+    is_row: bool = False
+    claim_ts: str | None = None
 
     @property
     def holder(self) -> tuple[str, str]:
         return (self.session_id, self.rail_id)
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.rank, self.claim_ts or self.ts, self.late_born, self.is_strange)
 
     @property
     def answered(self) -> bool:
@@ -131,8 +150,8 @@ _NO_USAGE: Final = Usage()
 
 def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
     """The candidate and, as messages of their own, the model calls that are billed beside it, or were until now."""
-    told, candidate.told_apart = candidate.told_apart, tuple(one.n for one in candidate.apart)
-    gone = [Apart(n, None, _NO_USAGE) for n in told if n not in candidate.told_apart]
+    before, candidate.told_apart = candidate.told_apart, tuple(one.n for one in candidate.apart)
+    gone = [Apart(n, None, _NO_USAGE) for n in before if n not in candidate.told_apart]
     yield copy.copy(candidate)
     for n, model, usage in (*candidate.apart, *gone):
         own = copy.copy(candidate)
@@ -148,7 +167,7 @@ def with_iterations(candidate: Candidate) -> Iterator[Candidate]:
 
 
 def turn_of(candidate: Candidate) -> Turn:
-    """The turn as this candidate alone tells it, with all that is needed to go on joining."""
+    """The turn as this candidate alone has it, with its claim."""
     calls = as_calls(candidate.calls)
     return Turn(
         source=candidate.source,
@@ -159,6 +178,7 @@ def turn_of(candidate: Candidate) -> Turn:
         parent=candidate.parent,
         ts=candidate.ts,
         model=candidate.model,
+        provider=candidate.provider,
         project=candidate.project,
         project_key=candidate.project_key,
         git_branch=candidate.git_branch,
@@ -166,6 +186,7 @@ def turn_of(candidate: Candidate) -> Turn:
         speed=candidate.speed,
         service_tier=candidate.service_tier,
         inference_geo=candidate.inference_geo,
+        stated_usd=candidate.stated_usd,
         server_tools=candidate.server_tools,
         tool_calls=candidate.calls,
         entered=candidate.entered,
@@ -184,7 +205,9 @@ def turn_of(candidate: Candidate) -> Turn:
     )
 
 
-def _basis(candidate: Candidate) -> Basis:
+def _basis(candidate: Candidate) -> Basis | None:
+    if candidate.is_row:  # one that no fork copied needs no evidence
+        return Basis(rank=candidate.rank, ts=candidate.claim_ts) if candidate.rank else None
     has_usage = candidate.best.output_tokens != NO_USAGE
     is_apart = candidate.stopped != LineKey() and candidate.stopped.stated != candidate.best.stated
     return Basis(
@@ -221,7 +244,7 @@ def _has_reasoned(turn: Turn) -> bool:
 
 
 def relabelled(turn: Turn) -> Turn:
-    """The turn with its label and counts made anew from the calls it has now."""
+    """The turn with label and counts of the calls it has now."""
     calls = as_calls(turn.tool_calls)
     label = _label(calls, turn.prompt_words, _has_reasoned(turn))
     return msgspec.structs.replace(turn, activity=label, retries=retries(calls), has_edits=has_edits(calls))
@@ -238,7 +261,7 @@ def _as_call(call: ToolCall) -> Call:
     return Call(call.name, command, path, bool(call.is_error))
 
 
-# Most turns repeat a few patterns of calls, and reading a shell command again is the dear part of a label.
+# Most turns repeat a few patterns of calls, and parsing a shell command is the slow part of a label.
 _retries = lru_cache(maxsize=4096)(retries)
 _has_edits = lru_cache(maxsize=4096)(has_edits)
 

@@ -18,9 +18,9 @@ from burnd.ledger.fold import Key, identity, outranks
 from burnd.ledger.journal import Journal
 from burnd.ledger.shelving import Shelved
 from burnd.recording.batch import SeenSession
-from burnd.recording.known import known_projects
+from burnd.recording.lookups import projects_of
 from burnd.recording.stores import Stores
-from burnd.records import Compaction, Event, Request, Session, Turn
+from burnd.records import Compaction, Event, Overhead, Request, Session, Turn
 from burnd.records.codec import Entry, Written, decode_content, encode
 from burnd.records.content import BlobRef, Content, Label
 
@@ -40,7 +40,7 @@ async def new_sessions(index: IndexStore, seen: set[SeenSession]) -> list[Sessio
         if session_id not in records or records[session_id].project is None:
             records[session_id] = Session(session_id=session_id, source=source, project=project)
     recorded = await _recorded(index, list(records.values()))
-    projects = await known_projects(index, records)
+    projects = await projects_of(index, records)
 
     def is_new(record: Session) -> bool:
         before = projects.get(record.session_id)
@@ -177,6 +177,25 @@ async def new_entries(index: IndexStore, journal: Journal, items: Sequence[Writt
         latest[key] = entry
         recorded[key] = Known(0, rev, digest, None, None)
     return new
+
+
+async def largest_overheads(index: IndexStore, journal: Journal, overheads: Sequence[Overhead]) -> list[Overhead]:
+    """Keeps the largest of the running totals with the same time: a client writes two when it ends."""
+    largest: dict[Key, Overhead] = {}
+    for overhead in overheads:
+        key = identity(overhead)
+        before: Entry | None = largest.get(key)
+        if before is None:
+            fact = (key[0], fact_key(key))
+            recorded = (await index.known_facts([fact])).get(fact)
+            before = recorded.entry_in(journal) if recorded is not None else None
+        if not isinstance(before, Overhead) or _total(before) < _total(overhead):
+            largest[key] = overhead
+    return list(largest.values())
+
+
+def _total(overhead: Overhead) -> int:
+    return sum(sum(getattr(usage, name) for name in usage.__struct_fields__) for usage in overhead.models.values())
 
 
 async def _recorded(index: IndexStore, entries: Sequence[Entry]) -> dict[Key, Known]:

@@ -1,8 +1,9 @@
-"""Decides who owns a message that several logs have, and what is billed for it. Pure, and the same in any order.
+"""Decides who owns a message that several logs or rows have, and what is billed for it. Pure, the same in any order.
 
-Forks, resumed sessions and agents repeat messages of other sessions. The log of each holder, a rail of a session, gives
-a candidate for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing.
-Usage, model and price class come from the best line in any of the logs, the time from the earliest.
+Forks, resumed sessions and agents repeat messages of other sessions. Each holder, a rail of a session, has a candidate
+for the message. The holder with the best claim owns the turn; the others become copies, which cost nothing. Copies in
+logs have the message's id: `decide` merges them, with usage, model and price class from the best line in any of the
+logs and the time from the earliest. Copied rows of a database have ids of their own: `copied_rows` finds them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.recording.candidate import Candidate, relabelled, turn_of, with_label_of
-from burnd.records import Basis, Copy, ToolCall, Turn, Usage
+from burnd.recording.candidate import FORKED, Candidate, Claim, relabelled, turn_of, with_label_of
+from burnd.records import Basis, Copy, Subagent, ToolCall, Turn, Usage
 from burnd.records.turn import Quality
 
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
@@ -24,15 +25,6 @@ _NEVER: Final = 1 << 62  # later than every time
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 Holder = tuple[str, str]  # session and rail
-
-
-class Claim(NamedTuple):
-    """The evidence that a holder owns a message; the smallest claim owns it. `Basis` explains the fields."""
-
-    rank: int
-    ts: str
-    late_born: bool
-    strange: bool
 
 
 class Decision(NamedTuple):
@@ -53,13 +45,15 @@ def decide(before: Decision | None, candidate: Candidate, *, by_name: bool = Tru
     if before is None:
         return Decision(new)
     current = before.turn
+    if candidate.is_row:
+        return before._replace(turn=update_row(new, current))
     if candidate.lent_activity is None:
         new = with_label_of(new, current)
     others = {holder(copy): copy for copy in before.copies}
     if holder(current) == holder(new):
-        owner, claim = _merge(new, current), _better_claim(claim_of(current), claim_of(new))
+        owner, claim = _merge(new, current), _better_claim(claim_of(current), candidate.claim)
     else:
-        owner, claim = _contest(current, new, others, by_name=by_name)
+        owner, claim = _contest(current, new, candidate.claim, others, by_name=by_name)
     line = max(current, new, key=_line_order)
     return Decision(_compose(owner, claim, current, new, line), tuple(others[key] for key in sorted(others)))
 
@@ -97,8 +91,11 @@ def claim_of(record: Turn | Copy) -> Claim:
     return Claim(basis.rank, basis.ts or record.ts, basis.late_born, basis.strange)
 
 
-def copy_of(turn: Turn, claim: Claim) -> Copy:
-    """The copy that a holder has of a message it does not own."""
+def copy_of(turn: Turn, claim: Claim | None = None) -> Copy:
+    """The copy that a holder has of a message it does not own; `claim` is its own, where the turn has a merged one."""
+    basis = turn.basis
+    if claim is not None:
+        basis = Basis(rank=claim.rank, late_born=claim.late_born, strange=claim.strange)
     return Copy(
         source=turn.source,
         session_id=turn.session_id,
@@ -106,11 +103,90 @@ def copy_of(turn: Turn, claim: Claim) -> Copy:
         message_id=turn.message_id,
         turn_index=turn.turn_index,
         parent=turn.parent,
-        ts=claim.ts,
+        ts=claim.ts if claim is not None else turn.ts,
         entered=turn.entered,
         made=turn.made,
-        basis=Basis(rank=claim.rank, late_born=claim.late_born, strange=claim.strange),
+        basis=basis,
     )
+
+
+def withdrawal(turn: Turn, owner: str) -> Turn:
+    """Takes back what was billed for a copy of the message `owner`. Has no usage, for readers without `copyOf`."""
+    return Turn(
+        source=turn.source,
+        session_id=turn.session_id,
+        rail_id=turn.rail_id,
+        message_id=turn.message_id,
+        turn_index=turn.turn_index,
+        ts=turn.ts,
+        model=turn.model,
+        usage=Usage(),
+        quality="empty",
+        copy_of=owner,
+    )
+
+
+def update_row(new: Turn, recorded: Turn) -> Turn:
+    """Replaces the record of a row by a newer reading, unless the row went back: what was spent stays spent.
+
+    A revert takes parts away, a backup an end.
+    """
+    was_undone = (
+        (new.quality == "partial" and recorded.quality != "partial")
+        or _tokens(new.usage) < _tokens(recorded.usage)
+        or len(new.made) < len(recorded.made)
+        or len(new.tool_calls) < len(recorded.tool_calls)
+    )
+    if was_undone:
+        return recorded
+    same_project = new.project_key is None and new.project == recorded.project
+    return msgspec.structs.replace(
+        with_label_of(new, recorded),
+        rev=recorded.rev,
+        project_key=recorded.project_key if same_project else new.project_key,
+        subagent=_linked_agent(new.subagent, recorded.subagent),
+    )
+
+
+def copied_rows(rows: Iterable[Turn]) -> list[tuple[Turn, Turn]]:
+    """Pairs each row that is a copy with the row it is a copy of.
+
+    A fork copies rows with their time, model and tokens. The session in which the row was made owns it, else the fork
+    that was made first. Two rows that no fork copied are two messages, however alike they are.
+    """
+    alike: defaultdict[tuple[str, str, str], list[Turn]] = defaultdict(list)
+    for row in rows:
+        alike[row.source, row.ts, row.model].append(row)
+    pairs = []
+    for group in alike.values():
+        group.sort(key=_row_order)
+        for n, row in enumerate(group):
+            others = (one for one in group[:n] if one.message_id != row.message_id and _is_copied(row, one))
+            original = next(others, None) if _is_forked(row) else None
+            if original is not None:
+                pairs.append((row, original))
+    return pairs
+
+
+def _row_order(row: Turn) -> tuple[bool, Claim, Holder, str]:
+    return (_is_forked(row), claim_of(row), holder(row), row.message_id)
+
+
+def _is_forked(row: Turn) -> bool:
+    return row.basis is not None and bool(row.basis.rank & FORKED)
+
+
+def _is_copied(row: Turn, other: Turn) -> bool:
+    """Whether the tokens of a row are a copy of another's; one that was copied before the step ended has none.
+
+    Only the session of an old row tells that its output includes the reasoning: the copy is read as it stands.
+    """
+    whole = msgspec.structs.replace(other.usage, output=other.usage.output + other.usage.reasoning)
+    return row.usage in (other.usage, whole, Usage())
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.context + usage.output + usage.reasoning
 
 
 class SharedMessage(NamedTuple):
@@ -156,10 +232,11 @@ class Partings:
         return (True, 0) if parted < last else (False, parted)
 
 
-def _contest(current: Turn, new: Turn, others: dict[Holder, Copy], *, by_name: bool) -> tuple[Turn, Claim]:
+def _contest(
+    current: Turn, new: Turn, claim: Claim, others: dict[Holder, Copy], *, by_name: bool
+) -> tuple[Turn, Claim]:
     """Decides between two holders; the one that does not own the message is added to the others."""
     copy = others.pop(holder(new), None)
-    claim = claim_of(new)
     if copy is not None:
         claim = _better_claim(claim, claim_of(copy))
         new = msgspec.structs.replace(
@@ -219,8 +296,17 @@ def _merge(new: Turn, current: Turn) -> Turn:
         entered=_fuller(base.entered, other.entered),
         made=_fuller(base.made, other.made),
         files_touched=_fuller(base.files_touched, other.files_touched),
+        subagent=_linked_agent(base.subagent, other.subagent),
     )
     return relabelled(merged) if calls != base.tool_calls else merged
+
+
+def _linked_agent(agent: Subagent | None, other: Subagent | None) -> Subagent | None:
+    """The agent with the call that started it, where only the other candidate has that."""
+    if agent is None or other is None:
+        return agent
+    call = agent.parent_tool_use_id or other.parent_tool_use_id
+    return msgspec.structs.replace(agent, parent_tool_use_id=call, type=agent.type or other.type)
 
 
 def _with_results(turn: Turn, other: Turn) -> Turn:

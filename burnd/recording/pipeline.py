@@ -29,12 +29,11 @@ from burnd.recording import dedupe
 from burnd.recording.batch import Batch
 from burnd.recording.content_policy import DEFERRED, ContentPolicy, Ruling
 from burnd.recording.index_rebuild import IndexRebuild
-from burnd.recording.joiner import Joiner
 from burnd.recording.projects import ProjectKeys
 from burnd.recording.retention import drop_content, erase_records, outdated, pruned_by_mode, scrub
-from burnd.recording.steps import Steps
 from burnd.recording.stores import DiskReserve, Stores, WriterStatus
-from burnd.records import Copy, Origin, Prune, Session, Turn
+from burnd.recording.turn_builder import TurnBuilder
+from burnd.records import Origin, Prune, Session, Turn
 from burnd.records.codec import Entry, Written, written
 from burnd.records.times import Clock, to_iso, wall_ms
 
@@ -227,28 +226,24 @@ class Pipeline:
             self.keeping.learn(entry)
         if batch.content or batch.shelved or batch.files:
             self.disk.check()
-        joiner = Joiner(self.index, self.journal, self._projects)
         new_sessions = await self._projects.with_keys(await dedupe.new_sessions(self.index, batch.sessions))
-        joined = await joiner.join(batch.held, batch.agents, new_sessions, [told.key for told in batch.steps])
-        weighed = await Steps(self.index, self.journal).weigh(batch.steps, batch.agents)
-        overheads = await joiner.greatest(batch.overheads)
+        turns = await TurnBuilder(self.index, self.journal, self._projects).build(batch, new_sessions)
+        overheads = await dedupe.largest_overheads(self.index, self.journal, batch.overheads)
         shelved = [*batch.shelved, *await stores.in_thread(self.content.shelve, batch.content)]
-        copiers = {entry.session_id for entry in joined.entries if isinstance(entry, Copy)}
-        origins = [*batch.origins, *weighed.origins]
-        ruling = await self._policy.rule(batch, shelved, origins, copiers, self.now())
+        origins = [*batch.origins, *turns.origins]
+        ruling = await self._policy.rule(batch, shelved, origins, turns.copiers, self.now())
         new = await dedupe.new_content(stores, ruling.shelved)
         stores.is_behind = True
         placed = new.mark(await stores.in_thread(self.content.append_shelved, new.shelved, self.now()))
         self._unrecorded += ruling.entries
         self._unerased |= ruling.erase
-        entries = [*new_sessions, *batch.entries, *self._unrecorded, *joined.entries, *weighed.entries, *overheads]
+        entries = [*new_sessions, *batch.entries, *self._unrecorded, *turns.entries, *overheads]
         appended = await self._append(entries)
         change = Change(placed=placed, cursors=batch.cursors, files=batch.files, agents=batch.agents)
         change.cursors = [*change.cursors, *_to_erase(self._unerased), *self._deferrals(ruling.deferred)]
         change.origins = [(one.session_id, one.origin) for one in batch.origins]
         change.logged, change.closed = appended.logged, appended.closed
-        still_open = [*joined.open, *weighed.open]
-        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in still_open]
+        change.open = [open_turn._replace(turn=self.keeping.trimmed(open_turn.turn)) for open_turn in turns.open]
         await self._apply(change)
         stores.is_behind = False
         self._unrecorded = []

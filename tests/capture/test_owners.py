@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from burnd.recording import joiner
-from burnd.recording.sharing import held_by
+from burnd.recording import lookups
+from burnd.recording.lookups import shared_messages
 from burnd.records import Compaction, Event, Turn
 from tests.capture.rig import Rig
 from tests.capture.test_live_equals_batch import clean_read, drip, write
@@ -375,9 +375,9 @@ async def test_only_where_sessions_part_is_all_of_them_looked_at(
 
     async def counted(index: Any, sessions: frozenset[str], known: Any) -> Any:
         looks.append(sessions)
-        return await held_by(index, sessions, known)
+        return await shared_messages(index, sessions, known)
 
-    monkeypatch.setattr(joiner, "held_by", counted)
+    monkeypatch.setattr(lookups, "shared_messages", counted)
     rig = Rig(tmp_path / "home", tmp_path / "projects")
     await rig.open()
     paths = {log: rig.projects / "-p" / f"{name}.jsonl" for name, log in (("z", original), ("a", fork))}

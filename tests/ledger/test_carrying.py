@@ -16,7 +16,7 @@ from burnd.index.change import FileChange
 from burnd.index.path_key import path_key
 from burnd.logfiles.cursor import Cursor
 from burnd.logfiles.saved import Saved
-from burnd.recording.batch import Batch, Held
+from burnd.recording.batch import Batch, Submission
 from burnd.recording.candidate import SOURCE, Candidate
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
@@ -43,7 +43,7 @@ async def leave_open(pipeline: Pipeline, path: str) -> None:
     """A log was read to its end, and its last message may still grow."""
     cursor = msgspec.msgpack.encode(Cursor(1, 2))
     file = FileChange(SOURCE, path_key(path), cursor, b"state", seen_ms=1, open=True)
-    await pipeline.commit(Batch(held=[Held(GROWING, SOURCE, path_key(path))], files=[file]))
+    await pipeline.commit(Batch(candidates=[Submission(GROWING, path_key(path))], files=[file]))
 
 
 async def test_a_log_whose_path_is_no_text_is_there(opened: Opened, log: str) -> None:
@@ -82,8 +82,8 @@ async def test_what_the_ledger_says_since_is_not_carried_over(opened: Opened, lo
         copy.execute(_KNOWS[knows])
         copy.commit()
     other = msgspec.structs.replace(GROWING, message_id="other", settled=True)
-    await pipeline.commit(Batch(held=[Held(other, SOURCE, path_key(log))]))
+    await pipeline.commit(Batch(candidates=[Submission(other, path_key(log))]))
     assert len(salvaged(older, pipeline.journal).open) == 1
     grown = msgspec.structs.replace(GROWING, usage=Usage(output=500), settled=True)
-    await pipeline.commit(Batch(held=[Held(grown, SOURCE, path_key(log))]))
+    await pipeline.commit(Batch(candidates=[Submission(grown, path_key(log))]))
     assert salvaged(older, pipeline.journal).open == []

@@ -34,7 +34,7 @@ from burnd.index.change import CursorChange
 from burnd.index.path_key import path_key
 from burnd.ledger.shelving import INLINE_BYTES
 from burnd.logfiles.unused import FATAL, LINES_SHOWN, PLACES_KEPT
-from burnd.recording.batch import Told
+from burnd.recording.candidate import turn_of
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.source import UnusedInAll, UnusedLine
 from burnd.records import Turn
@@ -228,11 +228,13 @@ class DatabaseFollower:
 
     def committed(self, changes: DatabaseChanges) -> None:
         """Takes notice that changes are durable."""
-        for told in changes.steps:
-            if told.settled:
-                self.open_turns.pop(told.turn.message_id, None)
+        for turn in changes.orphans:
+            self.open_turns.pop(turn.message_id, None)
+        for candidate in (step.candidate for step in changes.steps):
+            if candidate.settled:
+                self.open_turns.pop(candidate.message_id, None)
             else:
-                self.open_turns[told.turn.message_id] = told.turn
+                self.open_turns[candidate.message_id] = turn_of(candidate)
         self.finder.committed(changes.row_cursor, changes.session_cursors)
         self._free_memory()
 
@@ -369,7 +371,7 @@ class DatabaseFollower:
         """What is new in a session, and its cursor."""
         name = state.info.row.id
         changes, due = state.changes(now, flush=flush)
-        changes.steps += state.orphans(self.open_turns)
+        changes.orphans += state.orphans(self.open_turns)
         if due is None:
             self._due.pop(name, None)
         else:
@@ -394,8 +396,7 @@ class DatabaseFollower:
         if state is not None:
             state.update((), {}, now)
             changes.content += state.changes(now)[0].content
-        open_turns = [turn for turn in self.open_turns.values() if turn.session_id == session_id]
-        changes.steps += [Told(turn, True, self.key) for turn in open_turns]
+        changes.orphans += [turn for turn in self.open_turns.values() if turn.session_id == session_id]
         self._forget(session_id)
         return changes
 

@@ -17,9 +17,9 @@ from burnd.harness.opencode.messages import Message, Response, UserMessage, titl
 from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow, digest_of, iso, total_tokens
 from burnd.index.change import AgentRow, ToldBy
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
-from burnd.recording.batch import Told
-from burnd.recording.candidate import FORKED, as_calls, relabelled
-from burnd.records import Basis, Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
+from burnd.recording.batch import Submission
+from burnd.recording.candidate import FORKED, NO_USAGE, Candidate, LineKey, as_calls, turn_of
+from burnd.records import Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
 from burnd.records.turn import Quality
@@ -73,8 +73,12 @@ class WalkState(msgspec.Struct, frozen=True):
 class Step(NamedTuple):
     """The turn of an assistant row, with its events and compactions."""
 
-    turn: Turn
+    candidate: Candidate
     entries: tuple[Event | Compaction, ...] = ()
+
+    @property
+    def turn(self) -> Turn:
+        return turn_of(self.candidate)
 
 
 # The walk
@@ -119,8 +123,12 @@ def _walk_response(info: SessionInfo, state: WalkState, message: Message, respon
     session, prompt = info.row, _prompt_of(state, response)
     if prompt is not None and response.calls:
         prompt = replace(prompt, walk=step(prompt.walk, as_calls(response.calls)))
-    turn = Turn(
+    quality, copied = _quality(response), is_copied(info, message)
+    candidate = Candidate(
         source=SOURCE,
+        is_row=True,
+        rank=FORKED if copied else 0,
+        claim_ts=iso(session.created) if copied else None,
         session_id=session.id,
         rail_id=MAIN,
         message_id=message.id,
@@ -133,17 +141,17 @@ def _walk_response(info: SessionInfo, state: WalkState, message: Message, respon
         project_key=info.project_key,
         usage=response.usage,
         stated_usd=response.cost_usd,
-        tool_calls=response.calls,
+        best=LineKey(NO_USAGE if quality == "partial" else 0),
+        final=quality == "final",
+        calls=response.calls,
         entered=state.entering,
         made=response.output,
-        files_touched=response.files,
+        files=response.files,
         subagent=_subagent(session, message),
         stop_reason=response.finish or response.error,
         prompt_words=prompt.words if prompt is not None else (),
         prompt_id=prompt.id if prompt is not None else None,
         prompt_retries=prompt.walk.retries if prompt is not None else 0,
-        quality=_quality(response),
-        basis=Basis(rank=FORKED, ts=iso(session.created)) if is_copied(info, message) else None,
     )
     row, trigger = state.compaction or (None, None)
     trigger = trigger if response.is_summary and row == response.parent else None
@@ -168,9 +176,9 @@ def _walk_response(info: SessionInfo, state: WalkState, message: Message, respon
         context=total_tokens(response.usage) or state.context,
     )
     entries: list[Event | Compaction] = []
-    if not is_copied(info, message):  # the events of a copied message are recorded with the original
+    if not copied:  # the events of a copied message are recorded with the original
         entries = [*_events(session.id, message, response), *([compaction] if compaction is not None else [])]
-    return next_state, Step(relabelled(turn), tuple(entries))
+    return next_state, Step(candidate, tuple(entries))
 
 
 def _prompt_of(state: WalkState, response: Response) -> Prompt | None:
@@ -249,9 +257,13 @@ class MessageReading(NamedTuple):
 
 
 class SessionChanges(msgspec.Struct):
-    """Steps, content and facts to record. `message_times` and `copied` are by session and message."""
+    """Steps, content and facts to record; `message_times` and `copied` are by session and message.
 
-    steps: list[Told] = []
+    `orphans` are open turns whose rows are gone.
+    """
+
+    steps: list[Submission] = []
+    orphans: list[Turn] = []
     content: list[Shelved] = []
     sessions: list[Session] = []
     agents: list[AgentRow] = []
@@ -260,6 +272,7 @@ class SessionChanges(msgspec.Struct):
 
     def add(self, other: SessionChanges) -> None:
         self.steps += other.steps
+        self.orphans += other.orphans
         self.content += other.content
         self.sessions += other.sessions
         self.agents += other.agents
@@ -278,7 +291,7 @@ class _Entry:
         self.settled = False
         self.state = WalkState()
         self.step: Step | None = None
-        self.recorded: tuple[Turn, bool] | None = None
+        self.recorded: tuple[Candidate, bool] | None = None
 
     @property
     def message(self) -> Message:
@@ -407,11 +420,10 @@ class SessionState:
         self._record_from = first_open
         return changes, due if first_open <= last else None
 
-    def orphans(self, open_turns: Mapping[str, Turn]) -> list[Told]:
-        """Settles open turns whose rows are gone: the money was spent."""
+    def orphans(self, open_turns: Mapping[str, Turn]) -> list[Turn]:
+        """Finds open turns whose rows are gone; they are settled, since the money was spent."""
         own = self.info.row.id
-        gone = [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
-        return [Told(turn, True, self.path) for turn in gone]
+        return [turn for name, turn in open_turns.items() if turn.session_id == own and name not in self._row_ids]
 
     def _walk(self) -> None:
         state = self._entries[self._walk_from - 1].state if self._walk_from else WalkState()
@@ -423,13 +435,14 @@ class SessionState:
     def _add_step(self, entry: _Entry, changes: SessionChanges) -> None:
         if entry.step is None or not self._is_ours(entry.message.id):
             return
-        turn, before = entry.step.turn, entry.recorded
-        if before is not None and before[0] == turn and (before[1] or not entry.settled):
+        candidate, before = entry.step.candidate, entry.recorded
+        if before is not None and before[0] == candidate and (before[1] or not entry.settled):
             return
-        entry.recorded = (turn, entry.settled)
+        entry.recorded = (candidate, entry.settled)
         row_ids = self._row_ids if self.elsewhere is None else None
         entries = entry.step.entries if entry.settled else ()
-        changes.steps.append(Told(turn, entry.settled, self.path, entries, row_ids))
+        candidate = replace(candidate, settled=entry.settled)
+        changes.steps.append(Submission(candidate, self.path, entries, row_ids))
 
     def _add_content(self, entry: _Entry, changes: SessionChanges) -> None:
         if self._is_ours(entry.message.id):

@@ -26,7 +26,7 @@ from burnd.index.path_key import path_key
 from burnd.logfiles.unused import LINES_SHOWN
 from burnd.looking_again import next_look
 from burnd.recording.backfill import Backfill
-from burnd.recording.batch import Batch, Told
+from burnd.recording.batch import Batch
 from burnd.recording.committing import Committer
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.pipeline import Pipeline
@@ -278,15 +278,16 @@ class OpenCode:
     async def _record(self, follower: DatabaseFollower, changes: DatabaseChanges) -> None:
         """Makes changes durable, with the cursors of their database."""
         cursors = follower.cursor_changes(changes)
-        if changes.steps or changes.content or changes.sessions or changes.agents or cursors:
-            is_open = any(not told.settled for told in changes.steps)
+        if changes.steps or changes.orphans or changes.content or changes.sessions or changes.agents or cursors:
+            is_open = any(not step.candidate.settled for step in changes.steps)
             # Open turns belong to a file of the index: the database.
             file = FileChange(SOURCE, follower.key, b"", seen_ms=self._pipeline.now(), open=True)
             batch = Batch(
                 entries=[*changes.sessions],
                 shelved=changes.content,
                 cursors=cursors,
-                steps=changes.steps,
+                candidates=changes.steps,
+                orphans=changes.orphans,
                 agents=changes.agents,
                 files=[file] if is_open else [],
                 source=SOURCE,
@@ -302,9 +303,9 @@ class OpenCode:
 
     async def _settle_gone(self, present: Collection[str]) -> None:
         """Settles turns that were open in databases which are gone: the money was spent."""
-        steps = [Told(turn, True, path) for path, turn in await self._open_turns() if path not in present]
-        if steps:
-            await self._committer.commit(Batch(steps=steps))
+        orphans = [turn for path, turn in await self._open_turns() if path not in present]
+        if orphans:
+            await self._committer.commit(Batch(orphans=orphans))
 
     async def _open_turns(self) -> list[tuple[str, Turn]]:
         """The open turns of the index, each with the key of its database."""

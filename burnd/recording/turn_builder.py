@@ -1,0 +1,267 @@
+"""Builds turns and copies from the candidates of a batch and from what ledger and index have of their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from burnd.index import copies as copy_facts
+from burnd.index.change import AgentRow, OpenTurn
+from burnd.index.store import IndexStore
+from burnd.ledger.journal import Journal
+from burnd.recording import lookups
+from burnd.recording.batch import Batch, CameFrom, Submission
+from burnd.recording.candidate import Candidate
+from burnd.recording.lookups import Key, Project, Rail
+from burnd.recording.ownership import (
+    Decision,
+    Partings,
+    SharedMessage,
+    copied_rows,
+    copy_of,
+    decide,
+    hand_over,
+    holder,
+    tied,
+    withdrawal,
+)
+from burnd.recording.projects import ProjectKeys
+from burnd.records import Copy, Session, Turn
+from burnd.records.codec import Entry
+from burnd.records.content import MAIN
+from burnd.records.times import index_ms
+
+
+@dataclass
+class Outcome:
+    """Records for the ledger, turns that are only shown as open for now, and where copied rows came from.
+
+    `copiers` are the sessions with copies of messages that another session owns under the same id.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    open: list[OpenTurn] = field(default_factory=list)
+    origins: list[CameFrom] = field(default_factory=list)
+    copiers: set[str] = field(default_factory=set)
+
+
+class Message(msgspec.Struct):
+    """A message while a batch is decided. `open_in` is the log or database in which its owner may still change it."""
+
+    decision: Decision | None = None
+    open_in: str | None = None
+    is_known: bool = False
+    is_row: bool = False
+    is_touched: bool = False
+    is_dropped: bool = False
+    beside: tuple[Entry, ...] = ()
+
+    @property
+    def holders(self) -> SharedMessage:
+        assert self.decision is not None  # noqa: S101 - used only for messages with a turn
+        turn, copies = self.decision
+        rails = [holder(turn), *map(holder, copies)]
+        return SharedMessage(index_ms(turn.ts), frozenset(session for session, rail in rails if rail == MAIN))
+
+    @property
+    def ties(self) -> list[Rail]:
+        """The holders with the same claim, if there are several and all of them are main conversations."""
+        equal = tied(self.decision) if self.decision is not None and self.decision.copies else []
+        return equal if len(equal) > 1 and all(rail == MAIN for _, rail in equal) else []
+
+    def add(self, candidate: Candidate, path: str) -> None:
+        """Adds a candidate. One that may still grow counts only where it owns the message."""
+        before = self.decision
+        self.is_dropped = candidate.dropped and before is not None and holder(before.turn) == candidate.holder
+        if candidate.dropped:
+            return
+        self.is_row = candidate.is_row
+        after = decide(before, candidate, by_name=candidate.rail_id != MAIN)
+        owns = holder(after.turn) == candidate.holder
+        if not owns and not candidate.settled:
+            return
+        if not candidate.settled and self.open_in is None and before is not None and after.turn == before.turn:
+            return  # a log that is read again has not come to its end yet: the ledger's turn stays settled
+        self.decision, self.is_touched = after, True
+        if owns:
+            self.open_in = None if candidate.settled else path
+
+    def settle(self, shown: Turn) -> None:
+        """Settles an open turn whose row is gone, as it was shown last."""
+        self.decision = self.decision or Decision(shown)
+        self.open_in, self.is_row, self.is_touched = None, True, True
+
+    def set_project(self, news: Mapping[str, Project]) -> None:
+        """Gives a turn the project that its session is now known to have."""
+        turn = self.decision.turn if self.decision is not None else None
+        project = news.get(turn.session_id) if turn is not None else None
+        if self.decision is None or turn is None or project is None:
+            return
+        if _takes_project(turn) and turn.project != project.folder:
+            turn = replace(turn, project=project.folder, project_key=project.key)
+            self.decision, self.is_touched = self.decision._replace(turn=turn), True
+
+    def break_tie(self, partings: Partings, candidates: Mapping[tuple[str, Rail], Candidate]) -> None:
+        """Hands the message to the session that was there first. One that still grows waits."""
+        equal = self.ties
+        if self.decision is None or self.open_in is not None or not equal:
+            return
+        owner = (partings.owner(frozenset(session for session, _ in equal)), MAIN)
+        if owner != holder(self.decision.turn):
+            candidate = candidates.get((self.decision.turn.message_id, owner))
+            self.decision, self.is_touched = hand_over(self.decision, owner, candidate), True
+
+
+class TurnBuilder:
+    """Used only by the one writer, so what it reads from the index stays true until the batch is written."""
+
+    def __init__(self, index: IndexStore, journal: Journal, projects: ProjectKeys) -> None:
+        self._index = index
+        self._journal = journal
+        self._projects = projects
+
+    async def build(self, batch: Batch, sessions: Sequence[Session]) -> Outcome:
+        """Decides on all messages that a batch has candidates for, or that its agents and `sessions` change."""
+        submissions = [one for one in batch.candidates if not one.candidate.is_row]
+        submissions += await lookups.numbered(self._index, [one for one in batch.candidates if one.candidate.is_row])
+        news = {one.session_id: Project(one.project, one.project_key) for one in sessions if one.project}
+        messages = await self._messages(submissions, batch, news)
+        for message in messages.values():
+            message.set_project(news)
+        untold = {one.candidate.session_id for one in submissions if _takes_project(one.candidate)}
+        projects = await lookups.projects_of(self._index, untold) | news
+        submissions = [_in_project(one, projects) for one in submissions]
+        for one in submissions:
+            messages[one.key].add(one.candidate, one.path)
+            messages[one.key].beside += one.beside
+        for turn in batch.orphans:
+            messages[turn.source, turn.message_id].settle(turn)
+        await self._break_ties(messages, submissions)
+        outcome = Outcome()
+        await self._part_copied_rows(messages, outcome)
+        await self._finish(messages.values(), batch.agents, outcome)
+        return outcome
+
+    async def _messages(
+        self, submissions: Sequence[Submission], batch: Batch, news: Mapping[str, Project]
+    ) -> dict[Key, Message]:
+        rails = {(agent.session_id, agent.agent_id) for agent in batch.agents}
+        rails |= await lookups.group_members(self._index, rails)
+        changed = await lookups.turns_on(self._index, rails)
+        changed |= await lookups.turns_without_project(self._index, news)
+        changed |= {(turn.source, turn.message_id) for turn in batch.orphans}
+        # In the order in which they were read: what is asked for together later is together in the ledger.
+        keys = dict.fromkeys(one.key for one in submissions) | dict.fromkeys(sorted(changed))
+        return await self._load(keys, rows={one.key for one in submissions if one.candidate.is_row})
+
+    async def _load(self, keys: Iterable[Key], rows: AbstractSet[Key] = frozenset()) -> dict[Key, Message]:
+        """Loads messages as they are shown: open, or from the ledger. Of `rows`, as the ledger has them.
+
+        A row is rewritten in place, and only what was recorded of it counts.
+        """
+        messages = {key: Message() for key in keys}
+        known = await self._index.known_turns(sorted(messages))
+        opened = await lookups.open_turns(self._index, [row.id for row in known.values() if row.open])
+        holders = await self._copies(known)
+        for key, row in known.items():
+            message, shown = messages[key], opened.get(row.id)
+            message.is_known = True
+            message.open_in = shown.path if shown is not None else None
+            entry = shown.turn if shown is not None and key not in rows else row.entry_in(self._journal)
+            if isinstance(entry, Turn):
+                others = {holder(copy): copy for copy in holders.get(key, ()) if holder(copy) != holder(entry)}
+                message.decision = Decision(entry, tuple(others.values()))
+        return messages
+
+    async def _copies(self, keys: Iterable[Key]) -> dict[Key, list[Copy]]:
+        sql = copy_facts.selecting("f.position, f.length")
+        found: dict[Key, list[Copy]] = {}
+        for position, length in await self._index.keyed(sql, copy_facts.spans(keys)):
+            entry = self._journal.entry_at(position, length)
+            if isinstance(entry, Copy):
+                found.setdefault((entry.source, entry.message_id), []).append(entry)
+        return found
+
+    async def _break_ties(self, messages: dict[Key, Message], submissions: Sequence[Submission]) -> None:
+        """Finds the owner where several have the same claim, also of older messages that the batch sheds light on."""
+        of_logs = {key: one for key, one in messages.items() if one.decision is not None and not one.is_row}
+        in_several = [one for one in of_logs.values() if one.decision is not None and one.decision.copies]
+        contested = {session for one in in_several if one.is_touched and one.ties for session in one.holders.sessions}
+        own: dict[str, Turn] = {}
+        for turn, others in (one.decision for one in of_logs.values() if one.decision is not None and one.is_touched):
+            if not others and turn.rail_id == MAIN:
+                first = own.setdefault(turn.session_id, turn)
+                own[turn.session_id] = turn if turn.turn_index < first.turn_index else first
+        parting = await lookups.parting_sessions(self._index, own, [one.holders for one in in_several])
+        sessions = frozenset(contested | parting)
+        if not sessions:
+            return
+        current = {key: one.holders for key, one in of_logs.items()}
+        shared = await lookups.shared_messages(self._index, sessions, current)
+        keys = [key for key, one in shared.items() if len(one.sessions) > 1 and one.sessions & sessions]
+        messages |= await self._load(key for key in keys if key not in messages)
+        candidates = {(one.candidate.message_id, one.candidate.holder): one.candidate for one in submissions}
+        partings = Partings(shared.values())
+        for key in keys:
+            messages[key].break_tie(partings, candidates)
+
+    async def _part_copied_rows(self, messages: dict[Key, Message], outcome: Outcome) -> None:
+        """Records the rows that a fork copied as copies, and takes back what was billed for them."""
+        rows = {key: one.decision.turn for key, one in messages.items() if one.is_row and one.decision is not None}
+        alike = await lookups.possible_copies(self._index, rows.values()) - rows.keys()
+        messages |= await self._load(sorted(alike - messages.keys()))
+        others = [one.decision.turn for key in alike if (one := messages[key]).decision is not None]
+        for turn, original in copied_rows([*others, *rows.values()]):
+            message = messages[turn.source, turn.message_id]
+            outcome.origins.append(CameFrom(turn.session_id, original.session_id, index_ms(turn.ts)))
+            outcome.entries += [withdrawal(turn, original.message_id)] if message.is_known else []
+            outcome.entries += [copy_of(turn)] if message.open_in is None or not message.is_row else []
+            message.decision = None
+
+    async def _finish(self, messages: Collection[Message], agents: Sequence[AgentRow], outcome: Outcome) -> None:
+        turns = [message.decision.turn for message in messages if message.decision is not None]
+        links = await lookups.agent_links(self._index, turns, agents)
+        await self._projects.learn({turn.project for turn in turns if turn.project and turn.project_key is None})
+        for message in messages:
+            if message.decision is None:
+                continue
+            before, others = message.decision
+            if message.is_dropped:
+                outcome.entries.append(withdrawal(before, before.parent or ""))
+                continue
+            turn = _linked(before, links.get(holder(before), []))
+            if turn.project_key is None and turn.project is not None and (key := self._projects.key(turn.project)):
+                turn = replace(turn, project_key=key)
+            if not message.is_touched and turn == before:
+                continue
+            outcome.entries += others
+            outcome.copiers.update(copy.session_id for copy in others)
+            if message.open_in is None:
+                outcome.entries += [turn, *message.beside]
+            else:
+                outcome.open.append(OpenTurn(turn, turn.source, message.open_in))
+
+
+def _takes_project(item: Turn | Candidate) -> bool:
+    """Whether it takes the project of its session: an agent begins in the folder that its session has gone to."""
+    return item.rail_id != MAIN or item.project is None
+
+
+def _in_project(one: Submission, projects: Mapping[str, Project]) -> Submission:
+    project = projects.get(one.candidate.session_id)
+    if project is None or not _takes_project(one.candidate) or one.candidate.project == project.folder:
+        return one
+    return one._replace(candidate=replace(one.candidate, project=project.folder, project_key=project.key))
+
+
+def _linked(turn: Turn, links: Sequence[AgentRow]) -> Turn:
+    """The turn with the call that started its agent, by the best link."""
+    if turn.subagent is None or not links:
+        return turn
+    call = next((row.tool_use_id for row in links if row.tool_use_id), turn.subagent.parent_tool_use_id)
+    kind = next((row.type for row in links if row.type), turn.subagent.type)
+    return replace(turn, subagent=replace(turn.subagent, parent_tool_use_id=call, type=kind))
