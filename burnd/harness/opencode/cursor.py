@@ -1,4 +1,4 @@
-"""Cursors of a database, which say how far it was read, and the search for sessions that have changed since."""
+"""Cursors of a database, and the search for sessions that have changed since these were stored."""
 
 from __future__ import annotations
 
@@ -16,46 +16,21 @@ from burnd.harness.opencode.rows import UnusableRow
 from burnd.index.change import CursorChange
 
 T = TypeVar("T")
-_MOST_ANCHORS = 24
 _MOST_UNFINISHED = 500
 _ROWS = "marker"
 _SESSION = "session:"
 
 
-class Anchor(NamedTuple):
-    """A message and its rowid."""
-
-    rowid: int
-    id: str
-
-
 class RowCursor(msgspec.Struct, frozen=True, array_like=True):
-    """The next rowid to read, and some messages before it, the newest last and older ones further apart.
+    """The next rowid to read, the message before it, and the identity of the file.
 
-    Rowids are reused after the newest rows were deleted, and change when a database is written from a dump: so the
-    newest anchor must still have its rowid, otherwise reading goes back to the newest one that has.
+    Rowids are reused after the newest rows were deleted, and change when a database is written from a dump. In both
+    cases the message before the next rowid is another one.
     """
 
     next: int = FIRST_ROWID
-    anchors: tuple[Anchor, ...] = ()
-    identity: tuple[int, int] | None = None  # of the file
-
-    def after(self, rowid: int, message_id: str) -> RowCursor:
-        """The cursor behind this row."""
-        anchors = [*self.anchors, Anchor(rowid, message_id)]
-        if len(anchors) > _MOST_ANCHORS:  # drop the one whose neighbours are closest for their age
-            gaps = [
-                ((anchors[n + 1].rowid - anchors[n - 1].rowid) / (rowid - anchors[n].rowid + 1), n)
-                for n in range(1, len(anchors) - 1)
-            ]
-            del anchors[min(gaps)[1]]
-        return replace(self, next=rowid + 1, anchors=tuple(anchors))
-
-    def back_to(self, anchor: Anchor | None) -> RowCursor:
-        """The cursor behind one of its anchors, or at the start."""
-        if anchor is None:
-            return replace(self, next=FIRST_ROWID, anchors=())
-        return replace(self, next=anchor.rowid + 1, anchors=self.anchors[: self.anchors.index(anchor) + 1])
+    last_id: str | None = None
+    identity: tuple[int, int] | None = None
 
     @property
     def is_last(self) -> bool:
@@ -64,7 +39,7 @@ class RowCursor(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SessionCursor(msgspec.Struct, frozen=True, array_like=True):
-    """A session as it was last read: digests of its row and its messages' versions, and the number in its event log.
+    """The digests of a session's row and of its messages' versions, and the last number in its event log.
 
     `unfinished` are responses that opencode never finished: id, update time, and digest of message and parts.
     `unusable` are the first rows that were not used.
@@ -133,7 +108,8 @@ class ChangeFinder:
         self._live: set[str] = set()  # waiting sessions that changed after the first scan
         self._includes = includes
         self._cache: queries.SessionCache = {}
-        self._scanned = False
+        self._scans_deeply = True
+        self._has_scanned = False
 
     @property
     def is_behind(self) -> bool:
@@ -141,7 +117,7 @@ class ChangeFinder:
 
     def mark(self, session_id: str, *, deep: bool) -> None:
         self.waiting[session_id] = deep or self.waiting.get(session_id, False)
-        if self._scanned:
+        if self._has_scanned:
             self._live.add(session_id)
 
     def in_order(self) -> list[tuple[str, bool]]:
@@ -162,7 +138,7 @@ class ChangeFinder:
         self.postponed.clear()
 
     def find_new(self, db: sqlite3.Connection, identity: tuple[int, int]) -> str:
-        """Marks the sessions of new rows. Returns the reason if it had to go back."""
+        """Marks the sessions of new rows. Returns the reason if all sessions must be compared instead."""
         reason = ""
         if self.rows.identity not in (None, identity):
             reason = "another file is in its place"
@@ -171,19 +147,22 @@ class ChangeFinder:
                 self.mark(session_id, deep=True)
         self.rows = replace(self.rows, identity=identity)
         while True:
-            with queries.snapshot(db):  # anchors must hold in the very state that is read
-                anchors = self.rows.anchors
-                anchor = next((one for one in reversed(anchors) if queries.message_at(db, one.rowid) == one.id), None)
-                if anchors and anchor != anchors[-1]:
-                    reason = "rows were deleted or numbered anew"
-                    self.rows = self.rows.back_to(anchor)
+            sessions: list[str] = []
+            with queries.snapshot(db):  # the last message must be there in the very state that is read
+                last_id = self.rows.last_id
+                if last_id is not None and queries.message_at(db, self.rows.next - 1) != last_id:
+                    reason = "rows were deleted or renumbered"
+                    self._scans_deeply = True
+                    rowid, last_id = queries.last_message(db) or (FIRST_ROWID - 1, None)
+                    self.rows = replace(self.rows, next=rowid + 1, last_id=last_id)
+                    sessions = [name for name in queries.sessions_with_messages(db) if name not in self.sessions]
                 page = queries.new_messages(db, self.rows.next) if not self.rows.is_last else []
                 if page:
-                    self.rows = self.rows.after(page[-1][0], page[-1][1])
-                sessions = dict.fromkeys(row[2] for row in page)
-                if self.rows.is_last:  # a new row may have any rowid: compare all sessions
-                    sessions = dict.fromkeys(queries.sessions_with_messages(db))
-            for session_id in sessions:
+                    self.rows = replace(self.rows, next=page[-1][0] + 1, last_id=page[-1][1])
+                    sessions += [session_id for _, _, session_id in page]
+                if self.rows.is_last:
+                    sessions = queries.sessions_with_messages(db)
+            for session_id in dict.fromkeys(sessions):
                 self.mark(session_id, deep=bool(reason) or self.rows.is_last)
             if not page or self.rows.is_last:
                 return reason
@@ -192,7 +171,7 @@ class ChangeFinder:
         """Compares the row of every session, and its event log, with its cursor.
 
         In a session without an event log, as before 1.16 or after an import, a message may change without a trace in
-        the session's row: so it is looked at deeply in the first scan.
+        the session's row: so it is looked at deeply in the first scan, and after rows were deleted.
         """
         sequences = queries.sequences(db, schema)
         present: set[str] = set()
@@ -202,14 +181,14 @@ class ChangeFinder:
                 continue
             present.add(session_id)
             sequence = sequences.get(session_id, -1)
-            is_doubtful = sequence < 0 and not self._scanned
+            is_doubtful = sequence < 0 and self._scans_deeply
             is_same = cursor is not None and (cursor.row, cursor.sequence) == (stored.digest, sequence)
             if cursor is None or cursor.pending or is_doubtful or not is_same:
                 self.mark(session_id, deep=True)
         for session_id in {*self.sessions, *with_open_turns} - present:
             self.mark(session_id, deep=True)
         self._check_unfinished(db, schema)
-        self._scanned = True
+        self._scans_deeply, self._has_scanned = False, True
 
     def _check_unfinished(self, db: sqlite3.Connection, schema: Schema) -> None:
         """Marks the sessions of responses that were taken for dead and have changed after all."""
@@ -225,7 +204,7 @@ class ChangeFinder:
                 self.mark(session_id, deep=True)
 
     def reread(self, session_id: str) -> None:
-        """Marks a session to be read even if it is as its cursor says."""
+        """Marks a session to be read even if it has not changed."""
         if session_id in self.sessions:
             self.sessions[session_id] = replace(self.sessions[session_id], pending=True)
             self.mark(session_id, deep=True)

@@ -68,6 +68,12 @@ def message_at(db: sqlite3.Connection, rowid: int) -> str | None:
     return _text(row[0]) if row is not None else None
 
 
+def last_message(db: sqlite3.Connection) -> tuple[int, str] | None:
+    """The largest rowid of a message, and its id."""
+    row = db.execute("SELECT rowid, id FROM message ORDER BY rowid DESC LIMIT 1").fetchone()
+    return (row[0], _text(row[1])) if row is not None else None
+
+
 def new_messages(db: sqlite3.Connection, rowid: int) -> list[tuple[int, str, str]]:
     """The rowid, id and session of a page of messages, from this rowid on."""
     sql = "SELECT rowid, id, session_id FROM message WHERE rowid >= ? ORDER BY rowid LIMIT ?"
