@@ -18,9 +18,9 @@ from burnd.classify.activity import Call, Walk, step
 from burnd.classify.keywords import prompt_words
 from burnd.classify.shell import verb
 from burnd.classify.tools import kind
-from burnd.harness.claude_code.tools import has_failed, result_of
+from burnd.harness.claude_code.content import has_failed, result_of
 from burnd.index import build
-from burnd.index.reading import read_only
+from burnd.index.path_key import read_only
 from burnd.ledger.content import ContentStore
 from burnd.ledger.journal import Journal
 from burnd.recording.candidate import relabelled

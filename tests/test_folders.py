@@ -9,7 +9,7 @@ import pytest
 
 from burnd.clients.claims import Claim
 from burnd.clients.folders import look_at
-from burnd.harness.claude_code.place import place_of
+from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.logfiles.roots import present
 from burnd.recording.projects import key_of
@@ -54,7 +54,7 @@ def test_nothing_walks_a_path_of_60_000_parts() -> None:
 
 
 def test_a_log_in_a_folder_of_many_parts_names_a_bounded_project() -> None:
-    place = place_of("-p/77777777-0000-4000-8000-000000000007.jsonl")
+    place = parse_path("-p/77777777-0000-4000-8000-000000000007.jsonl")
     assert place is not None
     reader = ClaudeReader(place)
     line = b'{"type":"assistant","uuid":"u","cwd":"' + DEEP.encode() + b'","sessionId":"s","timestamp":'

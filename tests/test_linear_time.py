@@ -37,7 +37,7 @@ from burnd.search import folding, passages, typed, words
 from tests.adversarial import FILLERS, SHORT, is_linear, repeated, texts_for
 from tests.harness.claude_code.transcript import Transcript
 from tests.harness.codex.rollout import Rollout, call, patch
-from tests.harness.collect import PLACE
+from tests.harness.collect import PATH
 
 _METHODS: dict[str, Callable[[re.Pattern[Any], Any], object]] = {
     "match": lambda pattern, text: pattern.match(text),
@@ -159,7 +159,7 @@ def _claude(text: str) -> None:
     )
     log.result("c1", text, is_error=True)
     log.attach("queued_command", prompt=text)
-    reader = ClaudeReader(PLACE)
+    reader = ClaudeReader(PATH)
     for number, line in enumerate(log.lines):
         reader.feed(line, number)
     reader.flush()
@@ -186,8 +186,8 @@ _FUNCTIONS: dict[str, Callable[[str], object]] = {
     "host of an address": lambda text: tool_calls.host_of(f"https://{text}"),
     "command in a program": codex_tools._command_in,
     "failure": codex_tools._is_failure,
-    "notified agent": claude_prompts.notified_agent,
-    "named agent": lambda text: claude_prompts.named_agent(text.encode()),
+    "notified agent": claude_prompts._notification,
+    "named agent": lambda text: claude_prompts._AGENT_ID.findall(text.encode()),
     "JSON": lambda text: foreign_json.plain(text.encode()),
     "JSON that is cut": lambda text: cut_json.closed(text.encode()),
     "depth of JSON": lambda text: foreign_json.depth(text.encode()),

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "pricing": "ledger",
     "settings": "records ledger",
     "logs": "ledger",
-    "index": "records ledger pricing harness recording",
+    "index": "records ledger pricing",
     "content": "records ledger index",
     "recording": "records classify ledger pricing settings index looking_again unforeseen",
     "causes": "records classify attribution ledger pricing index recording",
@@ -56,7 +56,7 @@ MAY_IMPORT = {
     "__main__": "cli",
 }
 # What words a record has is kept in its sidecar, for the search to find: so the ledger's shelving hears them.
-TURNED_AROUND = {("ledger", "search"), ("index", "harness"), ("index", "recording")}
+TURNED_AROUND = {("ledger", "search")}
 # What touches something outside the process.
 OUTSIDE = {
     *("aiosqlite", "anyio", "asyncio", "io", "mmap", "multiprocessing", "os", "pathlib", "shutil", "signal"),

@@ -28,7 +28,7 @@ from burnd.attribution.sums import pack
 from burnd.attribution.tally import Counts, Tally
 from burnd.causes.cause import Dims
 from burnd.causes.rails import Span, load_span
-from burnd.index import packs
+from burnd.index.compression import decompressed
 from burnd.index.grains import DAY, GRAINS, NO_ACTIVITY, bucket_of
 from burnd.records import Compaction, Turn
 
@@ -90,7 +90,7 @@ def opened_chapter(data: bytes) -> Chapter:
 
 def _opened(data: bytes) -> bytes:
     """Raises ZstdError for what was not closed here, or has changed since."""
-    return packs.decompressed(data)
+    return decompressed(data)
 
 
 def _closed(data: bytes) -> bytes:

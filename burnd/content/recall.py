@@ -18,7 +18,7 @@ import msgspec
 import zstandard
 
 from burnd.content.cut_json import closed
-from burnd.index.reading import read_only
+from burnd.index.path_key import read_only
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.blobs import PACK_BYTES, PACK_OF_BLOB, Found, key_of, sha_of
 from burnd.ledger.sidecars import SUFFIX

@@ -41,10 +41,10 @@ class CursorChange(NamedTuple):
 
 
 class FileChange(NamedTuple):
-    """How far a file has been read, with the reader's state there and the rows it must find again.
+    """How far a file has been read, with the reader's state there and a pack of rows that it may need again.
 
-    `anew` forgets the rows of earlier readings: the file is read from its start. A cursor of None forgets
-    the file.
+    The pack replaces an earlier one with the id `replaces`. `anew` deletes earlier packs: the file is read from its
+    start. A cursor of None deletes the file.
     """
 
     source: str
@@ -52,6 +52,7 @@ class FileChange(NamedTuple):
     cursor: bytes | None
     state: bytes = b""
     pack: bytes = b""
+    replaces: int | None = None
     anew: bool = False
     seen_ms: int = 0
     root: str = ""

@@ -1,4 +1,4 @@
-"""Writes into the index how far each source was read, and the rows that readers of files must find again."""
+"""Writes into the index how far each source was read, with the states and packs of readers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from burnd.index import packs
 from burnd.index.change import CursorChange, FileChange
 from burnd.index.store import many
 
@@ -24,7 +23,7 @@ def write(db: sqlite3.Connection, cursors: Sequence[CursorChange]) -> None:
 
 
 def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
-    """Where each file was read to, and the rows its reader must find again."""
+    """Where each file was read to, and the state and pack of its reader."""
     for change in changes:
         where = (change.source, change.path)
         if change.cursor is None or change.anew:
@@ -40,16 +39,6 @@ def write_files(db: sqlite3.Connection, changes: Sequence[FileChange]) -> None:
             (*where, change.root, change.cursor, change.state, change.seen_ms, change.open),
         ).fetchall()
         ((file,),) = found
-        _add_pack(db, file, change.pack)
-
-
-def _add_pack(db: sqlite3.Connection, file: int, pack: bytes) -> None:
-    if not pack:
-        return
-    sql = "SELECT id, rows FROM reader_packs WHERE file = ? ORDER BY id DESC LIMIT 1"
-    newest = list(db.execute(sql, (file,)).fetchall()) if len(pack) < packs.SMALL else []
-    if newest and len(newest[0][1]) < packs.SMALL:
-        row_id, rows = newest[0]
-        db.execute("UPDATE reader_packs SET rows = ? WHERE id = ?", (packs.merged(rows, pack), row_id))
-    else:
-        db.execute("INSERT INTO reader_packs(file, rows) VALUES(?,?)", (file, pack))
+        if change.pack:
+            pack = (change.replaces, file, change.pack)
+            db.execute("INSERT OR REPLACE INTO reader_packs(id, file, rows) VALUES(?,?,?)", pack)

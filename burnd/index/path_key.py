@@ -1,9 +1,10 @@
-"""How the index names files: by their paths, as text, whatever bytes these have."""
+"""Names files in the index by their paths, as text, and databases by their URIs."""
 
 from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 _WRITTEN_OUT = re.compile(rb"\\x([89a-f][0-9a-f])")
 
@@ -19,3 +20,9 @@ def is_there(key: str) -> bool:
         return True
     path = _WRITTEN_OUT.sub(lambda found: bytes.fromhex(found[1].decode()), os.fsencode(key))
     return os.path.lexists(path)
+
+
+def read_only(path: Path) -> str:
+    """The URI of a database for a read-only connection."""
+    quoted = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+    return f"file:{quoted}?mode=ro"

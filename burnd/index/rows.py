@@ -8,7 +8,6 @@ from typing import get_args
 import msgspec
 
 from burnd.ledger.content import Placed
-from burnd.recording.candidate import FORKED
 from burnd.records import (
     Compaction,
     Copy,
@@ -28,6 +27,7 @@ from burnd.records.content import TITLE, Kind, Label, Role, is_client_error
 from burnd.records.ids import short_id
 from burnd.records.names import bounded_tags
 from burnd.records.times import index_ms, to_iso, to_ms
+from burnd.records.turn import FORKED
 
 Value = str | int | float | bytes | None
 Row = tuple[Value, ...]

@@ -171,7 +171,7 @@ CREATE INDEX origins_by_origin ON origins(origin);
 CREATE TABLE skipped(
   position INTEGER PRIMARY KEY, length INTEGER NOT NULL, reason TEXT NOT NULL, kind TEXT NOT NULL);
 
--- What a source's readers must find again: which files, where in them, and the rows they gave away.
+-- How far each file was read, with the state of its reader, and packs of rows that the reader may need again.
 CREATE TABLE files(
   id INTEGER PRIMARY KEY, source TEXT NOT NULL, path TEXT NOT NULL, root TEXT, cursor BLOB, state BLOB, seen INTEGER,
   open INTEGER NOT NULL DEFAULT 0,    -- its reader holds a message that may still grow, its own or a copy
@@ -392,5 +392,5 @@ def is_message(wanted: str) -> str:
 
 
 STEPS = (_TRUTH, _SUMS, _FINDINGS, _CAUSES, _PROMPT_SUMS)
-_LAYOUT = 32  # of packed values and, before the first release, of the tables: raise it when either changes
+_LAYOUT = 33  # of packed values and, before the first release, of the tables: raise it when either changes
 VERSION = len(STEPS) + _LAYOUT

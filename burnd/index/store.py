@@ -19,7 +19,7 @@ from burnd.errors import IndexDamaged, Locked, StorageError
 from burnd.index import schema
 from burnd.index.asking import DEADLINE_S, Asking, shrink
 from burnd.index.change import Known
-from burnd.index.reading import read_only
+from burnd.index.path_key import read_only
 from burnd.ledger import files
 from burnd.ledger.binding import in_few_lengths
 from burnd.ledger.refusals import as_not_now, name_of

@@ -53,10 +53,13 @@ class Counts(msgspec.Struct):
 class Reading(msgspec.Struct, kw_only=True):
     """What came out of a log since the last time: snapshots that do not change any more.
 
-    `state` is the reader's whole state after the last line fed, to be stored with the rows.
+    `state` is the reader's whole state after the last line fed. `pack` holds rows that it may need again, in a form of
+    its own; it replaces an earlier pack, if one is named.
     """
 
     state: bytes = b""
+    pack: bytes = b""
+    replaces: int | None = None
     session_id: str | None = None
     project: str | None = None  # of the whole session, where this log may tell it and no record of it does
     candidates: list[Candidate] = []

@@ -16,7 +16,7 @@ import anyio.to_thread
 import structlog
 
 from burnd.index.path_key import path_key
-from burnd.index.reading import RowsLost
+from burnd.index.reader_packs import PackLost
 from burnd.logfiles.backfill_process import Apart, Task, Wanted, unpacked
 from burnd.logfiles.cursor import loaded
 from burnd.logfiles.transcripts import Piece, Transcript, Transcripts
@@ -206,10 +206,10 @@ class Pieces:
         self.known.close()
 
     async def in_thread(self, work: Callable[[], T]) -> T:
-        """Blocking work, one piece at a time. Raises IndexDamaged where rows that a reader gave away are lost."""
+        """Blocking work, one piece at a time. Raises IndexDamaged if a pack of a reader is lost."""
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._thread)
-        except RowsLost as lost:
+        except PackLost as lost:
             error = lost.__cause__ if isinstance(lost.__cause__, Exception) else lost
             raise self._pipeline.index.failed(error) from lost
 

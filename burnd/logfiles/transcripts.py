@@ -12,9 +12,9 @@ import msgspec
 import zstandard
 
 from burnd.index.change import AgentRow, FileChange, ToldBy
-from burnd.index.packs import compressed, decompressed
+from burnd.index.compression import compressed, decompressed
 from burnd.index.path_key import path_key
-from burnd.index.reading import FileRows, RowSource
+from burnd.index.reader_packs import FilePacks, PackSource
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.logfiles.cursor import Cursor, loaded
 from burnd.logfiles.log_reader import LogReader, Reading
@@ -56,18 +56,13 @@ class Transcript:
         self.cursor = cursor
         self.state = state
         self.reader: LogReader | None = None
-        self.rows: FileRows | None = None
+        self.packs: FilePacks | None = None
         self.changed_at = 0.0
 
-    def taken(self) -> None:
-        """A reading is over: what it opened of the rows is not needed until the next."""
-        if self.rows is not None:
-            self.rows.close()
-
     def committed(self) -> None:
-        """What was taken is durable: its rows can be asked for from now on."""
-        if self.rows is not None:
-            self.rows.committed()
+        """What was taken is durable: its packs can be read from now on."""
+        if self.packs is not None:
+            self.packs.committed()
 
     @property
     def open_candidates(self) -> list[Candidate]:
@@ -90,7 +85,7 @@ class Transcripts:
 
     def __init__(self, index_path: Path, inline_bytes: int = INLINE_BYTES, guard: Guard | None = None) -> None:
         self._files = OpenFiles()
-        self._rows = RowSource(index_path)
+        self._packs = PackSource(index_path)
         self.guard = guard or CrashGuard(index_path.with_name(f"reading.{self.source}"))
         self._inline_bytes = inline_bytes
         self._known: OrderedDict[str, Transcript] = OrderedDict()
@@ -103,7 +98,7 @@ class Transcripts:
         """Whether these bytes are a state of this release's readers."""
         raise NotImplementedError
 
-    def reader_of(self, transcript: Transcript, rows: FileRows) -> LogReader:
+    def reader_of(self, transcript: Transcript, packs: FilePacks) -> LogReader:
         """A reader that goes on from the transcript's state."""
         raise NotImplementedError
 
@@ -111,10 +106,6 @@ class Transcripts:
         """The reading's content, with what stands in files beside the transcript."""
         content: list[Content] = reading.content
         return content
-
-    def rows_of(self, reading: Any) -> bytes:  # noqa: ARG002
-        """The rows that a reader gives away, to ask for again."""
-        return b""
 
     def look_beside(self, transcript: Transcript) -> None:
         """Before a transcript is read on: learns from a file beside it what its place does not tell yet."""
@@ -241,7 +232,7 @@ class Transcripts:
 
     def close(self) -> None:
         self._files.close()
-        self._rows.close()
+        self._packs.close()
         self.guard.close()
 
     def _feed(self, transcript: Transcript, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
@@ -274,16 +265,15 @@ class Transcripts:
         if anew:
             transcript.reader = None
         if transcript.reader is None:
-            transcript.rows = self._rows.of(self.source, path_key(transcript.path))
-            transcript.rows.blank = anew
-            transcript.reader = self.reader_of(transcript, transcript.rows)
+            transcript.packs = self._packs.of(self.source, path_key(transcript.path))
+            transcript.packs.blank = anew
+            transcript.reader = self.reader_of(transcript, transcript.packs)
         return transcript.reader
 
     def _piece(self, transcript: Transcript, cursor: Cursor, *, anew: bool, seen_ms: int) -> Piece:
         assert transcript.reader is not None  # noqa: S101 - every caller has just used it
         is_open = bool(transcript.waiting_sessions)
         reading = transcript.reader.take()
-        transcript.taken()
         transcript.state = reading.state
         content, cursor = self._shelve(transcript, self.content_of(transcript, reading), cursor)
         transcript.cursor = cursor
@@ -292,7 +282,8 @@ class Transcripts:
             path=path_key(transcript.path),
             cursor=msgspec.msgpack.encode(cursor),
             state=compressed(reading.state),
-            pack=self.rows_of(reading),
+            pack=reading.pack,
+            replaces=reading.replaces,
             anew=anew,
             seen_ms=seen_ms,
             root=path_key(transcript.root),

@@ -12,12 +12,9 @@ import msgspec
 from burnd.classify.activity import Call, has_edits, label, retries
 from burnd.classify.tools import kind
 from burnd.records import Basis, Block, ServerTools, Subagent, ToolCall, Turn, Usage
-from burnd.records.turn import Quality
-
-SOURCE: Final = "claude-code"
+from burnd.records.turn import FORKED, Quality
 
 LACKS_REQUEST: Final = 8
-FORKED: Final = 4
 SIDECHAIN: Final = 2
 NO_REQUEST_ID: Final = 1
 NO_USAGE: Final = -1
@@ -74,7 +71,7 @@ class Candidate(msgspec.Struct, kw_only=True, gc=False, array_like=True):
     rail_id: str
     turn_index: int
     ts: str
-    source: str = SOURCE
+    source: str
     parent: str | None = None
     settled: bool = False
     rank: int = WORST_RANK

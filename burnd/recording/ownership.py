@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from burnd.recording.candidate import FORKED, Candidate, Claim, relabelled, turn_of, with_label_of
+from burnd.recording.candidate import Candidate, Claim, relabelled, turn_of, with_label_of
 from burnd.records import Basis, Copy, Subagent, ToolCall, Turn, Usage
-from burnd.records.turn import Quality
+from burnd.records.turn import FORKED, Quality
 
 _QUALITIES: Final[dict[Quality, int]] = {"empty": 0, "partial": 1, "final": 2}
 _NO_BASIS: Final = Basis(rank=15)

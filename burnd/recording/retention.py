@@ -24,7 +24,7 @@ from burnd import looking_again, memory
 from burnd.errors import IndexDamaged, Locked, NotNow
 from burnd.index import build
 from burnd.index.change import CursorChange
-from burnd.index.reading import read_only
+from burnd.index.path_key import read_only
 from burnd.index.store import IndexStore, keyed
 from burnd.ledger.blobs import IN_PACK, PACK_OF_BLOB, repacked
 from burnd.ledger.content import in_pieces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -11,6 +11,7 @@ from burnd.records.content import MAIN
 from burnd.records.names import Name, PathName
 
 Quality = Literal["final", "partial", "empty"]
+FORKED: Final = 4  # the bit of a rank for a message that its log marks as forked
 
 
 class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
-from burnd.harness.claude_code.leaf_titles import LeafTitles
+from burnd.harness.claude_code.titles import LeafTitles
 from burnd.harness.claude_code.transcripts import ClaudeTranscripts
 from burnd.harness.codex.source import CodexTranscripts
 from burnd.index.path_key import path_key

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from burnd.harness.claude_code.place import Place, place_of, with_meta
+from burnd.harness.claude_code.lines import LogPath, parse_path, with_meta
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.claude_code.state import (
     Facts,
@@ -20,21 +21,23 @@ from burnd.harness.claude_code.state import (
     Prompt,
     Rail,
     Reading,
+    Rows,
     SavedOutput,
     State,
     load_state,
 )
+from burnd.index.compression import decompressed
 from burnd.logfiles.log_reader import AgentLink, Counts
 from burnd.recording.candidate import Candidate, turn_of
 from burnd.recording.ownership import Decision, decide
 from burnd.records import Compaction, Content, Event, Overhead, Request, Turn
 
 SESSION = "5e551011-0000-4000-8000-000000000001"
-PLACE = Place(stem=SESSION, session_id=SESSION)
+PATH = LogPath(stem=SESSION, session_id=SESSION)
 
 
 class Collected:
-    """All rows that came out of one transcript; it answers lookups as an index would."""
+    """All rows that came out of one transcript, and its packs as an index would store them."""
 
     def __init__(self) -> None:
         self.links: dict[str, Link] = {}
@@ -54,29 +57,27 @@ class Collected:
         self.lines = 0
         self.state: State | None = None
         self.state_size = 0
+        self.packs: dict[int, bytes] = {}
 
-    def link(self, uuid: str) -> Link | None:
-        return self.links.get(uuid)
+    def ids(self) -> list[int]:
+        return sorted(self.packs, reverse=True)
 
-    def prompt(self, prompt_id: str) -> Prompt | None:
-        return self.prompts.get(prompt_id)
+    def get(self, pack_id: int) -> bytes:
+        return self.packs[pack_id]
 
-    def candidate(self, message_id: str) -> Candidate | None:
-        return self.candidates.get(message_id)
-
-    def rail(self, rail_id: str) -> Rail | None:
-        return self.rails.get(rail_id)
-
-    def is_known(self, session_id: str, rail_id: str) -> bool:
+    def has_turns(self, session_id: str, rail_id: str) -> bool:
         return False
 
-    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
         return None
 
     def add(self, reading: Reading) -> None:
-        self.links.update(reading.links)
-        self.prompts.update(reading.prompts)
-        self.rails.update(reading.rails)
+        if reading.pack:
+            rows = msgspec.msgpack.decode(decompressed(reading.pack), type=Rows)
+            self.links.update(rows.links)
+            self.prompts.update(rows.prompts)
+            self.rails.update(rows.rails)
+            self.packs[reading.replaces if reading.replaces is not None else len(self.packs)] = reading.pack
         self.candidates.update({one.message_id: one for one in reading.candidates})
         self.candidates = {name: one for name, one in self.candidates.items() if not one.dropped}
         for name in ("content", "events", "compactions", "overheads", "agents", "titles", "saved"):
@@ -95,7 +96,9 @@ class Collected:
 
     def comparable(self) -> dict[str, Any]:
         """Everything that must not depend on where the reading was cut."""
-        rows = {name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails")}
+        rows = {
+            name: value for name, value in vars(self).items() if name not in ("state", "state_size", "rails", "packs")
+        }
         state = self.state or State()
         rows["state"] = (state.facts, state.stamp, state.rails, state.requests, state.delegations)
         return rows
@@ -121,21 +124,20 @@ def with_offsets(lines: Iterable[bytes]) -> Iterator[tuple[bytes, int]]:
 
 def read(
     lines: Iterable[bytes],
-    place: Place = PLACE,
+    path: LogPath = PATH,
     cuts: Collection[int] = (),
     flushes: Collection[int] = (),
-    **options: bool,
 ) -> Collected:
     """Read all lines; before the line with an ordinal in `cuts` the state is stored and loaded again."""
     rows = Collected()
-    reader = ClaudeReader(place, None, rows, **options)
+    reader = ClaudeReader(path, None, rows)
     for n, (line, offset) in enumerate(with_offsets(lines)):
         if n in flushes:
             reader.flush()
         if n in cuts:
             rows.add(reader.take())
             assert rows.state is not None
-            reader = ClaudeReader(place, rows.state, rows, **options)
+            reader = ClaudeReader(path, rows.state, rows)
         reader.feed(line, offset)
     reader.flush()
     rows.add(reader.take())
@@ -170,14 +172,14 @@ def cases(found: list[Path]) -> list[Any]:
 def transcripts(root: Path) -> list[Path]:
     """Every transcript below a client's home or several of them."""
     found = [path for path in root.rglob("*.jsonl") if "projects" in path.parts]
-    return sorted(path for path in found if place_for(path) is not None)
+    return sorted(path for path in found if path_for(path) is not None)
 
 
-def place_for(path: Path) -> Place | None:
+def path_for(path: Path) -> LogPath | None:
     below = path.parts[len(path.parts) - path.parts[::-1].index("projects") :]
-    place = place_of("/".join(below))
+    parsed = parse_path("/".join(below))
     meta = path.with_suffix(".meta.json")
-    return with_meta(place, meta.read_bytes()) if place is not None and meta.exists() else place
+    return with_meta(parsed, meta.read_bytes()) if parsed is not None and meta.exists() else parsed
 
 
 def lines_of(path: Path) -> list[bytes]:
@@ -186,9 +188,9 @@ def lines_of(path: Path) -> list[bytes]:
 
 
 def read_file(path: Path) -> Collected:
-    place = place_for(path)
-    assert place is not None
-    return read(lines_of(path), place)
+    parsed = path_for(path)
+    assert parsed is not None
+    return read(lines_of(path), parsed)
 
 
 def line(**fields: Any) -> bytes:

@@ -17,12 +17,15 @@ from burnd.index.path_key import path_key
 from burnd.logfiles.cursor import Cursor
 from burnd.logfiles.saved import Saved
 from burnd.recording.batch import Batch, Submission
-from burnd.recording.candidate import SOURCE, Candidate
+from burnd.recording.candidate import Candidate
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
 from tests.conftest import Opened
 
-GROWING = Candidate(message_id="m", session_id="s1", rail_id="main", turn_index=0, ts="2026-11-16T10:00:00.000Z")
+SOURCE = "claude-code"
+GROWING = Candidate(
+    source=SOURCE, message_id="m", session_id="s1", rail_id="main", turn_index=0, ts="2026-11-16T10:00:00.000Z"
+)
 _KNOWS = {
     "its ledger": "SELECT 1",
     "another ledger": "UPDATE meta SET value = '9' || value WHERE key = 'ledger_end'",

@@ -12,9 +12,9 @@ from burnd.ledger.fold import Key, lineage
 from burnd.pricing import PriceTable, Tokens, terms_text, turn_cost, usd
 from burnd.queries.kinds import shown_model, shown_provider
 from burnd.queries.periods import zone_of
-from burnd.recording.candidate import FORKED
 from burnd.records import Compaction, Overhead, Request, Turn, Usage
 from burnd.records.times import to_ms
+from burnd.records.turn import FORKED
 from tests.folded import Folded
 
 COMPARED = (

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from burnd.index.change import Change, OpenTurn
 from burnd.recording.batch import Batch
-from burnd.recording.candidate import FORKED
 from burnd.recording.pipeline import Pipeline
 from burnd.records import (
     Basis,
@@ -26,7 +25,7 @@ from burnd.records import (
     Usage,
 )
 from burnd.records.times import to_iso
-from burnd.records.turn import Quality
+from burnd.records.turn import FORKED, Quality
 from tests.make import stamp
 
 HOUR = 3_600_000

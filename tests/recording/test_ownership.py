@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnd.harness.claude_code.place import Place
+from burnd.harness.claude_code.lines import LogPath
 from burnd.recording.candidate import (
-    FORKED,
     LACKS_REQUEST,
     NO_REQUEST_ID,
     NO_USAGE,
@@ -25,6 +24,7 @@ from burnd.recording.candidate import (
 from burnd.recording.ownership import Decision, decide, hand_over, tied
 from burnd.records import Block, Copy, ToolCall, Turn, Usage
 from burnd.records.codec import decode, encode
+from burnd.records.turn import FORKED
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import Collected, fold, read
 from tests.make import examples
@@ -53,6 +53,7 @@ def _candidate(
     best = LineKey(output, _time(line if line is not None else ts), f"uuid-{output}")
     stopped = best if stop_output is None else best._replace(output_tokens=min(output, stop_output))
     return Candidate(
+        source="claude-code",
         message_id="m1",
         session_id=session,
         rail_id=rail,
@@ -263,7 +264,7 @@ def _original() -> Transcript:
 
 
 def _read_as(lines: list[bytes], session: str, rail: str | None = None) -> Collected:
-    return read(lines, Place(rail or session, session, rail))
+    return read(lines, LogPath(rail or session, session, rail))
 
 
 def _both_ways(one: Collected, other: Collected) -> list[dict[str, Decision]]:

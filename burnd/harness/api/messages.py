@@ -14,10 +14,8 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 import msgspec
 
 from burnd.classify.keywords import prompt_words
-from burnd.harness.claude_code.content import CALLS
-from burnd.harness.claude_code.files import carried
-from burnd.harness.claude_code.lines import Piece, UsageLine
-from burnd.harness.claude_code.tools import arguments_of, called, result_of
+from burnd.harness.claude_code.content import CALLS, embedded_files, parse_call, result_of, tool_name
+from burnd.harness.claude_code.lines import ContentBlock, UsageLine
 from burnd.harness.claude_code.usage import Bill, bill_of, count
 from burnd.harness.tool_calls import size
 from burnd.recording.candidate import Candidate, LineKey, turn_of, with_iterations
@@ -29,10 +27,10 @@ ApiSource = Literal["anthropic-api", "openai-api", "gemini-api"]
 API_SOURCES: Final[tuple[ApiSource, ...]] = get_args(ApiSource)
 
 _NULL: Final = msgspec.Raw(b"null")
-_EMPTY_TEXT: Final = Piece(type="text", text="")
+_EMPTY_TEXT: Final = ContentBlock(type="text", text="")
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "tool": "tool_result", "system": "system"}
 _TEXT_BLOCKS: Final = {"assistant": "text", "user": "prompt", "tool": "result"}
-_pieces: msgspec.json.Decoder[str | list[Piece]] = msgspec.json.Decoder(str | list[Piece])
+_pieces: msgspec.json.Decoder[str | list[ContentBlock]] = msgspec.json.Decoder(str | list[ContentBlock])
 
 _ANTHROPIC_CACHE: Final = {"cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation"}
 _OPENAI_ONLY: Final = {"prompt_tokens", "input_tokens_details", "input_token_details", "total_tokens"}
@@ -109,7 +107,7 @@ def parse(session_id: str, message: Message, ts: str) -> ParsedMessage:
     pieces = _decode(message)
     # A message without content is stored as an empty text, so that it can be read and the next one follows it.
     stored = [(b, one) for b, one in enumerate(pieces) if _kind_of(message.role, one) is not None] or [(0, _EMPTY_TEXT)]
-    calls = [arguments_of(piece) for piece in pieces if piece.type in CALLS]
+    calls = [parse_call(piece) for piece in pieces if piece.type in CALLS]
     text = "\n".join(piece.text for piece in pieces if piece.text)
     return ParsedMessage(
         message,
@@ -123,7 +121,7 @@ def parse(session_id: str, message: Message, ts: str) -> ParsedMessage:
     )
 
 
-def _decode(message: Message) -> list[Piece]:
+def _decode(message: Message) -> list[ContentBlock]:
     data = bytes(message.content)
     if data == b"null":
         return []
@@ -133,27 +131,27 @@ def _decode(message: Message) -> list[Piece]:
         reason = str(error)[:200]
         raise InvalidContent(f"content is a text or a list of blocks: {reason}") from None
     if isinstance(content, str):
-        return [Piece(type="text", text=content)] if content else []
+        return [ContentBlock(type="text", text=content)] if content else []
     return content
 
 
-def _outcome(piece: Piece) -> CallOutcome:
+def _outcome(piece: ContentBlock) -> CallOutcome:
     result, failed = result_of(piece.tool_use_id, piece.content), bool(piece.is_error)
     return CallOutcome(piece.tool_use_id or "", result.hash, failed, is_refused=failed and result.is_refusal)
 
 
-def _record(session_id: str, message: Message, ts: str, b: int, piece: Piece) -> Content:
+def _record(session_id: str, message: Message, ts: str, b: int, piece: ContentBlock) -> Content:
     kind, role = _kind_of(message.role, piece) or "text", _ROLES[message.role]
     part: dict[str, Any] = {}
     if kind == "tool_use":
-        part["tool_use"] = ToolUse(id=piece.id or "", name=called(piece), input=piece.input or _NULL)
+        part["tool_use"] = ToolUse(id=piece.id or "", name=tool_name(piece), input=piece.input or _NULL)
     elif kind == "tool_result":
         role, call_id = "tool_result", piece.tool_use_id or ""
         content = piece.content or _NULL
         part["tool_result"] = ToolResult(tool_use_id=call_id, content=content, is_error=piece.is_error)
     elif kind == "file":
-        file = carried(piece)[0]
-        part |= {"file": file.file, "text": file.words or None}
+        file = embedded_files(piece)[0]
+        part |= {"file": file.file, "text": file.text or None}
     else:
         part["text"] = piece.thinking or piece.text
     return Content(
@@ -169,7 +167,7 @@ def _record(session_id: str, message: Message, ts: str, b: int, piece: Piece) ->
     )
 
 
-def _kind_of(role: str, piece: Piece) -> Kind | None:
+def _kind_of(role: str, piece: ContentBlock) -> Kind | None:
     """The kind of content of a block; None if it is not stored."""
     if piece.type in CALLS:
         return "tool_use"
@@ -179,10 +177,10 @@ def _kind_of(role: str, piece: Piece) -> Kind | None:
         return "thinking"
     if piece.text:
         return "system_prompt" if role == "system" else "text"
-    return "file" if carried(piece) else None
+    return "file" if embedded_files(piece) else None
 
 
-def _block(role: str, piece: Piece) -> Block | None:
+def _block(role: str, piece: ContentBlock) -> Block | None:
     if piece.type in CALLS:
         return Block(kind="call", bytes=len(piece.input), call_id=piece.id)
     if piece.type == "tool_result":

@@ -25,7 +25,7 @@ from burnd.harness.api.messages import (
     turns_of,
     with_outcomes,
 )
-from burnd.harness.claude_code.tools import result_of
+from burnd.harness.claude_code.content import result_of
 from burnd.harness.claude_code.usage import Bill
 from burnd.harness.tool_calls import size
 from burnd.index.apply import fact_key

@@ -1,48 +1,51 @@
-"""The shapes of a Claude Code transcript's lines: only the fields that are used, and which lines are not.
+"""Shapes of Claude Code's files: transcript paths, the meta files of agents, and the lines of a transcript.
 
-Every field has a default and unknown ones are ignored, so that a line of any release decodes. What may be
-large and is seldom needed stays `Raw`: tool arguments, results, attachments.
+Only fields that are used are declared. Every field has a default and unknown ones are ignored, so that a line of any
+release decodes. Values that may be large and are seldom needed stay `Raw`: tool arguments, results, attachments.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
 
+from burnd.harness.claude_code.product import PRODUCT
 from burnd.records.foreign_json import SafeDecoder
 from burnd.records.names import Name, PathName
 
+SOURCE: Final = PRODUCT.source
 NOTHING: Final = msgspec.Raw(b"")
 SYNTHETIC: Final = "<synthetic>"
 
 
 class _Camel(msgspec.Struct, gc=False, rename="camel"):
-    """The envelope's keys are in camel case; the API's own objects inside it are in snake case."""
+    """An object of the client, with keys in camel case; the API's objects inside it have keys in snake case."""
 
 
 class CacheCreation(msgspec.Struct, gc=False):
-    """How the written cache splits over the two life times."""
+    """Cache writes by lifetime."""
 
     ephemeral_5m_input_tokens: int | None = None
     ephemeral_1h_input_tokens: int | None = None
 
 
 class ServerToolUse(msgspec.Struct, gc=False):
-    """Requests that ran at the provider."""
+    """Number of tool requests that the provider ran."""
 
     web_search_requests: int | None = None
     web_fetch_requests: int | None = None
 
 
 class OutputDetails(msgspec.Struct, gc=False):
-    """What the output tokens hold."""
+    """Parts of the output tokens."""
 
     thinking_tokens: int | None = None
 
 
 class TokenCounts(msgspec.Struct, gc=False):
-    """Token counts as the API writes them, of a whole response or of one iteration within it."""
+    """Token counts of a response, or of one iteration within it."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -53,14 +56,14 @@ class TokenCounts(msgspec.Struct, gc=False):
 
 
 class Iteration(TokenCounts, gc=False):
-    """One model call within a response; most kinds are already in the response's own sums."""
+    """One model call within a response; most types are included in the sums of the response."""
 
     type: str | None = None
     model: Name | None = None
 
 
 class UsageLine(TokenCounts, gc=False):
-    """A response's whole `usage` object."""
+    """The `usage` object of a response."""
 
     server_tool_use: ServerToolUse | None = None
     speed: Name | None = None
@@ -70,7 +73,7 @@ class UsageLine(TokenCounts, gc=False):
 
 
 class Source(msgspec.Struct, gc=False):
-    """Where an image's or document's bytes are, or the words or blocks it is made of."""
+    """The source of an image or a document: base64 data, text or content blocks."""
 
     type: str | None = None
     media_type: str | None = None
@@ -78,8 +81,8 @@ class Source(msgspec.Struct, gc=False):
     content: msgspec.Raw = NOTHING
 
 
-class Piece(msgspec.Struct, gc=False):
-    """One content block of any type: text, thinking, a call, a result, an image, a document."""
+class ContentBlock(msgspec.Struct, gc=False):
+    """A content block of any type: text, thinking, tool call, tool result, image, document."""
 
     type: str = ""
     text: str | None = None
@@ -93,29 +96,29 @@ class Piece(msgspec.Struct, gc=False):
     tool_use_id: Name | None = None
     content: msgspec.Raw = NOTHING
     is_error: bool | None = None
-    source: Source | str | None = None  # a search result has its address there
+    source: Source | str | None = None  # a string is the URL of a search result
     title: str | None = None
 
 
 class Message(msgspec.Struct, gc=False):
-    """The API's message, or the user's; `stop_details` is Raw because its mere presence says something."""
+    """A message of the API or the user. `stop_details` is Raw because only its presence matters."""
 
     id: Name | None = None
     model: Name | None = None
-    content: str | list[Piece] | None = None
+    content: str | list[ContentBlock] | None = None
     stop_reason: Name | None = None
     stop_details: msgspec.Raw = NOTHING
     usage: UsageLine | None = None
 
 
 class ForkedFrom(_Camel):
-    """The session a copied line came from."""
+    """The session that a line was copied from."""
 
     session_id: Name | None = None
 
 
 class CompactMetadata(_Camel):
-    """What a compaction did."""
+    """Trigger and sizes of a compaction."""
 
     trigger: Name | None = None
     pre_tokens: int | None = None
@@ -123,13 +126,13 @@ class CompactMetadata(_Camel):
 
 
 class Origin(msgspec.Struct, gc=False):
-    """Who a text is from."""
+    """The sender of a text."""
 
     kind: str | None = None
 
 
 class Line(_Camel):
-    """A line of the conversation: user, assistant, system, attachment, or a type not known yet."""
+    """A line of the conversation: user, assistant, system, attachment, or an unknown type."""
 
     type: str = ""
     subtype: str | None = None
@@ -171,7 +174,7 @@ class Line(_Camel):
 
 
 class BareLine(_Camel):
-    """A line beside the conversation: a title, a request, a running total."""
+    """A line outside the conversation: a title, a request, a running total."""
 
     type: str = ""
     id: str | None = None
@@ -191,7 +194,7 @@ class BareLine(_Camel):
 
 
 class ModelUsage(_Camel):
-    """A running total of one model, as the client's own books have it."""
+    """The running total of one model in a `cost-state` line."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -205,7 +208,7 @@ class ModelUsage(_Camel):
 
 
 class InstructionFile(msgspec.Struct, gc=False):
-    """A CLAUDE.md or a rule, as the client read it."""
+    """A CLAUDE.md or a rule file that was loaded."""
 
     path: PathName | None = None
     content: str | None = None
@@ -224,7 +227,7 @@ class Attachment(_Camel):
     """
 
     type: str = ""
-    prompt: str | list[Piece] | None = None
+    prompt: str | list[ContentBlock] | None = None
     command_mode: str | None = None
     origin: Origin | None = None
     filename: str | None = None
@@ -250,13 +253,13 @@ class Outcome(_Camel):
 
 
 class ErrorCause(msgspec.Struct, gc=False):
-    """Why a connection failed."""
+    """The reason of a failed connection."""
 
     code: str | None = None
 
 
 class ErrorFacts(msgspec.Struct, gc=False):
-    """A failed request: its HTTP status, or why its connection failed."""
+    """The HTTP status of a failed request, or the error code of its connection."""
 
     status: int | None = None
     cause: ErrorCause | None = None
@@ -267,13 +270,13 @@ class ErrorFacts(msgspec.Struct, gc=False):
 
 
 class Rendered(msgspec.Struct, gc=False):
-    """A text as an attachment put it before the model."""
+    """The text of an attachment as the model received it."""
 
-    content: str | list[Piece] | None = None
+    content: str | list[ContentBlock] | None = None
 
 
 class FileBody(msgspec.Struct, gc=False):
-    """The text or the bytes within a file attachment; `type` is a media type."""
+    """Text or base64 bytes of a file attachment; `type` is a media type."""
 
     content: str | None = None
     base64: str | None = None
@@ -281,7 +284,7 @@ class FileBody(msgspec.Struct, gc=False):
 
 
 class FileContent(msgspec.Struct, gc=False):
-    """A file attachment's content: text, image, pdf, notebook."""
+    """Content of a file attachment: text, image, PDF, notebook."""
 
     type: str | None = None
     file: FileBody | None = None
@@ -293,7 +296,7 @@ attachments: Final = SafeDecoder(Attachment)
 error_facts: Final = SafeDecoder(ErrorFacts)
 file_contents: Final = SafeDecoder(FileContent)
 rendered_texts: Final = msgspec.json.Decoder(list[Rendered])
-pieces: Final = msgspec.json.Decoder(str | list[Piece] | None)
+results: Final = msgspec.json.Decoder(str | list[ContentBlock] | None)
 
 TITLES: Final = frozenset({"custom-title", "ai-title", "summary"})
 BARE: Final = TITLES | {"api-request", "cost-state"}
@@ -336,24 +339,98 @@ _TYPE_FIRST: Final = b'{"type":"'
 _LONGEST_NAME: Final = 64
 
 
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """The `agent-<id>.meta.json` of a sub-agent's transcript.
+
+    A teammate has its `name` and its team's, and no call.
+    """
+
+    agent_type: str | None = None
+    tool_use_id: str | None = None
+    name: str | None = None
+    team_name: str | None = None
+
+    @property
+    def teammate_id(self) -> str | None:
+        """The id of a teammate in the result of the call that started it."""
+        return f"{self.name}@{self.team_name}" if self.name and self.team_name else None
+
+
+class LogPath(msgspec.Struct, frozen=True):
+    """The parts of a transcript's path.
+
+    `session_id` is None if only the lines name it; `stem` is used if they do not either. `rail_id` is None for a main
+    transcript. `word` is a file name like `chat` that replaces the session id in the lines. `run_id` is the workflow
+    run of an agent.
+    """
+
+    stem: str
+    session_id: str | None = None
+    rail_id: str | None = None
+    meta: Meta | None = None
+    word: str | None = None
+    run_id: str | None = None
+
+
+ENDING: Final = ".jsonl"
+_AGENT: Final = "agent-"
+_SUBAGENTS: Final = "subagents"
+_WORKFLOWS: Final = "workflows"
+_NO_SESSIONS: Final = frozenset({"memory", "journal"})
+_NO_LOGS: Final = frozenset({"memory", "tool-results"})  # folders below a project; a project may have any name
+# Other tools may write a folder per session in which every transcript is called `chat`.
+_WORD: Final = re.compile(r"[A-Za-z_-]{1,11}")
+_metas: Final = SafeDecoder(Meta)
+
+
+def parse_path(relative_path: str) -> LogPath | None:
+    """Parse a path below `projects/`; None if it is not a transcript."""
+    *folders, name = relative_path.split("/")
+    stem = name.removesuffix(ENDING)
+    if stem in ("", name, _AGENT, *_NO_SESSIONS) or stem.startswith(".") or _NO_LOGS.intersection(folders[1:]):
+        return None
+    rail_id = stem.removeprefix(_AGENT) if stem.startswith(_AGENT) else None
+    if _SUBAGENTS in folders[2:]:
+        if rail_id is None:
+            return None
+        run_id = folders[-1] if folders[-2] == _WORKFLOWS else None
+        session_id = folders[folders.index(_SUBAGENTS, 2) - 1]
+        return LogPath(stem=stem, session_id=session_id, rail_id=rail_id, run_id=run_id)
+    if rail_id is None and len(folders) > 1 and _WORD.fullmatch(stem):
+        return LogPath(stem=folders[-1], word=stem)
+    return LogPath(stem=stem, session_id=stem if rail_id is None else None, rail_id=rail_id)
+
+
+def meta_path(relative_path: str) -> str | None:
+    """The path of an agent's meta file; None for a main transcript."""
+    path = parse_path(relative_path)
+    return relative_path.removesuffix(ENDING) + ".meta.json" if path is not None and path.rail_id else None
+
+
+def with_meta(path: LogPath, data: bytes) -> LogPath:
+    """The path with the content of its meta file, which is ignored if it cannot be decoded."""
+    meta = _metas.value(data)
+    return path if meta is None else msgspec.structs.replace(path, meta=meta)
+
+
 def leading_type(line: bytes) -> str | None:
-    """The type of a line that names it first, as all lines beside the conversation do; no decoding."""
+    """The type of a line whose first key it is, as in all lines outside the conversation; without decoding."""
     if not line.startswith(_TYPE_FIRST):
         return None
     end = line.find(b'"', len(_TYPE_FIRST), len(_TYPE_FIRST) + _LONGEST_NAME)
     return line[len(_TYPE_FIRST) : end].decode("ascii", "replace") if end > 0 else None
 
 
-def opened(raw: msgspec.Raw) -> str | list[Piece]:
-    """A result's content; what has neither of the two known shapes is its own JSON text."""
+def result_content(raw: msgspec.Raw) -> str | list[ContentBlock]:
+    """The content of a result: text, blocks, or its JSON text if it is neither."""
     if not raw:
         return ""
     try:
-        return pieces.decode(raw) or ""
+        return results.decode(raw) or ""
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return bytes(raw).decode("utf-8", "replace")
 
 
 def branch_of(line: Line) -> str | None:
-    """The branch worked on; a detached head or no repository is none."""
+    """The git branch; None for a detached head or outside a repository."""
     return line.git_branch if line.git_branch not in ("", "HEAD") else None

@@ -1,27 +1,33 @@
-"""A reader's memory: the state it carries, the rows it has given away, and what has come out since."""
+"""Memory of a transcript's reader: the tree of lines, open messages and prompts, and the output so far."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TypeVar
+from operator import itemgetter
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
-from burnd.harness.claude_code.lines import Line, UsageLine
-from burnd.harness.claude_code.place import Place
+from burnd.harness.claude_code.lines import Line, LogPath, UsageLine
 from burnd.harness.claude_code.state import (
-    KEPT_HOLDINGS,
+    KEPT_CANDIDATES,
+    KEPT_ENTRIES,
+    KEPT_GENERATIONS,
     KEPT_LINKS,
     KEPT_PROMPTS,
     KEPT_RAILS,
+    Entry,
     Link,
-    Lookups,
+    Packs,
+    PackStore,
     Prompt,
     Rail,
     Reading,
+    Rows,
     State,
     dump_state,
+    pack_of,
 )
 from burnd.harness.claude_code.usage import Bill, bill_of
 from burnd.logfiles.log_reader import NEVER, AgentLink, iso
@@ -30,14 +36,15 @@ from burnd.records import Block
 from burnd.records.content import MAIN
 from burnd.records.times import to_ms
 
-_INSTANT_MS = 1000
+_INSTANT_MS: Final = 1000
+_LONGEST_CHAIN: Final = 1024
 V = TypeVar("V")
 
 
 class Spot(msgspec.Struct, frozen=True, gc=False):
-    """A line with where it stands: its rail, the link above it, its time.
+    """A line and its position: its rail, the link above it, its time.
 
-    `name` is the line's uuid, or made from its offset where it has none.
+    `name` is the line's uuid, or is made from its offset if it has none.
     """
 
     line: Line
@@ -49,51 +56,84 @@ class Spot(msgspec.Struct, frozen=True, gc=False):
 
 
 class Memory:
-    """Finds rows wherever they are by now: in the state, in what is about to be given away, or in the lookups.
+    """Everything a reader remembers: its state, the rows since the last reading, and packs with older rows.
 
-    What is found does not depend on when readings were taken, since a row is in one of the three from the line
-    on that made it.
+    A row is found in one of the three from the line on that made it, so the output does not depend on where readings
+    were cut.
     """
 
-    def __init__(self, place: Place, state: State, lookups: Lookups, *, keep_content: bool, keep_hashes: bool) -> None:
-        self.place = place
+    def __init__(self, path: LogPath, state: State, store: PackStore | None) -> None:
+        self.path = path
         self.state = state
-        state.facts.session_id = state.facts.session_id or place.session_id
-        self.lookups = lookups
-        self.keep_content = keep_content
-        self.keep_hashes = keep_hashes
+        state.facts.session_id = state.facts.session_id or path.session_id
+        self._store = store
+        self._packs = Packs(store) if store is not None else None
         self.out = Reading()
-        self.touched: dict[str, Candidate] = {}
-        self._billed: tuple[UsageLine | None, Bill] = (None, bill_of(None))
+        self._rows = Rows()
+        self._touched: dict[str, Candidate] = {}
+        self._bill: tuple[UsageLine | None, Bill] = (None, bill_of(None))
 
     @property
     def session_id(self) -> str:
-        """The path's session or else the first that a line named; it never changes once it was needed."""
+        """The session of the path, else the first that a line named; it never changes once it was used."""
         facts = self.state.facts
         if facts.session_id is None:
-            facts.session_id = self.place.stem
+            facts.session_id = self.path.stem
         return facts.session_id
 
-    def tell_meta(self) -> None:
-        """Give away, once, what the file beside an agent's transcript says; it may appear after the transcript."""
-        place = self.place
-        if place.meta is None or place.rail_id is None or place.session_id is None or self.state.meta_told:
+    def send_meta(self) -> None:
+        """Output the content of an agent's meta file once; the file may appear after the transcript."""
+        path = self.path
+        if path.meta is None or path.rail_id is None or path.session_id is None or self.state.meta_sent:
             return
-        self.state.meta_told = True
-        meta = place.meta
-        self.out.agents.append(
-            AgentLink(
-                place.session_id,
-                place.rail_id,
-                "meta",
-                tool_use_id=meta.tool_use_id,
-                type=meta.agent_type,
-                group_id=meta.teammate_id,
-            )
+        self.state.meta_sent = True
+        self.add_agent(
+            path.rail_id,
+            "meta",
+            session_id=path.session_id,
+            tool_use_id=path.meta.tool_use_id,
+            type=path.meta.agent_type,
+            group_id=path.meta.teammate_id,
         )
 
-    def link(self, uuid: str) -> Link | None:
-        return self.out.links.get(uuid) or self.state.links.get(uuid) or self.lookups.link(uuid)
+    # Lines.
+
+    def locate(self, line: Line, ts: str, offset: int) -> Spot:
+        """Find a line's rail and the link above it.
+
+        A line follows its rail's last line if its parent is not in this file, which is normal, or if it names none:
+        Claude Code always does, other tools may not. All lines with the same missing parent follow the same line.
+        """
+        above = None if line.parent_uuid is msgspec.UNSET else line.parent_uuid
+        parent = self.link(above)
+        rail = self._rail(self._rail_id(line, parent))
+        if line.parent_uuid is msgspec.UNSET or (parent is not None and parent.rail != rail.id):
+            parent = self.link(rail.last)
+        elif parent is None and above is not None:
+            last = self.link(rail.last)
+            turn, prompt = (last.turn, last.prompt) if last is not None else (None, None)
+            parent = self._rows.links[above] = Link(above, rail.id, offset, rail.last, turn, prompt)
+        # Agents have files of their own, so the offset is unique within the session.
+        name = line.uuid or (f"@{offset}" if rail.id == MAIN else f"{rail.id}@{offset}")
+        return Spot(line, rail, parent, ts, offset, name)
+
+    def _rail_id(self, line: Line, parent: Link | None) -> str:
+        if self.path.rail_id is not None:
+            return self.path.rail_id
+        if not line.is_sidechain:
+            return MAIN
+        if parent is not None and parent.rail != MAIN:
+            return parent.rail
+        if parent is None and line.parent_uuid is not None:
+            newest_sidechain = next((rail for rail in reversed(self.state.rails) if rail != MAIN), None)
+            return newest_sidechain or line.uuid or MAIN
+        return line.uuid or MAIN
+
+    def link(self, uuid: str | None) -> Link | None:
+        if uuid is None:
+            return None
+        link = self._rows.links.get(uuid) or self.state.links.get(uuid)
+        return link if link is not None or self._packs is None else self._packs.link(uuid)
 
     def add_link(
         self,
@@ -101,98 +141,22 @@ class Memory:
         *,
         turn: str | None,
         prompt: str | None,
-        said: bool = False,
+        is_response: bool = False,
         blocks: tuple[Block, ...] = (),
     ) -> None:
-        parent = spot.parent.uuid if spot.parent is not None and not said else None
+        parent = spot.parent.uuid if spot.parent is not None and not is_response else None
         rail = spot.rail
-        self.out.links[spot.name] = Link(spot.name, rail.id, spot.offset, parent, turn, prompt, said, blocks)
+        self._rows.links[spot.name] = Link(spot.name, rail.id, spot.offset, parent, turn, prompt, is_response, blocks)
         rail.last = spot.name
 
     def follow(self, spot: Spot, blocks: tuple[Block, ...] = ()) -> None:
-        """Link a line that is neither a message nor a prompt: it continues what is above it."""
+        """Link a line that is neither a message nor a prompt: it continues the turn and prompt above it."""
         parent = spot.parent
         turn, prompt = (parent.turn, parent.prompt) if parent is not None else (None, None)
         self.add_link(spot, turn=turn, prompt=prompt, blocks=blocks)
 
-    def assume(self, uuid: str, rail: Rail, offset: int) -> Link:
-        """A link for a line that is not in the file: it is taken to follow the rail's last line."""
-        last = self.link(rail.last) if rail.last is not None else None
-        turn, prompt = (last.turn, last.prompt) if last is not None else (None, None)
-        link = Link(uuid, rail.id, offset, rail.last, turn, prompt)
-        self.out.links[uuid] = link
-        return link
-
-    def candidate(self, message_id: str) -> Candidate | None:
-        held = self.state.candidates.get(message_id) or self.touched.get(message_id)
-        if held is not None:
-            return held
-        found = self.lookups.candidate(message_id)
-        return copy.copy(found) if found is not None else None
-
-    def touch(self, candidate: Candidate) -> None:
-        """Keep a candidate that was made or changed, and give it away with the next reading."""
-        self.touched[candidate.message_id] = candidate
-        _keep(self.state.candidates, candidate.message_id, candidate, KEPT_HOLDINGS)
-
-    def settle(self, message_id: str | None) -> None:
-        candidate = self.candidate(message_id) if message_id is not None else None
-        if candidate is not None and not candidate.settled:
-            candidate.settled = True
-            self.touch(candidate)
-
-    def bill(self, usage: UsageLine | None) -> Bill:
-        """What a usage object says. The lines of a message mostly repeat one object."""
-        if usage != self._billed[0]:
-            self._billed = (usage, bill_of(usage))
-        return self._billed[1]
-
-    def prompt(self, prompt_id: str | None) -> Prompt | None:
-        if prompt_id is None:
-            return None
-        known = self.state.prompts.get(prompt_id) or self.out.prompts.get(prompt_id)
-        return known or self.lookups.prompt(prompt_id)
-
-    def keep_prompt(self, prompt: Prompt) -> None:
-        self.out.prompts[prompt.id] = prompt
-        _keep(self.state.prompts, prompt.id, prompt, KEPT_PROMPTS)
-
-    def rail(self, rail_id: str) -> Rail:
-        rails = self.state.rails
-        rail = rails.get(rail_id)
-        if rail is None:
-            rail = self._found_rail(rail_id) or self._new_rail(rail_id)
-            _keep(rails, rail_id, rail, KEPT_RAILS, self._retire)
-        elif len(rails) > 1:
-            _keep(rails, rail_id, rail, KEPT_RAILS)
-        return rail
-
-    def _found_rail(self, rail_id: str) -> Rail | None:
-        retired = self.out.rails.pop(rail_id, None)
-        if retired is not None:
-            return retired
-        found = self.lookups.rail(rail_id)
-        if found is None:
-            return None
-        rail = copy.copy(found)
-        rail.recent = list(found.recent)
-        return rail
-
-    def _new_rail(self, rail_id: str) -> Rail:
-        rail = Rail(rail_id, known=self.lookups.is_known(self.session_id, rail_id))
-        meta = self.place.meta if rail_id != MAIN else None
-        if meta is not None:
-            rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
-        if self.place.run_id is not None:
-            self.out.agents.append(AgentLink(self.session_id, rail_id, "meta", group_id=self.place.run_id))
-        return rail
-
-    def _retire(self, rail: Rail) -> None:
-        self.settle(rail.open)
-        self.out.rails[rail.id] = rail
-
     def stamp(self, text: str | None) -> str:
-        """A line's own time in canonical form, or the last one seen where it has none that can be read."""
+        """A line's time in canonical form, or the last one seen if it has no readable time."""
         ts = iso(text)
         if ts is None:
             return self.state.stamp or NEVER
@@ -207,40 +171,192 @@ class Memory:
         return ts
 
     def repeats(self, spot: Spot) -> bool:
-        """Whether a line was copied here from the log of another session: it says so, or is older than the file."""
+        """Whether a line was copied from the log of another session: it is marked, or is older than the file."""
         birth, line = self.state.facts.birth, spot.line
         return line.forked_from is not None or self.is_strange(line) or (birth is not None and spot.ts < birth)
 
     def is_copied(self, spot: Spot) -> bool:
-        """Like the above, but with a tolerance: some lines are always slightly older than the first of their file."""
+        """Like `repeats`, with a tolerance: some lines are always slightly older than the first of their file."""
         birth = self.state.facts.birth
         if spot.line.forked_from is not None or self.is_strange(spot.line):
             return True
         return birth is not None and spot.ts < birth and to_ms(spot.ts) < to_ms(birth) - _INSTANT_MS
 
     def is_strange(self, line: Line) -> bool:
-        """Whether a line names another session than its file is called by, as those do that an app's fork repeats."""
-        return bool(line.session_id) and self.place.session_id not in (None, line.session_id)
+        """Whether a line names another session than its file does, like the lines that a desktop app's fork repeats."""
+        return bool(line.session_id) and self.path.session_id not in (None, line.session_id)
+
+    # Context of the next message.
+
+    def add_entry(
+        self,
+        spot: Spot,
+        blocks: tuple[Block, ...],
+        answers: tuple[str, ...] = (),
+        *,
+        is_attachment: bool = False,
+        text_key: str | None = None,
+    ) -> None:
+        """Add blocks that may enter the context of the rail's next message."""
+        if not blocks:
+            return
+        rail, parent = spot.rail, spot.parent.uuid if spot.parent is not None else None
+        entry = Entry(spot.name, parent, spot.offset, rail.next_index, blocks, answers, is_attachment, text_key)
+        rail.recent.append(entry)
+        if len(rail.recent) > KEPT_ENTRIES:
+            del rail.recent[0]
+
+    def original_of(self, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> Link | None:
+        """The line that this one repeats under another uuid: the same result of a call, or the same text and time."""
+        for entry in spot.rail.recent:
+            is_same = entry.blocks == blocks if text_key is None else entry.text_key == text_key
+            if is_same and entry.uuid != spot.name:
+                return self.link(entry.uuid)
+        return None
+
+    def new_context(self, rail: Rail, parent: Link | None) -> tuple[Block, ...]:
+        """The blocks between a new message and the message above it, in file order.
+
+        These are the entries on the chain, the results that answer the same message off the chain (parallel calls fork
+        it), and attachments below any of them. An abandoned branch is not on such a path.
+        """
+        chain: dict[str, Link] = {}
+        link = parent
+        while link is not None and not link.is_response and link.uuid not in chain and len(chain) < _LONGEST_CHAIN:
+            chain[link.uuid] = link
+            link = self.link(link.parent)
+        entries = [(link.offset, link.blocks) for link in chain.values() if link.blocks]
+        included = set(chain)
+        turn = parent.turn if parent is not None else None
+        for entry in rail.recent:
+            if entry.uuid in included:
+                continue
+            if turn in entry.answers or (entry.is_attachment and entry.parent in included):
+                included.add(entry.uuid)
+                entries.append((entry.offset, entry.blocks))
+        entries.sort(key=itemgetter(0))
+        return tuple([block for _, blocks in entries for block in blocks])
+
+    def begin_generation(self, rail: Rail, message_id: str) -> int:
+        """Count a new message on the rail and drop entries that no later one can reach; gives its number.
+
+        The number is its place in the file, unless messages were read before that are no longer in the file: those that
+        were read keep their number, and new ones follow all that ever were in it.
+        """
+        place = rail.next_index
+        rail.next_index += 1
+        oldest = place - KEPT_GENERATIONS
+        if rail.recent and rail.recent[0].generation < oldest:
+            rail.recent = [entry for entry in rail.recent if entry.generation >= oldest]
+        if not rail.has_turns or self._store is None:
+            return place
+        recorded = self._store.turn_index(self.session_id, rail.id, message_id)
+        counted = self.state.counted.get(rail.id, 0) if recorded is None else recorded
+        rail.ahead = max(rail.ahead, counted - place)
+        return place + rail.ahead if recorded is None else recorded
+
+    # Messages, prompts, rails and agents.
+
+    def candidate(self, message_id: str | None) -> Candidate | None:
+        if message_id is None:
+            return None
+        candidate = self.state.candidates.get(message_id) or self._touched.get(message_id)
+        return candidate if candidate is not None or self._packs is None else self._packs.candidate(message_id)
+
+    def touch(self, candidate: Candidate) -> None:
+        """Output a new or changed candidate with the next reading."""
+        self._touched[candidate.message_id] = candidate
+        keep(self.state.candidates, candidate.message_id, candidate, KEPT_CANDIDATES)
+
+    def settle(self, message_id: str | None) -> None:
+        candidate = self.candidate(message_id)
+        if candidate is not None and not candidate.settled:
+            candidate.settled = True
+            self.touch(candidate)
+
+    def bill(self, usage: UsageLine | None) -> Bill:
+        """The bill of a usage object, which most lines of a message repeat."""
+        if usage != self._bill[0]:
+            self._bill = (usage, bill_of(usage))
+        return self._bill[1]
+
+    def prompt(self, prompt_id: str | None) -> Prompt | None:
+        if prompt_id is None:
+            return None
+        prompt = self.state.prompts.get(prompt_id) or self._rows.prompts.get(prompt_id)
+        return prompt if prompt is not None or self._packs is None else self._packs.prompt(prompt_id)
+
+    def keep_prompt(self, prompt: Prompt) -> None:
+        self._rows.prompts[prompt.id] = prompt
+        keep(self.state.prompts, prompt.id, prompt, KEPT_PROMPTS)
+
+    def add_agent(
+        self,
+        agent_id: str,
+        evidence: Literal["meta", "result", "prompt", "notification"],
+        *,
+        session_id: str | None = None,
+        tool_use_id: str | None = None,
+        type: str | None = None,  # noqa: A002
+        group_id: str | None = None,
+        ts: str = "",
+    ) -> None:
+        """Output which call started an agent."""
+        link = AgentLink(session_id or self.session_id, agent_id, evidence, tool_use_id, type, group_id, ts)
+        self.out.agents.append(link)
+
+    def _rail(self, rail_id: str) -> Rail:
+        rails = self.state.rails
+        rail = rails.get(rail_id)
+        if rail is None:
+            rail = self._rows.rails.pop(rail_id, None)
+            if rail is None and self._packs is not None:
+                rail = self._packs.rail(rail_id)
+            keep(rails, rail_id, rail or self._new_rail(rail_id), KEPT_RAILS, self._retire)
+        elif len(rails) > 1:
+            keep(rails, rail_id, rail, KEPT_RAILS)
+        return rails[rail_id]
+
+    def _new_rail(self, rail_id: str) -> Rail:
+        rail = Rail(rail_id, has_turns=self._store is not None and self._store.has_turns(self.session_id, rail_id))
+        meta = self.path.meta if rail_id != MAIN else None
+        if meta is not None:
+            rail.agent_type, rail.parent_tool_use_id = meta.agent_type, meta.tool_use_id
+        if self.path.run_id is not None:
+            self.add_agent(rail_id, "meta", group_id=self.path.run_id)
+        return rail
+
+    def _retire(self, rail: Rail) -> None:
+        self.settle(rail.open)
+        self._rows.rails[rail.id] = rail
 
     def take(self) -> Reading:
-        out, state = self.out, self.state
-        for candidate in self.touched.values():
+        """The output since the last call, with the state to continue from."""
+        out, state, rows = self.out, self.state, self._rows
+        for candidate in self._touched.values():
             candidate.late_born = state.facts.birth is not None and state.facts.birth > candidate.ts
-            out.candidates.extend(with_iterations(candidate))
-        state.links = dict([*state.links.items(), *out.links.items()][-KEPT_LINKS:])
+            own, *iterations = with_iterations(candidate)
+            rows.candidates[own.message_id] = own
+            out.candidates += (own, *iterations)
+        state.links = dict([*state.links.items(), *rows.links.items()][-KEPT_LINKS:])
         out.facts = copy.copy(state.facts)
         out.session_id = state.facts.session_id
-        out.project = state.facts.project if self.place.rail_id is None else None
+        out.project = state.facts.project if self.path.rail_id is None else None
         out.state = dump_state(state)
-        self.out, self.touched = Reading(), {}
+        if rows != _NO_ROWS:
+            out.pack, out.replaces = self._packs.add(rows) if self._packs is not None else (pack_of(rows), None)
+        self.out, self._rows, self._touched = Reading(), Rows(), {}
         return out
 
 
-def _keep(kept: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:
-    """Put a value last; the first goes when there are too many."""
-    kept.pop(key, None)
-    kept[key] = value
-    if len(kept) > most:
-        oldest = kept.pop(next(iter(kept)))
+_NO_ROWS: Final = Rows()
+
+
+def keep(values: dict[str, V], key: str, value: V, most: int, retire: Callable[[V], None] | None = None) -> None:
+    """Put a value last; the first is removed if there are too many."""
+    values.pop(key, None)
+    values[key] = value
+    if len(values) > most:
+        oldest = values.pop(next(iter(values)))
         if retire is not None:
             retire(oldest)

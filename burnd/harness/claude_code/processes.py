@@ -14,11 +14,11 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from burnd.harness.claude_code.lines import SOURCE
 from burnd.index.change import CursorChange
 from burnd.index.store import IndexStore
 from burnd.logfiles.safe_open import small_file
 from burnd.recording.batch import Batch, CameFrom
-from burnd.recording.candidate import SOURCE
 from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 
 _KEPT_AS: Final = f"{SOURCE}/processes"

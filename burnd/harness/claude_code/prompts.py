@@ -1,26 +1,44 @@
-"""Tells what a person asked from what a harness said in their place, and weighs what reaches the model."""
+"""Reads user lines and attachments: prompts, tool results, and texts that the harness wrote in the user's place."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
+from burnd.classify.keywords import prompt_words
 from burnd.classify.said import said_by_person
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.files import attached_file, carried
-from burnd.harness.claude_code.lines import Attachment, Line, Piece
-from burnd.harness.tool_calls import size
-from burnd.records import Block
-from burnd.records.foreign_json import Rejected, Repaired
+from burnd.harness.claude_code.content import (
+    DELEGATES,
+    HOOKS,
+    NOT_SHOWN,
+    attached_file,
+    embedded_files,
+    record_attachment,
+    record_user,
+    shown_text,
+    text_of,
+)
+from burnd.harness.claude_code.lines import Attachment, ContentBlock, Line, Outcome
+from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.messages import add_event, add_result
+from burnd.harness.claude_code.requests import end_run
+from burnd.harness.claude_code.state import Prompt, SavedOutput
+from burnd.harness.claude_code.usage import count
+from burnd.harness.tool_calls import short_hash, size
+from burnd.logfiles.log_reader import tally
+from burnd.recording.candidate import Candidate
+from burnd.records import Block, ToolCall
+from burnd.records.content import MAIN
 
-INTERRUPT: Final = "[Request interrupted by user"
-TASK_NOTIFICATION: Final = "<task-notification>"
+_INTERRUPT: Final = "[Request interrupted by user"
+_TASK_NOTIFICATION: Final = "<task-notification>"
 _HARNESS_TEXTS: Final = (
-    TASK_NOTIFICATION,
-    INTERRUPT,
+    _TASK_NOTIFICATION,
+    _INTERRUPT,
     "<command-name>",
     "<command-message>",
     "<local-command-",
@@ -31,7 +49,7 @@ _HARNESS_TEXTS: Final = (
     "This session is being continued from a previous conversation that ran out of context",
     "Stop hook feedback:",
 )
-# Senders of a line. Others are people, or send what people wrote: `human`, `sdk`, `bridge`.
+# Senders that are not people. Others are people or pass on their text: `human`, `sdk`, `bridge`.
 _NO_PERSONS: Final = frozenset(
     {
         "auto-continuation",
@@ -44,40 +62,17 @@ _NO_PERSONS: Final = frozenset(
         "teammate",
     }
 )
-_NOTIFIED: Final = re.compile(r"<task-id>([^<]{1,200})</task-id>\s*<tool-use-id>([^<]{1,200})</tool-use-id>")
+_NOTIFICATION: Final = re.compile(r"<task-id>([^<]{1,200})</task-id>\s*<tool-use-id>([^<]{1,200})</tool-use-id>")
 _HEAD: Final = 2048
-_NAMED: Final = re.compile(rb'(?:"|\\n)agentId: ([\w-]{1,200})')
-# What earlier releases attached without showing it to the model. Later ones write down what they rendered.
-_NOT_SHOWN: Final = frozenset(
-    {
-        "already_read_file",
-        "command_permissions",
-        "dynamic_skill",
-        "hook_cancelled",
-        "hook_error_during_execution",
-        "hook_non_blocking_error",
-        "prompt_snapshot",
-        "structured_output",
-    }
-)
-_HOOKS_SHOWN: Final = frozenset({"SessionStart", "UserPromptSubmit"})
-HOOKS: Final = frozenset(
-    {
-        "hook_additional_context",
-        "hook_blocking_error",
-        "hook_stopped_continuation",
-        "hook_success",
-        "hook_system_message",
-    }
-)
-INSTRUCTIONS: Final = "instructions"
+_AGENT_ID: Final = re.compile(rb'(?:"|\\n)agentId: ([\w-]{1,200})')
+_INSTRUCTIONS: Final = "instructions"
 _FILES: Final = frozenset({"file", "edited_text_file", "compact_file_reference", "pdf_reference"})
-ATTACHMENT_TYPES: Final = (
-    _NOT_SHOWN
+_ATTACHMENT_TYPES: Final = (
+    NOT_SHOWN
     | _FILES
     | HOOKS
     | {
-        INSTRUCTIONS,
+        _INSTRUCTIONS,
         "agent_listing_delta",
         "auto_mode",
         "date",
@@ -93,145 +88,250 @@ ATTACHMENT_TYPES: Final = (
         "total_tokens_reminder",
     }
 )
+_WEB_SEARCH: Final = "WebSearch"
 
 
-def text_of(content: str | list[Piece] | None) -> str:
-    """The text a user line holds, its text blocks put together."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join([piece.text for piece in content if piece.text and piece.type == "text"])
+def read_user(memory: Memory, spot: Spot) -> None:
+    """Read a prompt, the results of calls, or a text of the harness."""
+    line = spot.line
+    content = line.message.content if line.message is not None else None
+    if isinstance(content, list) and len(content) == 1 and content[0].type == "tool_result":
+        _read_result(memory, spot, content)
+        return
+    text = text_of(content)
+    results = [block for block in content if block.type == "tool_result"] if isinstance(content, list) else []
+    is_prompt = bool(content) and not results and _is_prompt(spot, text)
+    kind = "summary" if line.is_compact_summary else "prompt" if is_prompt else "reminder"
+    blocks, answers = _add_results(memory, spot, results) if results else ((), ())
+    own = _blocks_of(content, kind)
+    blocks += _with_call(own, text, line.source_tool_use_id) if kind == "reminder" else own
+    text_key = f"{spot.ts} {short_hash(text.encode())}" if text and not results and line.timestamp else None
+    if _is_repeated(memory, spot, blocks, text_key):
+        return
+    memory.add_entry(spot, blocks, answers, text_key=text_key)
+    if is_prompt:
+        end_run(memory)
+        _begin_prompt(memory, spot, text, blocks)
+    else:
+        memory.follow(spot, blocks)
+        _read_harness_text(memory, spot, text)
+    record_user(memory, spot, content, "user" if is_prompt else "system", "summary" if kind == "summary" else "text")
+
+
+def _read_result(memory: Memory, spot: Spot, content: list[ContentBlock]) -> None:
+    """Read the result of one call, which most user lines are."""
+    blocks, answers = _add_results(memory, spot, content)
+    if _is_repeated(memory, spot, blocks, None):
+        return
+    memory.add_entry(spot, blocks, answers)
+    memory.follow(spot, blocks)
+    record_user(memory, spot, content, "system")
+
+
+def read_attachment(memory: Memory, spot: Spot) -> None:
+    """Read an attachment of a prompt or a result, or a prompt that was queued while the agent was busy."""
+    attachment = claude_lines.attachments.value(spot.line.attachment)
+    if attachment is None:
+        memory.follow(spot)
+        return
+    if attachment.type not in _ATTACHMENT_TYPES:
+        tally(memory.out.counts.unknown, f"attachment/{attachment.type}")
+    text = text_of(attachment.prompt)
+    is_prompt = _is_queued_prompt(attachment, text)
+    blocks = _attached_blocks(spot.line, attachment, is_prompt=is_prompt)
+    if not is_prompt:
+        blocks = _with_call(blocks, text)
+    memory.add_entry(spot, blocks, is_attachment=True)
+    if is_prompt:
+        _begin_prompt(memory, spot, text, blocks)
+    else:
+        memory.follow(spot, blocks)
+        _read_harness_text(memory, spot, text)
+    record_attachment(memory, spot, attachment, is_prompt=is_prompt)
+
+
+def _is_repeated(memory: Memory, spot: Spot, blocks: tuple[Block, ...], text_key: str | None) -> bool:
+    """Whether a line repeats an earlier one under another uuid, as old clients did; it is then linked to that one."""
+    if text_key is None and not any(block.call_id for block in blocks):
+        return False
+    original = memory.original_of(spot, blocks, text_key)
+    if original is not None:
+        memory.follow(replace(spot, parent=original))
+    return original is not None
+
+
+def _is_prompt(spot: Spot, text: str) -> bool:
+    """Whether a person wrote this; on an agent's rail, whether it is the prompt that the agent was started with."""
+    line, rail = spot.line, spot.rail
+    if line.is_compact_summary:
+        return False
+    if rail.id != MAIN:
+        return not rail.has_prompt and not line.is_meta
+    return not is_harness_text(line, text)
 
 
 def is_harness_text(line: Line, text: str) -> bool:
     """Whether the harness wrote this user line: caveats, notifications, echoes of commands, interrupts, reminders."""
-    if line.is_meta or _is_from_no_person(line) or _begins_as_harness(text):
+    is_sent_by_harness = line.turn_origin == "task_notification" or (
+        line.origin is not None and line.origin.kind in _NO_PERSONS
+    )
+    if line.is_meta or is_sent_by_harness or text.lstrip().startswith(_HARNESS_TEXTS):
         return True
-    return bool(text) and _holds_no_words(line.message.content if line.message is not None else None, text)
+    return bool(text) and _has_no_words(line.message.content if line.message is not None else None, text)
 
 
-def _is_from_no_person(line: Line) -> bool:
-    """Whether a line says that the harness or another session sent it."""
-    return line.turn_origin == "task_notification" or (line.origin is not None and line.origin.kind in _NO_PERSONS)
-
-
-def _holds_no_words(content: str | list[Piece] | None, text: str) -> bool:
-    """Whether nothing of a text was said by a person, nor anything beside it, like an image."""
-    has_more = isinstance(content, list) and any(piece.type != "text" for piece in content)
+def _has_no_words(content: str | list[ContentBlock] | None, text: str) -> bool:
+    """Whether a person wrote none of the text, and nothing but text is in the content, such as an image."""
+    has_more = isinstance(content, list) and any(block.type != "text" for block in content)
     return not has_more and not said_by_person(text).strip()
 
 
-def _begins_as_harness(text: str) -> bool:
-    return text.lstrip().startswith(_HARNESS_TEXTS)
-
-
-def notified_agent(text: str) -> tuple[str, str] | None:
-    """The (task, call) a task notification is about."""
-    found = _NOTIFIED.search(text, 0, _HEAD) if text.lstrip().startswith(TASK_NOTIFICATION) else None
-    return (found[1], found[2]) if found else None
-
-
-def named_agent(result: bytes) -> str | None:
-    """The agent that the harness names at the end of its answer, in the JSON of a result."""
-    found = _NAMED.findall(result)
-    return found[-1].decode() if found else None
-
-
-def of_its_call(blocks: tuple[Block, ...], text: str, source: str | None = None) -> tuple[Block, ...]:
-    """Assign a harness's text to its call: the one that its line names (a skill's text, the pages of a document), or
-    the background call that a notification is about.
-    """
-    notified = notified_agent(text) if source is None else None
-    call_id = notified[1] if notified is not None else source
-    return tuple([replace(block, call_id=call_id) for block in blocks]) if call_id else blocks
-
-
-def attachment_of(line: Line) -> Attachment | None:
-    found = claude_lines.attachments.decode(bytes(line.attachment))
-    if isinstance(found, Rejected):
-        return None
-    return found.value if isinstance(found, Repaired) else found
-
-
-def is_queued_prompt(attachment: Attachment, text: str) -> bool:
-    """Whether a person typed this while the agent was busy. Earlier releases do not say who it is from."""
-    if attachment.type != "queued_command" or not blocks_of(attachment.prompt, "prompt"):
+def _is_queued_prompt(attachment: Attachment, text: str) -> bool:
+    """Whether a person typed this while the agent was busy. Earlier releases do not log the sender."""
+    if attachment.type != "queued_command" or not _blocks_of(attachment.prompt, "prompt"):
         return False
     if attachment.origin is not None:
         return attachment.origin.kind == "human"
-    if attachment.command_mode not in (None, "prompt") or _begins_as_harness(text):
+    if attachment.command_mode not in (None, "prompt") or text.lstrip().startswith(_HARNESS_TEXTS):
         return False
-    return not _holds_no_words(attachment.prompt, text)
+    return not _has_no_words(attachment.prompt, text)
 
 
-def blocks_of(content: str | list[Piece] | None, kind: str) -> tuple[Block, ...]:
-    """The blocks of a user line or a queued prompt that are no results: texts of this kind, images, files."""
+def _begin_prompt(memory: Memory, spot: Spot, text: str, blocks: tuple[Block, ...]) -> None:
+    rail, parent = spot.rail, spot.parent
+    rail.has_prompt = True
+    if rail.id != MAIN and memory.path.rail_id is None:
+        _claim_delegation(memory, spot, text)
+    if memory.prompt(spot.name) is None:
+        memory.keep_prompt(Prompt(spot.name, prompt_words(text)))
+    memory.add_link(spot, turn=parent.turn if parent is not None else None, prompt=spot.name, blocks=blocks)
+
+
+def _claim_delegation(memory: Memory, spot: Spot, text: str) -> None:
+    """Link a sidechain in the main file to the call with the same prompt."""
+    rail, delegations, prompt_hash = spot.rail, memory.state.delegations, short_hash(text.encode())
+    call = next((one for one in delegations.values() if one.prompt_hash == prompt_hash), None)
+    if call is not None:
+        del delegations[call.call_id]
+        rail.agent_type, rail.parent_tool_use_id = call.type, call.call_id
+        memory.add_agent(rail.id, "prompt", tool_use_id=call.call_id, type=call.type, ts=spot.ts)
+
+
+def _read_harness_text(memory: Memory, spot: Spot, text: str) -> None:
+    """Record an interrupt, or the agent that a task notification is about."""
+    if text.lstrip().startswith(_INTERRUPT):
+        turn = spot.parent.turn if spot.parent is not None else None
+        add_event(memory, spot, "interrupt", message_id=spot.line.interrupted_message_id or turn)
+        return
+    notification = _notification(text)
+    if notification is None:
+        return
+    agent_id, call_id = notification
+    call = _call_in(memory.state.candidates.values(), call_id)
+    if call is None or call.name in DELEGATES:
+        agent_type = call.target if call is not None else None
+        memory.add_agent(agent_id, "notification", tool_use_id=call_id, type=agent_type, ts=spot.ts)
+
+
+def _notification(text: str) -> tuple[str, str] | None:
+    """The task and the call that a task notification is about."""
+    match = _NOTIFICATION.search(text, 0, _HEAD) if text.lstrip().startswith(_TASK_NOTIFICATION) else None
+    return (match[1], match[2]) if match else None
+
+
+def _call_in(candidates: Iterable[Candidate], call_id: str) -> ToolCall | None:
+    calls = (call for candidate in candidates for call in candidate.calls)
+    return next((call for call in calls if call.id == call_id), None)
+
+
+def _add_results(memory: Memory, spot: Spot, results: list[ContentBlock]) -> tuple[tuple[Block, ...], tuple[str, ...]]:
+    """Add a line's results to their calls; gives the results' blocks, and the ids of the messages with the calls."""
+    blocks: tuple[Block, ...] = ()
+    callers: dict[str, Candidate] = {}
+    for block in results:
+        own, candidate = add_result(memory, spot, block)
+        blocks += own
+        if candidate is not None:
+            callers[candidate.message_id] = candidate
+    outcome = spot.line.tool_use_result
+    if isinstance(outcome, Outcome):
+        _read_outcome(memory, spot, outcome, results[0].tool_use_id or "", callers.values())
+    if not isinstance(outcome, Outcome) or not outcome.agent_id:
+        for block in results:
+            _read_agent_id(memory, spot, block, callers.values())
+    return blocks, tuple(callers)
+
+
+def _read_agent_id(memory: Memory, spot: Spot, block: ContentBlock, callers: Iterable[Candidate]) -> None:
+    """Find the agent in the text of a result, at whose end the harness names it, if no field of the line does."""
+    call = _call_in(callers, block.tool_use_id or "")
+    if call is None or call.name not in DELEGATES:
+        return
+    agent_ids = _AGENT_ID.findall(block.content)
+    if agent_ids:
+        memory.add_agent(agent_ids[-1].decode(), "notification", tool_use_id=call.id, type=call.target, ts=spot.ts)
+
+
+def _read_outcome(memory: Memory, spot: Spot, outcome: Outcome, call_id: str, callers: Iterable[Candidate]) -> None:
+    """Read the `toolUseResult` of a line: agents that a call started, web searches, output saved in a file."""
+    call = _call_in(callers, call_id)
+    agent_type = call.target if call is not None else None
+    for agent_id in filter(None, (outcome.agent_id, outcome.run_id, outcome.teammate_id)):
+        memory.add_agent(agent_id, "result", tool_use_id=call_id, type=agent_type, ts=spot.ts)
+    if outcome.search_count:
+        _add_searches(memory, callers, call_id, count(outcome.search_count))
+    # Only the file's name counts, not the folder that the log claims.
+    name = (outcome.persisted_output_path or "").replace("\\", "/").rsplit("/", 1)[-1]
+    if name not in ("", ".", "..") and "\0" not in name:
+        memory.out.saved.append(SavedOutput(memory.session_id, spot.rail.id, spot.name, spot.ts, name, call_id))
+
+
+def _add_searches(memory: Memory, callers: Iterable[Candidate], call_id: str, searches: int) -> None:
+    """Add the searches in a WebSearch result to its call, since their request is not in the log."""
+    for candidate in callers:
+        calls = tuple(
+            [
+                replace(call, searches=searches) if call.id == call_id and call.name == _WEB_SEARCH else call
+                for call in candidate.calls
+            ]
+        )
+        if calls != candidate.calls:
+            candidate.calls = calls
+            memory.touch(candidate)
+
+
+def _with_call(blocks: tuple[Block, ...], text: str, call_id: str | None = None) -> tuple[Block, ...]:
+    """Assign a text of the harness to its call: the one that its line names (the text of a skill, the pages of a
+    document), or the background call that a notification is about.
+    """
+    if call_id is None and (notification := _notification(text)) is not None:
+        call_id = notification[1]
+    return tuple([replace(block, call_id=call_id) for block in blocks]) if call_id else blocks
+
+
+def _blocks_of(content: str | list[ContentBlock] | None, kind: str) -> tuple[Block, ...]:
+    """The blocks of a user line or a queued prompt except results: texts of this kind, images, files."""
     if isinstance(content, str):
         return (Block(kind=kind, bytes=size(content)),) if content else ()
-    return tuple([block for piece in content or () for block in _blocks(piece, kind)])
+    blocks: list[Block] = []
+    for block in content or ():
+        if block.type == "tool_result":
+            continue
+        if block.text:
+            blocks.append(Block(kind=kind, bytes=size(block.text)))
+        else:
+            blocks += [Block(kind=file.kind, bytes=file.size) for file in embedded_files(block)]
+    return tuple(blocks)
 
 
-def _blocks(piece: Piece, kind: str) -> list[Block]:
-    if piece.type == "tool_result":
-        return []
-    if piece.text:
-        return [Block(kind=kind, bytes=size(piece.text))]
-    return [Block(kind=file.kind, bytes=file.size) for file in carried(piece)]
-
-
-def attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
-    """What an attachment put before the model, by kind and size; nothing where it showed it nothing."""
-    if attachment.type == INSTRUCTIONS:
+def _attached_blocks(line: Line, attachment: Attachment, *, is_prompt: bool) -> tuple[Block, ...]:
+    """The blocks that an attachment showed to the model."""
+    if attachment.type == _INSTRUCTIONS:
         files = [file for file in attachment.files or () if file.content]
-        return tuple([Block(kind=INSTRUCTIONS, bytes=size(file.content or ""), name=file.path) for file in files])
+        return tuple([Block(kind=_INSTRUCTIONS, bytes=size(file.content or ""), name=file.path) for file in files])
     kind = "prompt" if is_prompt else "file" if attachment.type in _FILES else "reminder"
-    shown = shown_text(line, attachment)
-    texts = (Block(kind=kind, bytes=size(shown)),) if shown else ()
-    images = [block for block in blocks_of(attachment.prompt, kind) if block.kind in ("image", "file")]
+    text = shown_text(line, attachment)
+    texts = (Block(kind=kind, bytes=size(text)),) if text else ()
+    images = [block for block in _blocks_of(attachment.prompt, kind) if block.kind in ("image", "file")]
     file = attached_file(attachment)
     return (*texts, *images, *([Block(kind=file.kind, bytes=file.size)] if file is not None else []))
-
-
-def shown_text(line: Line, attachment: Attachment) -> str:
-    """The text that an attachment showed to the model: the rendered text in its line, or a guess for releases that do
-    not log it.
-    """
-    if line.rendered:
-        return _rendered_text(line.rendered)
-    if line.rendered_role is not None or attachment.type in _NOT_SHOWN:
-        return ""
-    if attachment.type == "hook_success" and attachment.hook_event not in _HOOKS_SHOWN:
-        return ""
-    if attachment.prompt is not None:
-        return text_of(attachment.prompt)
-    error = attachment.blocking_error
-    if error is not None:
-        return error if isinstance(error, str) else error.blocking_error or ""
-    return attached_text(attachment)
-
-
-def _rendered_text(raw: msgspec.Raw) -> str:
-    try:
-        rendered = claude_lines.rendered_texts.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return bytes(raw).decode("utf-8", "replace")
-    return "\n".join(filter(None, [text_of(one.content) for one in rendered]))
-
-
-def attached_text(attachment: Attachment) -> str:
-    """The text an attachment carries: a file's, a hook's, or the JSON of whatever else its content is but bytes."""
-    raw = bytes(attachment.content)
-    if not raw:
-        return ""
-    if raw.startswith(b'"'):
-        return msgspec.json.decode(raw, type=str)
-    if attachment.type in HOOKS and raw.startswith(b"["):
-        try:
-            return "\n".join(msgspec.json.decode(raw, type=list[str]))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return raw.decode("utf-8", "replace")
-    found = claude_lines.file_contents.decode(raw)
-    found = found.value if isinstance(found, Repaired) else found
-    body = None if isinstance(found, Rejected) else found.file
-    if body is not None and (body.content is not None or body.base64):
-        return body.content or ""
-    return raw.decode("utf-8", "replace")

@@ -1,59 +1,70 @@
-"""Reads a Claude Code transcript line by line into candidates, content and the facts beside them."""
+"""Reads a Claude Code transcript line by line into candidates, content and facts about its session."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from msgspec.structs import replace
+
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.beside import read_bare, read_system
-from burnd.harness.claude_code.chain import spot_of
-from burnd.harness.claude_code.inputs import read_attachment, read_user
-from burnd.harness.claude_code.lines import BARE, IGNORED, TIMED, Line, branch_of, leading_type
-from burnd.harness.claude_code.memory import Memory
-from burnd.harness.claude_code.messages import read_assistant
-from burnd.harness.claude_code.place import Place
-from burnd.harness.claude_code.requests import awaits_response, report_attempts
-from burnd.harness.claude_code.state import Lookups, NoLookups, Reading, State, dump_state
-from burnd.logfiles.log_reader import cut_reason, iso, rejected, tally
-from burnd.recording.candidate import Candidate
-from burnd.records import folders
+from burnd.harness.claude_code.content import title_record
+from burnd.harness.claude_code.lines import (
+    BARE,
+    IGNORED,
+    SOURCE,
+    SYSTEM_SUBTYPES,
+    TIMED,
+    TITLES,
+    BareLine,
+    Line,
+    LogPath,
+    branch_of,
+    leading_type,
+)
+from burnd.harness.claude_code.memory import Memory, Spot, keep
+from burnd.harness.claude_code.messages import add_event, read_assistant
+from burnd.harness.claude_code.prompts import read_attachment, read_user
+from burnd.harness.claude_code.requests import (
+    awaits_response,
+    begin_attempt,
+    fall_back,
+    refuse_attempt,
+    report_attempts,
+    status_of,
+)
+from burnd.harness.claude_code.state import KEPT_REQUESTS, LeafTitle, PackStore, Reading, State, dump_state
+from burnd.harness.claude_code.usage import count, total_of
+from burnd.harness.tool_calls import short_hash
+from burnd.logfiles.log_reader import NEVER, cut_reason, iso, rejected, tally
+from burnd.recording.candidate import LACKS_REQUEST, Candidate
+from burnd.records import Compaction, Content, Overhead, folders
+from burnd.records.content import Kind
 from burnd.records.foreign_json import Reason, Rejected, Repaired
-from burnd.records.times import to_ms
+from burnd.records.times import LATEST_MS, to_iso, to_ms
 
 _TIMESTAMP: Final = re.compile(rb'"timestamp":"([^"\\]{1,40})"')
-_READ: Final = {
-    "assistant": read_assistant,
-    "user": read_user,
-    "attachment": read_attachment,
-    "system": read_system,
+_TITLE_NAMES: Final[dict[str, tuple[str, Kind]]] = {
+    "custom-title": ("custom", "title"),
+    "ai-title": ("ai", "title"),
+    "summary": ("summary", "summary"),
 }
+_MOST_USD: Final = 1e9
 
 
 class ClaudeReader:
-    """Feeds on the whole lines of one transcript, in file order.
+    """Reads the whole lines of one transcript, in file order.
 
-    However the lines are cut into readings, and whether the state was carried in memory or stored and loaded,
-    the readings add up to the same rows, given that `lookups` answers from all readings taken before. `place`
-    is what the path tells; a `state` of None begins at the file's start, with empty lookups.
+    The output is the same however the lines are cut into readings, and whether the state was kept in memory or stored
+    and loaded, if `store` has the packs of all earlier readings. Without a state the file is read from its start.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        state: State | None = None,
-        lookups: Lookups | None = None,
-        *,
-        keep_content: bool = True,
-        keep_hashes: bool = True,
-    ) -> None:
-        self._memory = Memory(
-            place, state or State(), lookups or NoLookups(), keep_content=keep_content, keep_hashes=keep_hashes
-        )
-        self._memory.tell_meta()
+    def __init__(self, path: LogPath, state: State | None = None, store: PackStore | None = None) -> None:
+        self._memory = Memory(path, state or State(), store)
+        self._memory.send_meta()
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line, with or without its newline, that begins at `offset` in its file. Never raises.
+        """Read one line, with or without its newline, that begins at `offset` in its file. Raises only PackLost.
 
         Returns the reason if the line, or part of it, could not be used.
         """
@@ -65,17 +76,17 @@ class ClaudeReader:
             return None
         if kind in BARE:
             return self._read_bare(line, offset)
-        found = claude_lines.lines.decode(line, offset)
-        if isinstance(found, Line):
-            return self._read(found, line, offset)
-        if isinstance(found, Repaired):
-            for what in found.what:
+        decoded = claude_lines.lines.decode(line, offset)
+        if isinstance(decoded, Line):
+            return self._read(decoded, line, offset)
+        if isinstance(decoded, Repaired):
+            for what in decoded.what:
                 tally(counts.repaired, what)
-            return self._read(found.value, line, offset) or cut_reason(found.what)
-        return rejected(counts, found.reason)
+            return self._read(decoded.value, line, offset) or cut_reason(decoded.what)
+        return rejected(counts, decoded.reason)
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settle what is open: nothing more is expected, though it may still come."""
+        """Settle open messages: nothing more is expected, though it may still come."""
         for candidate in self.open_candidates():
             if candidate.answered or not answered_only:
                 self._memory.settle(candidate.message_id)
@@ -84,20 +95,20 @@ class ClaudeReader:
 
     def waiting_sessions(self) -> set[str]:
         """The sessions with a message that may still grow, or a request without its response."""
-        found = {candidate.session_id for candidate in self.open_candidates()}
-        return found | {self._memory.session_id} if awaits_response(self._memory) else found
+        sessions = {candidate.session_id for candidate in self.open_candidates()}
+        return sessions | {self._memory.session_id} if awaits_response(self._memory) else sessions
 
     def open_candidates(self) -> list[Candidate]:
         """The newest message of each rail while it is not settled."""
-        newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values() if rail.open)
+        newest = (self._memory.candidate(rail.open) for rail in self._memory.state.rails.values())
         return [candidate for candidate in newest if candidate is not None and not candidate.settled]
 
     def take(self) -> Reading:
-        """All that came out since the last take, and the state to go on from."""
+        """The output since the last call, and the state to continue from. Raises PackLost."""
         return self._memory.take()
 
     def again(self) -> bytes:
-        """The state to begin with when the transcript is read again: only how many messages were counted."""
+        """The initial state for reading the transcript again: only the number of messages of each rail."""
         state = self._memory.state
         now = {rail.id: rail.next_index + rail.ahead for rail in state.rails.values()}
         most = {rail: max(now.get(rail, 0), state.counted.get(rail, 0)) for rail in now | state.counted}
@@ -107,50 +118,51 @@ class ClaudeReader:
         tally(self._memory.out.counts.skipped, kind or "")
         facts = self._memory.state.facts
         if facts.birth is None and kind in TIMED:
-            found = _TIMESTAMP.search(line)
-            facts.birth = iso(found[1].decode("ascii", "replace")) if found else None
+            match = _TIMESTAMP.search(line)
+            facts.birth = iso(match[1].decode("ascii", "replace")) if match else None
 
-    def _read_bare(self, line: bytes, offset: int) -> Reason | None:
-        found = claude_lines.bare_lines.decode(line, offset)
-        if isinstance(found, Rejected):
-            return rejected(self._memory.out.counts, found.reason)
-        if isinstance(found, Repaired):
-            for what in found.what:
-                tally(self._memory.out.counts.repaired, what)
-            found = found.value
-        self._learn_session(found.session_id)
-        read_bare(self._memory, found, offset)
-        return None
-
-    def _read(self, line: Line, raw: bytes, offset: int) -> Reason | None:
-        if line.type in BARE:
-            return self._read_bare(raw, offset)
+    def _read_bare(self, data: bytes, offset: int) -> Reason | None:
         memory = self._memory
-        self._learn(line)
-        read = _READ.get(line.type) or (read_assistant if _is_untyped_answer(line) else None)
-        if read is None and line.uuid is None:  # of no conversation: nothing could follow it
-            self._pass_over(line)
-            return None
-        spot = spot_of(memory, line, memory.stamp(line.timestamp), offset)
-        if read is not None:
-            read(memory, spot)
-            return None
-        # A type that is not read may still be a link of the chain.
-        memory.follow(spot)
-        self._pass_over(line)
+        line = claude_lines.bare_lines.decode(data, offset)
+        if isinstance(line, Rejected):
+            return rejected(memory.out.counts, line.reason)
+        if isinstance(line, Repaired):
+            for what in line.what:
+                tally(memory.out.counts.repaired, what)
+            line = line.value
+        self._learn_session(line.session_id)
+        if line.type in TITLES:
+            _read_title(memory, line, offset)
+        elif line.type == "api-request":
+            _read_request(memory, line)
+        elif line.model_usage:
+            _read_totals(memory, line)
         return None
 
-    def _pass_over(self, line: Line) -> None:
-        counts = self._memory.out.counts
-        self._memory.stamp(line.timestamp)
+    def _read(self, line: Line, data: bytes, offset: int) -> Reason | None:
+        if line.type in BARE:
+            return self._read_bare(data, offset)
+        memory, counts = self._memory, self._memory.out.counts
+        self._learn(line)
+        # Other tools write responses without a type.
+        is_untyped_response = not line.type and line.message is not None and line.message.usage is not None
+        read = _READ.get(line.type) or (read_assistant if is_untyped_response else None)
+        ts = memory.stamp(line.timestamp)
+        if read is not None:
+            read(memory, memory.locate(line, ts, offset))
+            return None
+        if line.uuid is not None:  # a line of an unknown type may still be the parent of others
+            memory.follow(memory.locate(line, ts, offset))
         tally(counts.skipped if line.type in IGNORED else counts.unknown, line.type or "(none)")
+        return None
 
-    def _learn_session(self, named: str | None) -> None:
+    def _learn_session(self, session_id: str | None) -> None:
         facts = self._memory.state.facts
-        if facts.session_id is None and named:
-            facts.session_id = self._memory.place.word or named
+        if facts.session_id is None and session_id:
+            facts.session_id = self._memory.path.word or session_id
 
     def _learn(self, line: Line) -> None:
+        """Update the facts about the session, and the sessions that it was derived from."""
         self._learn_session(line.session_id)
         facts = self._memory.state.facts
         if facts.project is None:
@@ -159,16 +171,119 @@ class ClaudeReader:
             facts.version = line.version
             facts.git_branch = branch_of(line)
             facts.entrypoint = line.entrypoint
-        if line.forked_from is not None and facts.forked_from is None:
-            facts.forked_from = line.forked_from.session_id
-        # Lines name the session that the process started with, even after /clear or /branch.
-        out = self._memory.out
         forked_from = line.forked_from.session_id if line.forked_from is not None else None
+        facts.forked_from = facts.forked_from or forked_from
+        # `session_id` names the session that the process started with, even after /clear or /branch.
+        out = self._memory.out
         for origin, origins in ((line.process_session, out.process_origins), (forked_from, out.origins)):
             if origin and origin != facts.session_id and (ts := iso(line.timestamp)) is not None:
                 origins[origin] = max(origins.get(origin, 0), to_ms(ts))
 
 
-def _is_untyped_answer(line: Line) -> bool:
-    """Whether a line that does not say what it is tells of a response: other tools write as little as that."""
-    return not line.type and line.message is not None and line.message.usage is not None
+def _read_title(memory: Memory, line: BareLine, offset: int) -> None:
+    """Record a title that changed; clients repeat the same one all the time."""
+    text = _title_text(line)
+    if not text:
+        return
+    name, kind = _TITLE_NAMES[line.type]
+    titles, text_hash = memory.state.titles, short_hash(f"{line.leaf_uuid or ''} {text}".encode())
+    changes, last = titles.get(name, (0, ""))
+    if last == text_hash:
+        return
+    titles[name] = (changes + 1, text_hash)
+    content = title_record(memory.session_id, name, kind, text, memory.state.stamp or NEVER, changes)
+    if line.type == "summary" and line.leaf_uuid is not None:
+        memory.out.titles.append(LeafTitle(line.leaf_uuid, offset, content))
+    else:
+        memory.out.content.append(content)
+
+
+def parse_summary(data: bytes, leaf_uuid: str, ts: str) -> Content | None:
+    """The summary of a leaf in a line that was read at `ts`, without a session; None if it is no longer there."""
+    line = claude_lines.bare_lines.value(data)
+    if line is None or line.type != "summary" or line.leaf_uuid != leaf_uuid or not _title_text(line):
+        return None
+    return title_record("", *_TITLE_NAMES["summary"], _title_text(line), ts, 0)
+
+
+def _title_text(line: BareLine) -> str:
+    return (line.custom_title or line.ai_title or line.summary or "").strip()
+
+
+def _read_request(memory: Memory, line: BareLine) -> None:
+    """Read a request that this session made: copies of its response in other files come without it."""
+    state = memory.state
+    if state.facts.birth is None:
+        state.facts.birth = iso(line.timestamp)
+    if line.id is None:
+        return
+    begin_attempt(memory, line)
+    keep(state.requests, line.id, None, KEPT_REQUESTS)
+    for candidate in list(state.candidates.values()):
+        if candidate.request_ref == line.id and candidate.rank & LACKS_REQUEST:
+            candidate.rank &= ~LACKS_REQUEST
+            memory.touch(candidate)
+
+
+def _read_totals(memory: Memory, line: BareLine) -> None:
+    """Read the running totals and costs of a `cost-state` line."""
+    models = {name: usage for name, usage in (line.model_usage or {}).items() if usage is not None}
+    costs = {name: usage.cost_usd or 0.0 for name, usage in models.items()}
+    searches = {name: count(usage.web_search_requests) for name, usage in models.items()}
+    memory.out.overheads.append(
+        Overhead(
+            source=SOURCE,
+            session_id=memory.session_id,
+            ts=memory.state.stamp or NEVER,
+            models={name: total_of(usage) for name, usage in models.items()},
+            since=to_iso(int(line.start_time)) if line.start_time and 0 < line.start_time < LATEST_MS else None,
+            costs={name: usd for name, usd in costs.items() if 0 < usd < _MOST_USD},
+            searches={name: number for name, number in searches.items() if number},
+        )
+    )
+
+
+def read_system(memory: Memory, spot: Spot) -> None:
+    """Read compactions, retries and fallbacks; other system lines only continue the chain."""
+    line = spot.line
+    if line.subtype == "compact_boundary":
+        _read_compaction(memory, spot)
+        return
+    memory.follow(spot)
+    if line.subtype == "api_error":
+        add_event(memory, spot, "retry", status=status_of(spot))
+        refuse_attempt(memory, spot)
+    elif line.subtype == "model_fallback":
+        fall_back(memory, line.original_model)
+    elif line.subtype not in SYSTEM_SUBTYPES:
+        tally(memory.out.counts.unknown, f"system/{line.subtype}")
+
+
+def _read_compaction(memory: Memory, spot: Spot) -> None:
+    """Begin a new context: no turn is above it, but the prompt continues."""
+    line, rail = spot.line, spot.rail
+    before = memory.link(line.logical_parent_uuid) or memory.link(rail.last)
+    memory.add_link(replace(spot, parent=None), turn=None, prompt=before.prompt if before is not None else None)
+    metadata = line.compact_metadata or claude_lines.CompactMetadata()
+    before_tokens, after_tokens = metadata.pre_tokens, metadata.post_tokens
+    memory.out.compactions.append(
+        Compaction(
+            source=SOURCE,
+            session_id=memory.session_id,
+            rail_id=rail.id,
+            id=spot.name,
+            ts=spot.ts,
+            trigger=metadata.trigger,
+            before_tokens=count(before_tokens) if before_tokens is not None else None,
+            after_tokens=count(after_tokens) if after_tokens is not None else None,
+            copied=memory.repeats(spot),
+        )
+    )
+
+
+_READ: Final = {
+    "assistant": read_assistant,
+    "user": read_user,
+    "attachment": read_attachment,
+    "system": read_system,
+}

@@ -19,16 +19,14 @@ from typing import Final
 import msgspec
 
 from burnd.harness.claude_code import lines as claude_lines
-from burnd.harness.claude_code.lines import BareLine, TokenCounts
-from burnd.harness.claude_code.memory import Memory, Spot
+from burnd.harness.claude_code.lines import SOURCE, BareLine, TokenCounts
+from burnd.harness.claude_code.memory import Memory, Spot, keep
 from burnd.harness.claude_code.state import KEPT_ANSWERED, KEPT_ATTEMPTS, NO_RUN, UNREPORTED, Answered, Attempt
 from burnd.harness.claude_code.usage import count
 from burnd.harness.tool_calls import short_hash
 from burnd.logfiles.log_reader import NEVER, iso
-from burnd.recording.candidate import SOURCE
 from burnd.records import Request, Usage
 from burnd.records.content import MAIN
-from burnd.records.foreign_json import Rejected, Repaired
 from burnd.records.names import bounded
 
 _RATE_LIMIT: Final = 429
@@ -52,7 +50,6 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
     state = memory.state
     if line.id is None or line.id in state.answered or line.id in state.attempts:
         return
-    size = count(line.keep) + len(line.tail or ())
     if any(candidate.request_ref == line.id for candidate in state.candidates.values()):
         return
     model, shape = _shape(line.params)
@@ -63,7 +60,7 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
         origin=line.query_source or "",
         base=line.base,
         adds=bool(line.tail),
-        size=size,
+        size=count(line.keep) + len(line.tail or ()),
         shape=shape,
         run=state.run,
         tokens=_tokens_of_base(memory, line),
@@ -74,13 +71,10 @@ def begin_attempt(memory: Memory, line: BareLine) -> None:
 
 def _tokens_of_base(memory: Memory, line: BareLine) -> int:
     """A lower bound of an attempt's context: that of the request it extends, if it keeps all of it."""
-    state, kept = memory.state, count(line.keep)
     if line.base is None:
         return 0
-    answered, waiting = state.answered.get(line.base), state.attempts.get(line.base)
-    if answered is not None:
-        return answered.tokens if kept >= answered.size else 0
-    return waiting.tokens if waiting is not None and kept >= waiting.size else 0
+    base = memory.state.answered.get(line.base) or memory.state.attempts.get(line.base)
+    return base.tokens if base is not None and count(line.keep) >= base.size else 0
 
 
 def _shape(raw: msgspec.Raw) -> tuple[str, str]:
@@ -105,9 +99,7 @@ def answer_attempt(memory: Memory, request_ref: str | None, usage: TokenCounts |
     if usage is not None:
         read, written = usage.cache_read_input_tokens, usage.cache_creation_input_tokens
         context = count(usage.input_tokens) + count(read) + count(written)
-    state.answered[attempt.id] = Answered(context, attempt.size)
-    if len(state.answered) > KEPT_ANSWERED:
-        del state.answered[next(iter(state.answered))]
+    keep(state.answered, attempt.id, Answered(context, attempt.size), KEPT_ANSWERED)
     for earlier in _run(memory):
         if earlier.origin != attempt.origin or earlier.ts > attempt.ts:
             continue
@@ -193,7 +185,7 @@ def _record(memory: Memory, attempt: Attempt) -> Request:
     return Request(
         source=SOURCE,
         session_id=memory.session_id,
-        rail_id=memory.place.rail_id or MAIN,
+        rail_id=memory.path.rail_id or MAIN,
         id=attempt.id,
         ts=attempt.ts,
         model=attempt.model,
@@ -203,12 +195,7 @@ def _record(memory: Memory, attempt: Attempt) -> Request:
 
 def _error_of(spot: Spot) -> claude_lines.ErrorFacts | None:
     """The error of the attempt before a retry, from the retry's line."""
-    if not spot.line.error:
-        return None
-    found = claude_lines.error_facts.decode(bytes(spot.line.error))
-    if isinstance(found, Rejected):
-        return None
-    return found.value if isinstance(found, Repaired) else found
+    return claude_lines.error_facts.value(spot.line.error) if spot.line.error else None
 
 
 def status_of(spot: Spot) -> int | None:

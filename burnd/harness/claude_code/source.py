@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import anyio
 
-from burnd.harness.claude_code.leaf_titles import LeafTitles
 from burnd.harness.claude_code.processes import Registry
 from burnd.harness.claude_code.product import PRODUCT
+from burnd.harness.claude_code.titles import LeafTitles
 from burnd.harness.claude_code.transcripts import ClaudeTranscripts
 from burnd.harness.supervisor import SourceContext
 from burnd.logfiles.scanner import SUFFIX

@@ -1,21 +1,29 @@
-"""What a reader of a Claude Code transcript remembers between lines, and the rows it can ask for again.
+"""State of a transcript's reader: what it needs to continue at the next line, and the rows of older lines.
 
-The state stays small however long a session grows: what falls out of it has been given away as rows before.
+The state stays small however long a session is. Rows that leave it are stored in packs, each a compressed value with
+hundreds of rows: a row is needed again only if a log refers back to an old line, and a table row for each line would
+take most of the index and most of the time to write it.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from array import array
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
+import zstandard
 
 from burnd.classify.activity import Walk
+from burnd.index.compression import compressed, decompressed
+from burnd.index.reader_packs import PackLost
 from burnd.logfiles import log_reader as log
 from burnd.recording.candidate import Candidate
 from burnd.records import Block, Content
 
-VERSION: Final = 5
-KEPT_HOLDINGS: Final = 6
+VERSION: Final = 6
+KEPT_CANDIDATES: Final = 6
 KEPT_RAILS: Final = 32
 KEPT_PROMPTS: Final = 8
 KEPT_LINKS: Final = 16
@@ -28,12 +36,16 @@ KEPT_DELEGATIONS: Final = 64
 KEPT_ENTRIES: Final = 256
 KEPT_GENERATIONS: Final = 3
 
+_SMALL_PACK: Final = 16 << 10  # compressed; a smaller pack is extended by the next reading
+_LARGE_PACK: Final = 128 << 10  # not compressed; the rows of a larger reading become a pack of their own
+_PACKS_OPEN: Final = 4
+
 
 class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where a line stands: its rail, the turn and the prompt at or above it, and its own blocks.
+    """A line in the conversation's tree: its rail, the turn and the prompt at or above it, and its own blocks.
 
-    `said` marks a line of a message; above any other line the chain goes on at `parent`, which is never
-    dangling: a parent that is not in the file is taken to follow the rail's last line.
+    The chain of lines between two messages goes up through `parent` until a line that `is_response`. A parent that is
+    not in the file is replaced by the rail's last line, so `parent` is never dangling.
     """
 
     uuid: str
@@ -42,12 +54,12 @@ class Link(msgspec.Struct, frozen=True, gc=False, array_like=True):
     parent: str | None = None
     turn: str | None = None
     prompt: str | None = None
-    said: bool = False
+    is_response: bool = False
     blocks: tuple[Block, ...] = ()
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A prompt by its word classes, and how far the retry walk over its turns has come."""
+    """The word classes of a prompt, and the retry walk over its turns so far."""
 
     id: str
     words: tuple[str, ...] = ()
@@ -55,10 +67,10 @@ class Prompt(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Something that may enter the context of the rail's next message.
+    """Blocks that may enter the context of the rail's next message.
 
-    `answers` are the messages whose calls it answers; one that `hangs` goes wherever its parent goes. `said` tells
-    texts apart, by time and hash.
+    `answers` are the messages whose calls it answers; an attachment enters together with its parent. `text_key`
+    identifies a text by time and hash.
     """
 
     uuid: str
@@ -67,31 +79,31 @@ class Entry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     generation: int
     blocks: tuple[Block, ...]
     answers: tuple[str, ...] = ()
-    hangs: bool = False
-    said: str | None = None
+    is_attachment: bool = False
+    text_key: str | None = None
 
 
 class Rail(msgspec.Struct, gc=False, array_like=True):
     """The main conversation or one sub-agent. `open` is its newest message, `last` its newest line.
 
-    `next_index` counts the messages that are in the file, `ahead` those that were read and have left it. Messages of a
-    rail that is `known` from before the file was begun may have their numbers already.
+    `next_index` counts the messages in the file, `ahead` those that were read before and are no longer in it. Only a
+    rail that `has_turns` in the index, from an earlier reading, can have such messages.
     """
 
     id: str
     next_index: int = 0
     ahead: int = 0
-    known: bool = False
+    has_turns: bool = False
     last: str | None = None
     open: str | None = None
-    prompted: bool = False
+    has_prompt: bool = False
     agent_type: str | None = None
     parent_tool_use_id: str | None = None
     recent: list[Entry] = []
 
 
 class Delegation(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A call that hands work to an agent and has no answer yet; the text only as a hash."""
+    """A call that starts an agent and has no result yet, with the hash of its prompt."""
 
     call_id: str
     prompt_hash: str
@@ -127,7 +139,7 @@ class Answered(NamedTuple):
 
 
 class Facts(msgspec.Struct, omit_defaults=True):
-    """What a transcript says of its session. `birth` is the first time written in the file."""
+    """Facts about the session of a transcript. `birth` is the first time in the file."""
 
     session_id: str | None = None
     birth: str | None = None
@@ -141,9 +153,10 @@ class Facts(msgspec.Struct, omit_defaults=True):
 
 
 class State(msgspec.Struct, omit_defaults=True):
-    """All that a reader needs to go on at the next line.
+    """Everything a reader needs to continue at the next line, except old rows.
 
-    `counted` says how many messages each rail had when the file was found to be another than was read.
+    `titles` has for each kind the number of changes and the hash of the last title. `counted` is the number of messages
+    of each rail before the file was replaced by another one.
     """
 
     version: int = VERSION
@@ -158,60 +171,13 @@ class State(msgspec.Struct, omit_defaults=True):
     answered: dict[str, Answered] = {}
     run: int = 0
     delegations: dict[str, Delegation] = {}
-    titles: dict[str, tuple[int, str]] = {}  # how often each kind changed, and the hash of the last one
-    meta_told: bool = False
+    titles: dict[str, tuple[int, str]] = {}
+    meta_sent: bool = False
     counted: dict[str, int] = {}
 
 
-class Lookups(Protocol):
-    """Rows that earlier readings of the same file gave away; None for what was never given.
-
-    A file that is read again from its start has none: its old rows are to be forgotten first.
-    """
-
-    def link(self, uuid: str) -> Link | None:
-        """The line with this uuid."""
-
-    def prompt(self, prompt_id: str) -> Prompt | None:
-        """The prompt whose line has this uuid."""
-
-    def candidate(self, message_id: str) -> Candidate | None:
-        """What this file said of a message."""
-
-    def rail(self, rail_id: str) -> Rail | None:
-        """A rail that had been quiet for so long that it left the state."""
-
-    def is_known(self, session_id: str, rail_id: str) -> bool:
-        """Whether messages of a rail are recorded, read from whichever file."""
-
-    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:
-        """Which number a recorded message has on its rail."""
-
-
-class NoLookups:
-    """The rows of a file that is read from its start."""
-
-    def link(self, uuid: str) -> Link | None:  # noqa: ARG002
-        return None
-
-    def prompt(self, prompt_id: str) -> Prompt | None:  # noqa: ARG002
-        return None
-
-    def candidate(self, message_id: str) -> Candidate | None:  # noqa: ARG002
-        return None
-
-    def rail(self, rail_id: str) -> Rail | None:  # noqa: ARG002
-        return None
-
-    def is_known(self, session_id: str, rail_id: str) -> bool:  # noqa: ARG002
-        return False
-
-    def number(self, session_id: str, rail_id: str, message_id: str) -> int | None:  # noqa: ARG002
-        return None
-
-
 class SavedOutput(msgspec.Struct, frozen=True):
-    """A result too big for its line: the file `tool-results/<name>` of the session holds the whole."""
+    """A result that is too big for its line: the file `tool-results/<name>` of the session holds it in full."""
 
     session_id: str
     rail_id: str
@@ -222,7 +188,7 @@ class SavedOutput(msgspec.Struct, frozen=True):
 
 
 class LeafTitle(NamedTuple):
-    """A title that belongs to whichever session holds the leaf line, often another file's; it stands at `offset`."""
+    """A title of the session that holds the leaf line, often in another file; its own line begins at `offset`."""
 
     leaf_uuid: str
     offset: int
@@ -230,18 +196,132 @@ class LeafTitle(NamedTuple):
 
 
 class Reading(log.Reading, kw_only=True):
-    """What came out of a transcript since the last time, with the rows to ask for again."""
+    """The output of a transcript's reader."""
 
     facts: Facts = msgspec.field(default_factory=Facts)
     titles: list[LeafTitle] = msgspec.field(default_factory=list)
     saved: list[SavedOutput] = msgspec.field(default_factory=list)
-    links: dict[str, Link] = msgspec.field(default_factory=dict)
-    prompts: dict[str, Prompt] = msgspec.field(default_factory=dict)
-    rails: dict[str, Rail] = msgspec.field(default_factory=dict)
 
 
+class Rows(msgspec.Struct, array_like=True):
+    """Rows that lines made, by name; the newest row of a name counts."""
+
+    links: dict[str, Link] = {}
+    prompts: dict[str, Prompt] = {}
+    rails: dict[str, Rail] = {}
+    candidates: dict[str, Candidate] = {}
+
+
+class PackStore(Protocol):
+    """The packs of one transcript and the turns of its session, as the index has them.
+
+    A transcript that is read from its start has no packs.
+    """
+
+    def ids(self) -> Sequence[int]:
+        """The ids of the packs, newest first."""
+
+    def get(self, pack_id: int) -> bytes:
+        """The pack with this id. Raises PackLost."""
+
+    def has_turns(self, session_id: str, rail_id: str) -> bool:
+        """Whether turns or copies of a rail are recorded."""
+
+    def turn_index(self, session_id: str, rail_id: str, message_id: str) -> int | None:
+        """The number of a recorded message on its rail."""
+
+
+RawRows = dict[str, msgspec.Raw]
+T = TypeVar("T")
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(State).decode
+_links: Final = msgspec.msgpack.Decoder(Link)
+_prompts: Final = msgspec.msgpack.Decoder(Prompt)
+_rails: Final = msgspec.msgpack.Decoder(Rail)
+_candidates: Final = msgspec.msgpack.Decoder(Candidate)
+_packs: Final = msgspec.msgpack.Decoder(tuple[RawRows, RawRows, RawRows, RawRows])
+_LINK, _PROMPT, _RAIL, _CANDIDATE = range(4)
+
+
+class Packs:
+    """Finds rows in the packs of a transcript.
+
+    Most names that are looked up are new. So that this does not take longer the longer a file is, the hashed names of
+    each pack stay in memory, eight bytes each, and only a pack that holds the name is opened. An open pack takes up to
+    forty times its stored size and is closed at the end of the reading. Only the newest pack can change.
+    """
+
+    def __init__(self, store: PackStore) -> None:
+        self._store = store
+        self._names: dict[int, array[int]] = {}
+        self._opened: dict[int, tuple[RawRows, ...]] = {}
+
+    def link(self, uuid: str) -> Link | None:
+        return self._find(_LINK, uuid, _links)
+
+    def prompt(self, prompt_id: str) -> Prompt | None:
+        return self._find(_PROMPT, prompt_id, _prompts)
+
+    def rail(self, rail_id: str) -> Rail | None:
+        return self._find(_RAIL, rail_id, _rails)
+
+    def candidate(self, message_id: str) -> Candidate | None:
+        return self._find(_CANDIDATE, message_id, _candidates)
+
+    def _find(self, kind: int, name: str, decoder: msgspec.msgpack.Decoder[T]) -> T | None:
+        """Raises PackLost."""
+        number = _number(kind, name)
+        for pack_id in self._store.ids():
+            names = self._names.get(pack_id)
+            if names is None:
+                numbers = [_number(n, one) for n, rows in enumerate(self._open(pack_id)) for one in rows]
+                names = self._names[pack_id] = array("q", sorted(numbers))
+            at = bisect_left(names, number)
+            if at < len(names) and names[at] == number and (row := self._open(pack_id)[kind].get(name)) is not None:
+                return decoder.decode(row)
+        return None
+
+    def _open(self, pack_id: int) -> tuple[RawRows, ...]:
+        if pack_id not in self._opened:
+            while len(self._opened) >= _PACKS_OPEN:
+                del self._opened[next(iter(self._opened))]
+            self._opened[pack_id] = self._unpack(self._store.get(pack_id))
+        return self._opened[pack_id]
+
+    def _unpack(self, pack: bytes) -> tuple[RawRows, ...]:
+        try:
+            return _unpack(pack)
+        except (zstandard.ZstdError, msgspec.DecodeError) as error:
+            raise PackLost from error
+
+    def add(self, rows: Rows) -> tuple[bytes, int | None]:
+        """Pack new rows, and close all packs; the id is that of the newest pack if the new one replaces it."""
+        self._opened.clear()
+        data, newest = _encode(rows), next(iter(self._store.ids()), None)
+        if newest is None or len(data) >= _LARGE_PACK or len(stored := self._store.get(newest)) >= _SMALL_PACK:
+            return compressed(data), None
+        self._names.pop(newest, None)
+        merged = [older | newer for older, newer in zip(self._unpack(stored), _packs.decode(data), strict=True)]
+        return compressed(_encode(merged)), newest
+
+
+def pack_of(rows: Rows) -> bytes:
+    return compressed(_encode(rows))
+
+
+def lines_in(pack: bytes, uuids: Mapping[str, object] | set[str]) -> list[tuple[str, int]]:
+    """The lines of a pack with one of these uuids, and their offsets. Raises ZstdError or DecodeError."""
+    links = _unpack(pack)[_LINK] if pack else {}
+    return [(uuid, _links.decode(links[uuid]).offset) for uuid in uuids if uuid in links]
+
+
+def _unpack(pack: bytes) -> tuple[RawRows, ...]:
+    return _packs.decode(decompressed(pack))
+
+
+def _number(kind: int, name: str) -> int:
+    """The kind and name of a row as a number of eight bytes; on a collision a pack is opened in vain."""
+    return hash(name) & ~3 | kind
 
 
 def dump_state(state: State) -> bytes:
@@ -249,7 +329,7 @@ def dump_state(state: State) -> bytes:
 
 
 def load_state(data: bytes) -> State | None:
-    """The state as it was stored; None when it is damaged or of another release: read the file again."""
+    """Decode a stored state; None if it is damaged or of another release, so that the file must be read again."""
     try:
         state = _decode(data)
     except (msgspec.MsgspecError, ValueError):

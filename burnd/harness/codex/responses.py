@@ -18,9 +18,10 @@ from burnd.harness.codex.lines import CALLS, ZERO, Item, Totals, Unmetered, text
 from burnd.harness.codex.state import MAX_SPAWNS, MAX_SUMS, MAX_TASKS, SOURCE, LineRef, RolloutLog, is_uuid
 from burnd.harness.codex.tools import SPAWN, call_of, searches_of
 from burnd.harness.tool_calls import short_hash, size
-from burnd.recording.candidate import FORKED, Candidate, LineKey
+from burnd.recording.candidate import Candidate, LineKey
 from burnd.records import Block, ServerTools, ToolUse
 from burnd.records.content import MAIN
+from burnd.records.turn import FORKED
 
 MAX_ITEMS: Final = 2000
 

@@ -14,7 +14,7 @@ from burnd.harness.codex.reader import COMPRESSED, CodexReader, place_of
 from burnd.harness.codex.state import SOURCE, Place, load_state
 from burnd.harness.codex.thread_names import ThreadNames
 from burnd.harness.supervisor import SourceContext
-from burnd.index.reading import FileRows
+from burnd.index.reader_packs import FilePacks
 from burnd.logfiles.scanner import SUFFIX
 from burnd.logfiles.tail import Chunk
 from burnd.logfiles.transcript_tree import TranscriptTree
@@ -34,7 +34,7 @@ class CodexTranscripts(Transcripts):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader_of(self, transcript: Transcript, rows: FileRows) -> CodexReader:  # noqa: ARG002
+    def reader_of(self, transcript: Transcript, packs: FilePacks) -> CodexReader:  # noqa: ARG002
         return CodexReader(transcript.place, load_state(transcript.state))
 
     def chunk_of(self, transcript: Transcript, max_bytes: int) -> Chunk:

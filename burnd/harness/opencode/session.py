@@ -18,11 +18,11 @@ from burnd.harness.opencode.rows import MessageVersion, SessionRow, UnusableRow,
 from burnd.index.change import AgentRow, ToldBy
 from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
 from burnd.recording.batch import Submission
-from burnd.recording.candidate import FORKED, NO_USAGE, Candidate, LineKey, as_calls, turn_of
+from burnd.recording.candidate import NO_USAGE, Candidate, LineKey, as_calls, turn_of
 from burnd.records import Block, Compaction, Content, Event, Session, Subagent, Turn, Usage
 from burnd.records.content import MAIN
 from burnd.records.times import to_iso
-from burnd.records.turn import Quality
+from burnd.records.turn import FORKED, Quality
 
 SOURCE: Final = "opencode"
 QUIET_S: Final = 2.0  # until a complete message settles: parts and errors may still follow

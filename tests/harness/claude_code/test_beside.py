@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.records import Usage
 from tests.harness.claude_code.transcript import Transcript, call, text
-from tests.harness.collect import PLACE, line, read, with_offsets
+from tests.harness.collect import PATH, line, read, with_offsets
 
 
 def test_each_source_of_a_title_keeps_its_own_last_word() -> None:
@@ -240,7 +240,7 @@ def test_what_was_taken_does_not_change_any_more() -> None:
     t = Transcript()
     t.says("m1", output=1)
     t.says("m1", output=99)
-    reader = ClaudeReader(PLACE)
+    reader = ClaudeReader(PATH)
     reader.feed(t.lines[0], 0)
     first = reader.take()
     reader.feed(t.lines[1], 500)
@@ -259,7 +259,7 @@ def test_only_what_has_its_answers_may_be_settled_early() -> None:
     t.prompt("dig", parent=None, isSidechain=True)
     t.says("s1", isSidechain=True)
     t.result("c1", parent="u0")
-    reader = ClaudeReader(PLACE)
+    reader = ClaudeReader(PATH)
     for one, offset in list(with_offsets(t.lines))[:3]:
         reader.feed(one, offset)
     assert {candidate.message_id for candidate in reader.open_candidates()} == {"m1", "s1"}

@@ -21,7 +21,7 @@ from tests.harness.collect import (
     client_versions,
     fold,
     lines_of,
-    place_for,
+    path_for,
     read,
     read_file,
     transcripts,
@@ -160,7 +160,7 @@ def test_a_generated_session_reads_the_same_in_pieces(tmp_path: Path) -> None:
     command = [sys.executable, str(_generator()), "--out", str(tmp_path), "--size", "500KB", "--fork-frac", "1"]
     subprocess.run(command, check=True, capture_output=True)
     for path in transcripts(tmp_path)[:8]:
-        lines, place = lines_of(path), place_for(path)
+        lines, place = lines_of(path), path_for(path)
         assert place is not None
         whole = read(lines, place).comparable()
         for seed in range(3):

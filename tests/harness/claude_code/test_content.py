@@ -187,15 +187,6 @@ def _everything() -> Transcript:
     return t
 
 
-def test_without_content_there_is_none_and_the_turns_are_the_same() -> None:
-    t = _everything()
-    full, none = read(t.lines), read(t.lines, keep_content=False)
-    assert none.content == []
-    assert none.titles == []
-    assert none.turns == full.turns
-    assert none.links == full.links
-
-
 def test_no_text_is_outside_of_content() -> None:
     """Rows and state may be stored where content must never be."""
     rows = read(_everything().lines)

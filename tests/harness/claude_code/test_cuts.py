@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harness.claude_code.transcript import Transcript, call, text, thinking
-from tests.harness.collect import client_versions, lines_of, place_for, read, transcripts
+from tests.harness.collect import client_versions, lines_of, path_for, read, transcripts
 from tests.make import examples
 
 _FILES = [path for version in client_versions() for path in transcripts(version)]
@@ -106,7 +106,7 @@ def test_cuts_and_flushes_anywhere_give_the_same_rows(data: st.DataObject) -> No
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: "/".join(path.parts[-4:]))
 def test_real_logs_read_the_same_in_any_pieces(path: Path) -> None:
     """The promise holds for the logs of real clients, cut before every line and at drawn places."""
-    lines, place = lines_of(path), place_for(path)
+    lines, place = lines_of(path), path_for(path)
     assert place is not None
     whole = read(lines, place).comparable()
     assert read(lines, place, cuts=range(len(lines))).comparable() == whole

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.claude_code.place import Place
+from burnd.harness.claude_code.lines import LogPath
 from burnd.records import Usage
 from tests.harness.claude_code.transcript import Transcript, call, text
 from tests.harness.collect import SESSION, Collected, cases, client_versions, read, read_file, transcripts
@@ -143,7 +143,7 @@ def test_an_agents_request_is_on_its_rail() -> None:
     log = Log(isSidechain=True, agentId="a17")
     log.prompt("look")
     log.asks("r1", agentId="a17")
-    (request,) = read(log.lines, Place("agent-a17", SESSION, "a17")).requests.values()
+    (request,) = read(log.lines, LogPath("agent-a17", SESSION, "a17")).requests.values()
     assert (request.session_id, request.rail_id, request.model) == (SESSION, "a17", MODEL)
 
 

@@ -67,15 +67,11 @@ def test_equal_arguments_have_equal_hashes_whatever_their_order() -> None:
     assert len(one.args_hash) == 16
 
 
-def _answered(name: str, content: Any, *, is_error: bool | None = None, **options: bool) -> ToolCall:
+def _answered(name: str, content: Any, *, is_error: bool | None = None) -> ToolCall:
     t = Transcript()
     t.calls("m1", call("c1", name, command="x"))
     t.result("c1", content, is_error=is_error)
-    return read(t.lines, **_options(**options)).turn("m1").tool_calls[0]
-
-
-def _options(**options: Any) -> Any:
-    return options
+    return read(t.lines).turn("m1").tool_calls[0]
 
 
 @pytest.mark.parametrize(
@@ -126,11 +122,6 @@ def test_equal_results_have_equal_hashes_as_text_or_blocks() -> None:
     assert whole.result_hash == blocks.result_hash
     assert whole.result_hash != _answered("Read", "abd").result_hash
     assert _answered("Read", [image("aGVsbG8=")]).result_hash != _answered("Read", [image("aGVsbG8h")]).result_hash
-
-
-def test_without_hashes_results_leave_none() -> None:
-    assert _answered("Read", "abc", keep_hashes=False).result_hash is None
-    assert _answered("Read", "abc", keep_hashes=False).args_hash is not None
 
 
 def test_a_late_error_changes_the_label() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.claude_code.place import Place
+from burnd.harness.claude_code.lines import LogPath
 from burnd.records import ServerTools, Usage
 from tests.harness.claude_code.transcript import Transcript, call, text, thinking
 from tests.harness.collect import fold, line, read
@@ -115,7 +115,7 @@ def test_a_line_with_nothing_but_a_time_a_model_and_its_usage_is_a_turn() -> Non
         message = {"model": "claude-opus-5-5", "usage": {"input_tokens": 7, "output_tokens": 2}}
         return line(timestamp=Transcript.time(second), message=message)
 
-    place = Place("chat", "chat")
+    place = LogPath("chat", "chat")
     logs = [read([bare(1), bare(1)], place), read([bare(2)], place), read([bare(1)], place)]
     turns = fold(candidate for rows in logs for candidate in rows.candidates.values())
     assert [joined.turn.usage for joined in turns.values()] == [Usage(input=7, output=2)] * 3
@@ -217,7 +217,7 @@ def test_a_response_without_an_id_is_still_billed_once() -> None:
 def test_responses_without_any_id_are_told_apart_by_their_file() -> None:
     """Nothing but its place names such a line, and two files have lines at the same place."""
     said = line(type="assistant", message={"model": "x", "content": "a", "usage": {"output_tokens": 5}})
-    places = [Place("S1", "S1"), Place("S2", "S2"), Place("agent-1", "S1", "1"), Place("agent-1", "S2", "1")]
+    places = [LogPath("S1", "S1"), LogPath("S2", "S2"), LogPath("agent-1", "S1", "1"), LogPath("agent-1", "S2", "1")]
     found = fold(candidate for place in (*places, *places) for candidate in read([said], place).candidates.values())
     assert [joined.turn.usage.output for joined in found.values()] == [5, 5, 5, 5]
 
@@ -235,23 +235,23 @@ def test_a_relay_that_calls_all_its_answers_the_same_is_billed_for_each() -> Non
     other.says("relay", output=12, requestId=None)
     kept = read(t.lines)
     assert [turn.usage.output for turn in kept.turns] == [10, 11]
-    theirs = read(other.lines, Place(stem="5e552", session_id="5e552"))
+    theirs = read(other.lines, LogPath(stem="5e552", session_id="5e552"))
     assert not {turn.message_id for turn in theirs.turns} & {turn.message_id for turn in kept.turns}
-    copied = read(t.lines, Place(stem="5e553", session_id="5e553"))
+    copied = read(t.lines, LogPath(stem="5e553", session_id="5e553"))
     assert [turn.message_id for turn in copied.turns] == [turn.message_id for turn in kept.turns]
 
 
 def test_files_that_are_all_called_the_same_are_sessions_of_their_folders() -> None:
     """Other tools write no ids at all, and a folder for each session; a client's log is named after its session."""
     bare = line(timestamp="2026-11-16T10:00:00Z", message={"model": "x", "usage": {"output_tokens": 5}})
-    found = [read([bare], Place(stem=folder, word="chat")).turns for folder in ("one", "two")]
+    found = [read([bare], LogPath(stem=folder, word="chat")).turns for folder in ("one", "two")]
     assert [turn.session_id for (turn,) in found] == ["one", "two"]
     assert len({turn.message_id for (turn,) in found}) == 2
     t = Transcript()
     t.says("m1")
     named = line(type="ai-title", aiTitle="x", sessionId="5e55")
     for lines in (t.lines, [named, *t.lines]):
-        assert read(lines, Place(stem="deep", word="low")).turn("m1").session_id == "low"
+        assert read(lines, LogPath(stem="deep", word="low")).turn("m1").session_id == "low"
 
 
 def test_where_lines_do_not_say_what_they_answer_an_id_is_taken_at_its_word() -> None:
@@ -263,7 +263,7 @@ def test_where_lines_do_not_say_what_they_answer_an_id_is_taken_at_its_word() ->
     assert [turn.usage.output for turn in kept.turns] == [20, 5]
     elsewhere = Transcript(session="5e551011-0000-4000-8000-000000000002", prefix="v")
     elsewhere.says("shared", output=7, requestId=None, parent=None)
-    theirs = read(elsewhere.lines, Place(stem="5e552", session_id="5e552"))
+    theirs = read(elsewhere.lines, LogPath(stem="5e552", session_id="5e552"))
     assert not {turn.message_id for turn in theirs.turns} & {turn.message_id for turn in kept.turns}
 
 

@@ -1,0 +1,170 @@
+"""Assigns summaries that old clients wrote into another session's file to the sessions that hold the line they name.
+
+A summary is recorded only with these sessions, so that it is deleted with their content. Only the position is stored
+of a summary whose line was not found yet.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+import anyio.to_thread
+import msgspec
+import zstandard
+
+from burnd.harness.claude_code.lines import SOURCE, parse_path
+from burnd.harness.claude_code.reader import parse_summary
+from burnd.harness.claude_code.state import Reading, lines_in, load_state
+from burnd.harness.tool_calls import short_hash
+from burnd.index.change import CursorChange
+from burnd.index.compression import decompressed
+from burnd.index.path_key import path_key
+from burnd.index.store import IndexStore
+from burnd.logfiles.safe_open import Refused, open_regular
+from burnd.logfiles.tail import MAX_LINE
+from burnd.logfiles.transcripts import Piece, batch_of
+from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
+from burnd.records import Content
+
+_CURSORS = f"{SOURCE}/leaf-titles"
+
+
+class Summary(NamedTuple):
+    """The position of a summary, and the time when it was read."""
+
+    root: str
+    path: str
+    offset: int
+    ts: str
+
+
+class LeafLine(NamedTuple):
+    """A line that a summary names, and the session that holds it."""
+
+    session_id: str
+    uuid: str
+    offset: int
+
+
+class LeafTitles:
+    """The positions of all summaries, by the uuid of the line that they name."""
+
+    def __init__(self) -> None:
+        self._summaries: defaultdict[str, set[Summary]] = defaultdict(set)
+        self._assigned: set[LeafLine] = set()  # a pack repeats lines of earlier readings
+
+    async def load(self, index: IndexStore) -> None:
+        rows = await index.rows("SELECT key, value FROM cursors WHERE source = ?", (_CURSORS,))
+        try:
+            for key, value in rows:
+                leaf, _, offset = msgspec.json.decode(key, type=tuple[str, str, int])
+                root, path, ts = msgspec.msgpack.decode(value, type=tuple[bytes, bytes, str])
+                self._summaries[leaf].add(Summary(os.fsdecode(root), os.fsdecode(path), offset, ts))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise index.failed(error) from error
+
+    async def batch_of(self, pipeline: Pipeline, pieces: Sequence[Piece]) -> Batch:
+        """The pieces as one batch, with the summaries of lines in them or in earlier ones."""
+        batch = batch_of(pieces)
+        new: dict[Summary, Content] = {}
+        for piece in pieces:
+            titles = cast("Reading", piece.reading).titles
+            lines = await _find_lines(pipeline.index, piece, {title.leaf_uuid for title in titles}) if titles else []
+            for leaf, offset, content in titles:
+                summary = Summary(piece.root, piece.path, offset, content.ts)
+                new[summary] = content
+                self._summaries[leaf].add(summary)
+                batch.cursors.append(_cursor(leaf, summary))
+                batch.content += [_assign(content, line) for line in lines if line.uuid == leaf]
+        for piece in pieces if self._summaries else ():
+            batch.content += await self._titles_of(piece, new)
+        return batch
+
+    async def _titles_of(self, piece: Piece, new: Mapping[Summary, Content]) -> list[Content]:
+        """The summaries of lines in a piece."""
+        session_id = piece.reading.session_id
+        if session_id is None or not _is_main(piece.change.path):
+            return []
+        lines = {LeafLine(session_id, *line) for line in lines_in(piece.change.pack, self._summaries)} - self._assigned
+        content: list[Content] = []
+        for line in sorted(lines):
+            nearby = [one for one in self._summaries[line.uuid] if _is_nearby(piece, one)]
+            titles = await anyio.to_thread.run_sync(_read_summaries, line.uuid, nearby, new)
+            content += [_assign(title, line) for title in titles]
+        self._assigned |= lines
+        return content
+
+
+def _cursor(leaf: str, summary: Summary) -> CursorChange:
+    """The stored form; a path that is not UTF-8 could not be opened by its key, so its bytes are stored as well."""
+    key = msgspec.json.encode((leaf, path_key(summary.path), summary.offset)).decode()
+    folders = os.fsencode(summary.root), os.fsencode(summary.path)
+    return CursorChange(_CURSORS, key, msgspec.msgpack.encode((*folders, summary.ts)))
+
+
+def _read_summaries(leaf: str, summaries: Iterable[Summary], new: Mapping[Summary, Content]) -> list[Content]:
+    """The summaries of a line: those of this batch, and others from their files if they are still there."""
+    titles = [new.get(one) or parse_summary(_line_at(one), leaf, one.ts) for one in sorted(summaries)]
+    return [title for title in titles if title is not None]
+
+
+def _line_at(summary: Summary) -> bytes:
+    try:
+        with os.fdopen(open_regular(summary.path, root=summary.root), "rb") as file:
+            file.seek(summary.offset)
+            return file.readline(MAX_LINE).removesuffix(b"\n")
+    except (OSError, Refused, ValueError):
+        return b""
+
+
+def _is_nearby(piece: Piece, summary: Summary) -> bool:
+    """Whether a log is in the folder of a summary or below; logs of other projects are not searched either."""
+    return piece.change.path.startswith(f"{os.path.dirname(path_key(summary.path))}/")
+
+
+def _is_main(path: str) -> bool:
+    """Whether a log is that of a session and not of an agent."""
+    parsed = parse_path(f"project/{os.path.basename(path)}")
+    return parsed is not None and parsed.rail_id is None
+
+
+async def _find_lines(index: IndexStore, piece: Piece, leaves: set[str]) -> list[LeafLine]:
+    """Search all sessions of the piece's project for lines with these uuids."""
+    folder = os.path.dirname(piece.change.path)
+    return await index.ask(partial(_lines_below, folder=folder, leaves=leaves), within=60)
+
+
+def _lines_below(db: sqlite3.Connection, folder: str, leaves: set[str]) -> list[LeafLine]:
+    cursor = db.execute(
+        "SELECT f.id, f.path, p.rows FROM files f JOIN reader_packs p ON p.file = f.id "
+        "WHERE f.source = ? AND f.path >= ? AND f.path < ?",
+        (SOURCE, folder + "/", folder + "0"),
+    )
+    lines: list[LeafLine] = []
+    for file, path, pack in cursor:
+        matches = lines_in(pack, leaves) if _is_main(path) else []
+        if matches and (session_id := _session_of(db, file)) is not None:
+            lines += [LeafLine(session_id, uuid, offset) for uuid, offset in matches]
+    return lines
+
+
+def _session_of(db: sqlite3.Connection, file: int) -> str | None:
+    """The session that a log was read as; not every path names it. None if the log must be read again."""
+    ((data,),) = db.execute("SELECT state FROM files WHERE id = ?", (file,)).fetchall()
+    try:
+        state = load_state(decompressed(data or b""))
+    except zstandard.ZstdError:
+        return None
+    return state.facts.session_id if state is not None else None
+
+
+def _assign(content: Content, line: LeafLine) -> Content:
+    """The summary as content of the line's session, numbered by the line's offset, so that the last line counts."""
+    name = f"{content.message_id}:{line.uuid}:{short_hash(str(content.text).encode())}"
+    return msgspec.structs.replace(content, session_id=line.session_id, message_id=name, n=line.offset)
