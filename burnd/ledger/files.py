@@ -25,6 +25,7 @@ from burnd.errors import (
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+_MOVE_AWAY = "move it away, then start burnd again"
 WRITABLE_AGAIN = "make its file system and its folder writable again; nothing is lost meanwhile"
 _NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"}
 
@@ -338,6 +339,11 @@ def as_storage_error(error: OSError, path: Path) -> StorageError:
         return NotAllowed(sentence, str(path), "give yourself the rights to it; nothing is lost meanwhile")
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NotNow(sentence, str(path), "raise the limit of open files (ulimit -n); nothing is lost meanwhile")
+    if error.errno == errno.EISDIR:
+        return StorageError("is a folder, and a file belongs there", str(path), _MOVE_AWAY)
+    if error.errno == errno.ENOTDIR:
+        file = next((one for one in (path, *path.parents) if one.exists() and not one.is_dir()), path)
+        return StorageError("is a file, and a folder belongs there", str(file), _MOVE_AWAY)
     return StorageError(sentence, str(path))
 
 

@@ -14,7 +14,7 @@ from tests.burnctl.person import run
 from tests.harness.codex.rollout import Rollout, says
 from tests.harness.opencode.data import Writer
 from tests.server.logs import conversation, write
-from tests.server.wire import running, until
+from tests.server.wire import Daemon, running, until
 
 
 def test_a_home_whose_path_is_not_utf8(tmp_path: Path) -> None:
@@ -70,3 +70,25 @@ def test_something_else_in_the_place_of_the_search_index(home: Home, make: Calla
     with running(home) as daemon, daemon.wire() as wire:
         until(lambda: len(wire.call("sessions.search", query="walrus")["hits"]) == 1)
     assert [path.name.partition("-")[0] for path in home.index.glob("search.*")] == ["search.aside"]
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "what"),
+    [
+        ("content", _file, "is a file, and a folder belongs there"),
+        ("ledger.jsonl", Path.mkdir, "is a folder, and a file belongs there"),
+    ],
+)
+def test_a_file_in_the_place_of_a_folder_and_the_other_way_round(
+    home: Home, name: str, make: Callable[[Path], object], what: str
+) -> None:
+    """F82: burnd ends at once, and its message names the path, what is wrong and what to do; nothing is touched."""
+    home.root.mkdir(parents=True, mode=0o700)
+    make(home.root / name)
+    daemon = Daemon(home)
+    try:
+        assert daemon.process.wait(60) == 1
+        assert f"{home.root / name}: {what} (move it away, then start burnd again)" in daemon.why()
+        assert (home.root / name).is_dir() == (name == "ledger.jsonl")
+    finally:
+        daemon.kill()
