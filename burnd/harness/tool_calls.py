@@ -6,6 +6,7 @@ results or edits are the same; an edit and the one that reverts it have their tw
 
 from __future__ import annotations
 
+import binascii
 import hashlib
 from functools import lru_cache
 from itertools import islice
@@ -135,6 +136,15 @@ def inline_data(url: str) -> str | None:
     """The base64 text of a `data:` URL."""
     head, comma, data = url.partition(",") if url.startswith("data:") else ("", "", "")
     return data if comma and head.endswith(";base64") else None
+
+
+def inline_bytes(url: str) -> bytes | None:
+    """The bytes of a `data:` URL; None if it has none or they are damaged."""
+    data = inline_data(url)
+    try:
+        return binascii.a2b_base64(data) if data else None
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=256)

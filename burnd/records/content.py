@@ -118,6 +118,23 @@ class Content(Record, frozen=True, kw_only=True):
         return (self.rail_id, self.message_id, self.n, self.b)
 
 
+def title_record(
+    session_id: str, message_id: str, text: str, ts: str, *, n: int = 0, kind: Kind = "title", rail_id: str = MAIN
+) -> Content:
+    """A title or summary of a session; of several with the same id, the highest `n` holds."""
+    return Content(
+        session_id=session_id,
+        rail_id=rail_id,
+        message_id=message_id,
+        n=n,
+        b=0,
+        ts=ts,
+        role="system",
+        kind=kind,
+        text=text,
+    )
+
+
 class Label(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What is to be known of a block without its text, so that whoever passes it on need not look into it.
 

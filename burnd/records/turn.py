@@ -14,6 +14,14 @@ Quality = Literal["final", "partial", "empty"]
 FORKED: Final = 4  # the bit of a rank for a message that its log marks as forked
 
 
+_LARGEST_COUNT: Final = 1 << 40
+
+
+def token_count(value: float | None) -> int:
+    """A token count that is safe to add up; 0 for a number that no model can have billed."""
+    return int(value) if value is not None and 0 <= value < _LARGEST_COUNT else 0
+
+
 class Usage(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Tokens as the provider bills them, disjoint: input net of cache, output net of reasoning."""
 

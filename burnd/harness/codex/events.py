@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -15,13 +14,14 @@ from burnd.harness.codex.lines import EventMessage, Item, LimitWindow, RateLimit
 from burnd.harness.codex.responses import begin_task, count_tokens, end_response, end_task
 from burnd.harness.codex.state import MAX_PROMPTS, SOURCE, LineRef, Prompt, RolloutLog
 from burnd.harness.codex.tools import Result, image_block, result_of, started_agent
-from burnd.harness.tool_calls import inline_data, size
+from burnd.harness.tool_calls import inline_bytes, size
 from burnd.logfiles.log_reader import AgentLink
-from burnd.records import Block, Content, File, Quota, Request, ToolResult
-from burnd.records.content import MAIN, Role
+from burnd.records import Block, File, Quota, Request, ToolResult
+from burnd.records.content import MAIN, Role, title_record
 from burnd.records.session import Window
 from burnd.records.times import LATEST_MS, to_iso, to_ms
 
+TITLE_ID: Final = "title:ai"
 _WINDOWS: Final[dict[int, Window]] = {300: "5h", 10080: "7d"}
 _WINDOW_TOLERANCE_MIN: Final = 5  # some releases state a window's length a minute short
 _SAME_RESET_MS: Final = 120_000
@@ -129,23 +129,8 @@ def _set_name(log: RolloutLog, line: LineRef, name: str | None) -> None:
         return
     if log.state.titles == 0 and log.state.prompt_count == 1:
         log.out.requests.append(title_request(log.session_id, line.ts))
-    log.out.content.append(title(log.session_id, name, line.ts, log.state.titles))
+    log.out.content.append(title_record(log.session_id, TITLE_ID, name, line.ts, n=log.state.titles))
     log.state.titles += 1
-
-
-def title(session_id: str, name: str, ts: str, n: int) -> Content:
-    """A thread's name as content; the one with the highest `n` holds."""
-    return Content(
-        session_id=session_id,
-        rail_id=MAIN,
-        message_id="title:ai",
-        n=n,
-        b=0,
-        ts=ts,
-        role="system",
-        kind="title",
-        text=name,
-    )
 
 
 def title_request(session_id: str, ts: str) -> Request:
@@ -253,11 +238,7 @@ def _link_agent(log: RolloutLog, line: LineRef, call_id: str, result: Result) ->
 
 def _add_images(log: RolloutLog, line: LineRef, message_id: str, urls: Sequence[str], role: Role, first: int) -> None:
     for b, url in enumerate(urls, first):
-        data = inline_data(url)
-        if data is None:
+        if (data := inline_bytes(url)) is None:
             continue
-        try:
-            file = File(mime=url[5:].split(";")[0] or "image/png", data=binascii.a2b_base64(data))
-        except ValueError:
-            continue
+        file = File(mime=url[5:].split(";")[0] or "image/png", data=data)
         log.add_content(line, message_id, role, "file", b=b, file=file)

@@ -13,6 +13,7 @@ import msgspec
 from burnd.records import Usage
 from burnd.records.foreign_json import Rejected, SafeDecoder, unpack
 from burnd.records.names import Name
+from burnd.records.turn import token_count
 
 EMPTY: Final = msgspec.Raw()
 CALLS: Final = frozenset(
@@ -28,7 +29,6 @@ CALLS: Final = frozenset(
 OUTPUTS: Final = CALLS | {"reasoning"}  # made by the model, as are messages of the role "assistant"
 RESULTS: Final = frozenset({"function_call_output", "custom_tool_call_output", "tool_search_output"})
 ITEMS: Final = OUTPUTS | RESULTS | {"message", "agent_message", "ghost_snapshot", "compaction", "context_compaction"}
-_MAX_COUNT: Final = 1 << 40
 _SUMMARY_PREFIX: Final = "Another language model started to solve this problem and produced a summary"
 
 
@@ -279,7 +279,7 @@ def totals_of(tokens: Tokens | None) -> Totals | None:
         tokens.reasoning_output_tokens,
         tokens.total_tokens,
     )
-    return Totals(*(min(max(count or 0, 0), _MAX_COUNT) for count in counts))
+    return Totals(*map(token_count, counts))
 
 
 def used_since(sums: Sequence[Totals], total: Totals | None, last: Totals | None) -> Totals:

@@ -8,15 +8,15 @@ from collections.abc import Iterable
 
 import msgspec
 
-from burnd.harness.codex.events import title_request
+from burnd.harness.codex.events import TITLE_ID, title_request
 from burnd.harness.product import uuid7_ms
 from burnd.index.store import IndexStore
 from burnd.logfiles.log_reader import NEVER, iso
 from burnd.logfiles.safe_open import small_file
 from burnd.recording.batch import Batch
 from burnd.records import Content, Request
-from burnd.records.content import MAIN
-from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
+from burnd.records.content import title_record
+from burnd.records.foreign_json import SafeDecoder
 from burnd.records.times import to_ms
 
 _FILE = "session_index.jsonl"
@@ -79,11 +79,11 @@ def titles_in(data: bytes) -> list[Content]:
     """Each name as a title; the newest of a thread has the highest number."""
     titles, numbers = [], Counter[str]()
     for line in data.splitlines():
-        found = _lines.decode(line)
-        named = found.value if isinstance(found, Repaired) else found
-        if isinstance(named, Rejected) or not named.id or not (name := (named.thread_name or "").strip()):
+        named = _lines.value(line)
+        if named is None or not named.id or not (name := (named.thread_name or "").strip()):
             continue
-        titles.append(_title(named.id, name, iso(named.updated_at) or NEVER, _BESIDE + numbers[named.id]))
+        ts = iso(named.updated_at) or NEVER
+        titles.append(title_record(named.id, TITLE_ID, name, ts, n=_BESIDE + numbers[named.id]))
         numbers[named.id] += 1
     return titles
 
@@ -97,17 +97,3 @@ def title_requests(titles: Iterable[Content]) -> list[Request]:
         for title, at in begun
         if at is not None and 0 <= to_ms(title.ts) - at <= _SOON_MS
     ]
-
-
-def _title(thread: str, name: str, ts: str, n: int) -> Content:
-    return Content(
-        session_id=thread,
-        rail_id=MAIN,
-        message_id="title:ai",
-        n=n,
-        b=0,
-        ts=ts,
-        role="system",
-        kind="title",
-        text=name,
-    )

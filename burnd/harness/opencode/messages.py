@@ -5,7 +5,6 @@ Nothing here depends on the messages before or after it: `session` puts messages
 
 from __future__ import annotations
 
-import binascii
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -36,6 +35,7 @@ from burnd.harness.tool_calls import (
     edit_hash,
     first_word,
     host_of,
+    inline_bytes,
     inline_data,
     patch_hash,
     patched_files,
@@ -45,7 +45,7 @@ from burnd.harness.tool_calls import (
     verb_of,
 )
 from burnd.records import Block, Content, File, ToolCall, ToolResult, ToolUse, Usage
-from burnd.records.content import MAIN, Kind, Role
+from burnd.records.content import MAIN, Kind, Role, title_record
 from burnd.records.foreign_json import Unpacked, unpack
 
 TITLE: Final = "title:opencode"
@@ -445,17 +445,7 @@ def title_of(session: SessionRow) -> Content | None:
     """The title of a session; None for the default one."""
     if not session.title or _DEFAULT_TITLE.fullmatch(session.title):
         return None
-    return Content(
-        session_id=session.id,
-        rail_id=MAIN,
-        message_id=TITLE,
-        n=0,
-        b=0,
-        ts=iso(session.created),
-        role="system",
-        kind="title",
-        text=session.title,
-    )
+    return title_record(session.id, TITLE, session.title, iso(session.created))
 
 
 def _add_user_part(writer: _ContentWriter, part: PartData) -> None:
@@ -496,9 +486,4 @@ def _add_call(writer: _ContentWriter, found: Call, state: ToolState) -> None:
 def _file(file: Attachment) -> File:
     """The file, with its bytes if they are in the row."""
     name = file.filename or (file.url if file.url and not file.url.startswith("data:") else None)
-    data = inline_data(file.url or "")
-    try:
-        content = binascii.a2b_base64(data) if data else None
-    except ValueError:
-        content = None
-    return File(mime=file.mime or "application/octet-stream", name=name, data=content)
+    return File(mime=file.mime or "application/octet-stream", name=name, data=inline_bytes(file.url or ""))

@@ -15,10 +15,10 @@ from burnd.records import Usage
 from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 from burnd.records.names import Name
 from burnd.records.times import to_iso
+from burnd.records.turn import token_count
 
 Number = int | float | None
 
-_LARGEST_COUNT: Final = 1 << 40
 _LARGEST_USD: Final = 1e6
 _NET_OUTPUT_SINCE: Final = (1, 3, 16)
 
@@ -266,21 +266,16 @@ def message_cost(message: Number, steps: Sequence[Number]) -> float | None:
 def net_usage(tokens: Tokens, version: str | None = None) -> Usage:
     """Converts tokens to disjoint counts. Before 1.3.16 `output` included the reasoning."""
     cache = tokens.cache or CacheTokens()
-    fresh, output, reasoning = count(tokens.input), count(tokens.output), count(tokens.reasoning)
-    cache_read, cache_write = count(cache.read), count(cache.write)
+    fresh, output, reasoning = token_count(tokens.input), token_count(tokens.output), token_count(tokens.reasoning)
+    cache_read, cache_write = token_count(cache.read), token_count(cache.write)
     if reasoning:
         if tokens.total is not None:
-            is_gross = count(tokens.total) == fresh + output + cache_read + cache_write
+            is_gross = token_count(tokens.total) == fresh + output + cache_read + cache_write
         else:  # the first releases wrote no total
             numbers = release(version)
             is_gross = numbers is not None and numbers < _NET_OUTPUT_SINCE
         output = max(0, output - reasoning) if is_gross else output
     return Usage(input=fresh, output=output, reasoning=reasoning, cache_read=cache_read, cache_create_5m=cache_write)
-
-
-def count(tokens: Number) -> int:
-    """A token count that is safe to add up; 0 for a number no model can have billed."""
-    return int(tokens) if tokens is not None and 0 <= tokens < _LARGEST_COUNT else 0
 
 
 def total_tokens(usage: Usage) -> int:
