@@ -167,8 +167,8 @@ def test_code_in_the_working_folder_is_not_run(home: Home, tmp_path: Path) -> No
 
 _READS_APART = """
 import sys
-from burnd.logfiles import pieces
-pieces.APART_FROM = 1
+from burnd.logfiles import follower
+follower.CHILD_FROM_BYTES = 1
 sys.addaudithook(lambda event, args: print(*args[1]) if event == "subprocess.Popen" else None)
 from burnd.cli import main
 main()

@@ -11,7 +11,7 @@ from burnd.clients.claims import Claim
 from burnd.clients.folders import look_at
 from burnd.harness.claude_code.lines import parse_path
 from burnd.harness.claude_code.reader import ClaudeReader
-from burnd.logfiles.roots import present
+from burnd.logfiles.scanner import present
 from burnd.recording.projects import key_of
 from burnd.records.folders import LONGEST, MOST_PARTS, bounded, is_bounded
 

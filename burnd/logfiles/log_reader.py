@@ -1,10 +1,10 @@
-"""What every reader of a growing log offers, and what comes out of it: the same for all harnesses that write lines."""
+"""The interface of harnesses that write logs: their format, the reader of their lines, and what readers return."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -12,6 +12,13 @@ from burnd.recording.candidate import Candidate
 from burnd.records import Compaction, Content, Event, Overhead, Quota, Request, Session
 from burnd.records.foreign_json import MOST_VALUES, WHOLE_BYTES, Reason, Rejected, Repair, Repaired, SafeDecoder
 from burnd.records.times import canonical
+
+if TYPE_CHECKING:
+    from burnd.index.reader_packs import FilePacks
+    from burnd.logfiles.logs import Log, Piece
+    from burnd.logfiles.tail import Chunk, OpenFiles
+    from burnd.recording.batch import Batch
+    from burnd.recording.pipeline import Pipeline
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -78,17 +85,17 @@ class Reading(msgspec.Struct, kw_only=True):
 
 
 class LogReader(Protocol):
-    """Feeds on the whole lines of one log, in file order, and does no I/O.
+    """Reads the whole lines of one log, in file order, and does no I/O.
 
     However the lines are cut into readings, and whether the state was carried in memory or stored and loaded, the
     readings must add up to the same.
     """
 
     def feed(self, line: bytes, offset: int) -> str | None:
-        """Read one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
+        """Reads one line that begins at `offset` in its file; returns the reason if any of it could not be used."""
 
     def flush(self, *, answered_only: bool = False) -> None:
-        """Settle what is open: nothing more is expected, though it may still come."""
+        """Settles what is open: nothing more is expected, though it may still come."""
 
     def open_candidates(self) -> list[Candidate]:
         """The messages that may still grow."""
@@ -101,6 +108,61 @@ class LogReader(Protocol):
 
     def again(self) -> bytes:
         """The state to begin with when the log is read again from its start, since it is not what it was."""
+
+
+class LogFormat:
+    """What a harness plugs into the log engine: the names of its files, their readers, and additions to a batch.
+
+    Logs are read in worker threads and in child processes, which import the module of the subclass too: whatever
+    needs an event loop is imported where it is used.
+    """
+
+    source: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl",)
+    beside: ClassVar[tuple[str, ...]] = ()  # suffixes of files beside a log that add to it
+    news_every: ClassVar[float | None] = None  # seconds between calls of `news` while nothing is written
+
+    def roots_below(self, folders: Iterable[str]) -> list[str]:
+        """The folders of logs below folders that the harness is configured with."""
+        raise NotImplementedError
+
+    def place_of(self, relative: str) -> Any | None:
+        """What a path below its root says about a log; None if it is not a log."""
+        raise NotImplementedError
+
+    def log_of(self, path: str) -> str:
+        """The log that a file beside it adds to; any other path is its own."""
+        return path
+
+    def is_state(self, data: bytes) -> bool:
+        """Whether these bytes are a state that this release's readers can go on from."""
+        raise NotImplementedError
+
+    def reader(self, log: Log, packs: FilePacks) -> LogReader:
+        """A reader that goes on from the log's state."""
+        raise NotImplementedError
+
+    def look_beside(self, log: Log) -> None:
+        """Adds to the log's place what a file beside it says, before it is read on."""
+
+    def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
+        """The next lines of a log. Raises Refused, or the OSError of a file that cannot be read just now."""
+        return files.read(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
+
+    def content(self, log: Log, reading: Any) -> list[Content]:  # noqa: ARG002
+        """The content of a reading, with that of files beside the log."""
+        content: list[Content] = reading.content
+        return content
+
+    async def begin(self, pipeline: Pipeline) -> None:
+        """Loads what the index has, before anything is read and after the index was lost."""
+
+    async def add_to(self, batch: Batch, pieces: Sequence[Piece], roots: Sequence[str]) -> None:
+        """Adds to a batch what follows from its pieces together."""
+
+    async def news(self, roots: Sequence[str]) -> Batch | None:  # noqa: ARG002
+        """What is new in files that belong to no log; called when there is nothing to read."""
+        return None
 
 
 def iso(text: str | None) -> str | None:

@@ -1,7 +1,4 @@
-"""Whose turn it is: which file is read next, for how long, and when one that failed is tried again.
-
-It does no I/O and knows no time but the clock it was given.
-"""
+"""Decides which log is read next, and when one that failed is tried again. Does no I/O."""
 
 from __future__ import annotations
 
@@ -10,21 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-SLOT_BYTES = 4 << 20
 FIRST_DELAY = 1.0
 LAST_DELAY = 300.0
 MANY_FILES = 50  # more than live agents write at once
 
 
-class Slot(msgspec.Struct, frozen=True, gc=False):
-    """Leave to read one file: so many bytes, once."""
-
-    path: str
-    max_bytes: int
-
-
 class Failure(msgspec.Struct, frozen=True, gc=False):
-    """A file that could not be read, for `status`."""
+    """A log that could not be read, for `status`."""
 
     reason: str
     attempts: int
@@ -32,44 +21,51 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
     retry_at: float
 
 
-class _Out(msgspec.Struct):
-    """A file having its turn: whether it became dirty meanwhile, and its place in the backlog if it came from there."""
+class _Taken(msgspec.Struct):
+    """A log that is being worked on: whether it changed meanwhile, and its age if it came from the backlog."""
 
     again: bool = False
     age: float | None = None
 
 
 class Queue:
-    """Live files take turns in the order in which they became dirty. A backlog is read behind them, newest first.
+    """Live logs in the order in which they changed; large ones, with more to read than is read at once; old ones.
 
-    The backlog has no claim on a turn while live files wait, but gets one when it had none for `backlog_after`
-    seconds: neither can starve the other. A file is out for one turn at a time; what is said about it meanwhile
-    is remembered until its turn is over.
+    Live logs are read by one task, large and old ones by another, so that neither kind waits for the other. A log is
+    worked on by one task at a time, from `take...` to `done`, `release`, `defer` or `failed`; a change meanwhile is
+    remembered until then.
     """
 
-    def __init__(self, clock: Callable[[], float], *, backlog_after: float = 1.0) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._backlog_after = backlog_after
-        self._live: dict[str, float] = {}  # in order of their turns, with the time since when each waits
-        self._backlog: dict[str, float] = {}  # with their modification times, oldest first
-        self._backlog_served = clock()
-        self._out: dict[str, _Out] = {}
+        self._live: dict[str, float] = {}  # in order, with the time since when each waits
+        self._large: dict[str, None] = {}  # in order
+        self._old: dict[str, float] = {}  # with their modification times, oldest first
+        self._taken: dict[str, _Taken] = {}
         self._failures: dict[str, Failure] = {}
         self._retries: list[tuple[float, str]] = []
-        self._unread: set[str] = set()  # files with old lines, or with more new ones than one slot reads
+        self._unread: set[str] = set()  # logs with old lines, or with more new ones than one read takes
 
     def __len__(self) -> int:
-        """Files waiting for a turn or having one; those that wait after a failure do not count."""
-        return len(self._live) + len(self._backlog) + len(self._out)
+        """The number of logs that wait or are worked on; those that wait after a failure do not count."""
+        return len(self._live) + len(self._large) + len(self._old) + len(self._taken)
 
     @property
     def has_live(self) -> bool:
-        """Whether a file that just grew waits for its turn."""
         return bool(self._live)
 
     @property
+    def has_large(self) -> bool:
+        return bool(self._large)
+
+    @property
+    def has_old(self) -> bool:
+        """Whether large or old logs wait."""
+        return bool(self._large or self._old)
+
+    @property
     def is_behind(self) -> bool:
-        """Whether sums are incomplete: old logs, a file that takes several slots, or many files wait."""
+        """Whether sums are incomplete: old logs, a log that takes several reads, or many logs wait."""
         return bool(self._unread) or len(self) > MANY_FILES
 
     @property
@@ -77,71 +73,101 @@ class Queue:
         return self._failures
 
     def lag(self) -> float:
-        """How long the live file that is next has been waiting."""
+        """How long the live log that waits longest has waited."""
         since = next(iter(self._live.values()), None)
-        return 0.0 if since is None else self._clock() - since
+        return 0.0 if since is None else max(0.0, self._clock() - since)
 
     def add(self, path: str) -> None:
-        """A file is dirty. One that failed lately keeps waiting: a busy file must not undo its own back-off."""
-        out = self._out.get(path)
-        if out is not None:
-            out.again = True
+        """Adds a log that changed. One that failed waits for its retry all the same."""
+        if path in self._taken:
+            self._taken[path].again = True
         elif path not in self._failures:
-            self._backlog.pop(path, None)
-            self._live.setdefault(path, self._clock())
+            self._old.pop(path, None)
+            if path not in self._large:
+                self._live.setdefault(path, self._clock())
 
     def backfill(self, files: Iterable[tuple[str, float]], *, is_old: bool = True) -> None:
-        """Queues files at low priority, with their modification times, which only decide the order.
+        """Adds logs that a scan found unread, with their modification times.
 
-        The queue is behind until files with `is_old` have been read.
+        They are old unless only a few bytes were written since the scan before.
         """
         files = list(files)
         if is_old:
             self._unread.update(path for path, _ in files if path not in self._failures)
-        if not self._backlog:
-            self._backlog_served = self._clock()
-        known = (self._live, self._out, self._failures)
-        fresh = {path: mtime for path, mtime in files if not any(path in place for place in known)}
-        self._backlog = dict(sorted((self._backlog | fresh).items(), key=lambda item: item[1]))
+        waiting = (self._live, self._large, self._taken, self._failures)
+        fresh = {path: mtime for path, mtime in files if not any(path in place for place in waiting)}
+        self._old = dict(sorted((self._old | fresh).items(), key=lambda item: item[1]))
 
-    def take(self) -> Slot | None:
-        """Whose turn it is now, if anybody's. Every turn ends with `done` or `failed`."""
+    def take(self) -> str | None:
+        """The live log to read next."""
         now = self._clock()
-        self._wake_failed(now)
-        overdue = now - self._backlog_served >= self._backlog_after
-        if self._backlog and (overdue or not self._live):
-            path, age = self._backlog.popitem()
-            self._backlog_served = now
-            self._out[path] = _Out(age=age)
-        elif self._live:
-            path = next(iter(self._live))
-            del self._live[path]
-            self._out[path] = _Out()
+        while (at := self.due()) is not None and at <= now:
+            _, path = heapq.heappop(self._retries)
+            if path not in self._taken:
+                self._live.setdefault(path, at)
+        if not self._live:
+            return None
+        path = next(iter(self._live))
+        del self._live[path]
+        self._taken[path] = _Taken()
+        return path
+
+    def take_old(self) -> str | None:
+        """The large or old log to read next: large ones in turn, old ones newest first and each to its end."""
+        if self._large:
+            path = next(iter(self._large))
+            del self._large[path]
+            self._taken[path] = _Taken()
+        elif self._old:
+            path, age = self._old.popitem()
+            self._taken[path] = _Taken(age=age)
         else:
             return None
-        return Slot(path=path, max_bytes=SLOT_BYTES)
+        return path
 
-    def is_out(self, path: str) -> bool:
-        """Whether a file is having its turn."""
-        return path in self._out
+    def take_quiet(self, path: str) -> bool:
+        """Takes a log to settle it, not to read it; False if another task reads it or is about to."""
+        if path in self._large or path in self._old or path in self._taken:
+            return False
+        self._taken[path] = _Taken()
+        return True
+
+    def is_taken(self, path: str) -> bool:
+        return path in self._taken
+
+    def is_old(self, path: str) -> bool:
+        """Whether a log that is being read is an old one, which nothing was written to meanwhile."""
+        taken = self._taken.get(path)
+        return taken is not None and taken.age is not None and not taken.again
 
     def done(self, path: str, *, more: bool) -> None:
-        """A turn went well, also if the file is gone; `more` says that another can be used at once."""
-        out = self._out.pop(path)
+        """Ends the work on a log that was read, also if it is gone; `more` if there is more to read at once."""
+        taken = self._taken.pop(path)
         self._failures.pop(path, None)
         if more:
             self._unread.add(path)
         else:
             self._unread.discard(path)
-        if more and out.age is not None and not out.again:
-            # Nobody writes to it, so it will come to its end: the newest session is whole before the next begins.
-            self._backlog[path] = out.age
-        elif more or out.again:
+        if more and taken.age is not None and not taken.again:
+            self._old[path] = taken.age  # the newest session is complete before the next begins
+        elif more:
+            self._large[path] = None
+        elif taken.again:
             self._live[path] = self._clock()
 
+    def release(self, path: str) -> None:
+        """Ends the work on a log that was not read."""
+        if self._taken.pop(path).again:
+            self.add(path)
+
+    def defer(self, path: str) -> None:
+        """Leaves a live log to the task that reads large ones."""
+        self._taken.pop(path)
+        self._large[path] = None
+
     def failed(self, path: str, reason: str) -> None:
-        """The file could not be read. It is tried again after a while that doubles each time."""
-        del self._out[path]
+        """Ends the work on a log that could not be read. It is tried again after a while that doubles each time."""
+        del self._taken[path]
         self._unread.discard(path)
         now = self._clock()
         before = self._failures.get(path)
@@ -152,29 +178,24 @@ class Queue:
         heapq.heappush(self._retries, (retry_at, path))
 
     def retry_failed(self) -> None:
-        """Somebody asks for everything that can be read now: what failed is tried at once."""
+        """Lets the logs that failed be tried at once."""
         self._retries.clear()
-        for path in self._failures.keys() - self._out.keys():
+        for path in self._failures.keys() - self._taken.keys() - self._large.keys():
             self._live.setdefault(path, self._clock())
 
     def forget(self, path: str) -> None:
-        """The file is gone for good; if it is having its turn, that goes on."""
-        self._live.pop(path, None)
-        self._backlog.pop(path, None)
-        if path not in self._out:
+        """Drops a log that is gone; work on it goes on."""
+        for waiting in (self._live, self._large, self._old):
+            waiting.pop(path, None)
+        if path not in self._taken:
             self._failures.pop(path, None)
             self._unread.discard(path)
 
     def due(self) -> float | None:
-        """When a file that failed is to be tried next."""
+        """When a log that failed is to be tried next."""
         while self._retries and not self._is_current(*self._retries[0]):
             heapq.heappop(self._retries)
         return self._retries[0][0] if self._retries else None
-
-    def _wake_failed(self, now: float) -> None:
-        while (at := self.due()) is not None and at <= now:
-            _, path = heapq.heappop(self._retries)
-            self._live.setdefault(path, at)
 
     def _is_current(self, at: float, path: str) -> bool:
         failure = self._failures.get(path)

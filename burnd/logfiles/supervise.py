@@ -10,8 +10,7 @@ from typing import Literal
 
 from burnd.logfiles.dirty import Inbox
 from burnd.logfiles.observe import ROOT_LOST, Observation, Observe, Unwatchable
-from burnd.logfiles.roots import Root, present
-from burnd.logfiles.scanner import Suffix
+from burnd.logfiles.scanner import Root, Suffix, present
 from burnd.looking_again import next_look
 
 _DEATHS_BEFORE_POLLING = 3

@@ -1,28 +1,139 @@
-"""Reading a file that grows: whole lines exactly as they stand on disk, from where the last call stopped.
+"""Reads files that grow: whole lines exactly as they are on disk, from where the last read stopped.
 
-Called from a worker thread. It knows nothing of JSON, and keeps nothing between calls but the cursor it hands out.
+A cursor holds the position and hashes by which the file is recognised, never a path nor a byte of content. Descriptors
+of files that changed lately are cached, so that the last lines of a deleted or replaced file can still be read. Called
+from a worker thread. Nothing here knows JSON.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
 
 import msgspec
 
-from burnd.logfiles.cursor import ANCHOR_SIZE, HEAD_SIZE, Cursor, Misfit, digest, misfit
-from burnd.logfiles.safe_open import open_regular
+from burnd.logfiles.log_reader import CUT
+from burnd.logfiles.scanner import fingerprint, open_regular
 
 MAX_BYTES = 4 << 20
 MAX_LINE = 64 << 20
 MAX_LINES = 20_000  # at once: as objects, short lines take a hundred times their bytes
+# Long enough to hold what makes a line unlike others: in transcripts 256 bytes were sometimes only its common end.
+ANCHOR_SIZE = 1024
+HEAD_SIZE = 1024
+TAIL_QUIET_S = 600.0
 _BLANKS = re.compile(rb"[\n\r\t ]*\n")
 
-Line = tuple[int, bytes]  # where it starts, and its bytes without the newline
+Line = tuple[int, bytes]  # its offset, and its bytes without the newline
+_Identity = tuple[int, int]
+# "rewritten": the file begins differently, so it was written again in place or its inode was given to another file;
+# from here the two look the same. "changed": it begins as before, but the bytes before our position differ.
+Misfit = Literal["replaced", "rewritten", "truncated", "changed"]
+
+# Reasons of unused lines.
+TOO_LONG = "longer than a line may be"
+TOO_LARGE = "the compressed log unpacks to more than is read"
+FATAL = "reading it crashed again and again"
+FATAL_WORDS = "storing the text before this place crashed again and again"
+UNFINISHED = "unfinished"
+LINES_SHOWN = 20  # in status, of all logs of a source
+PLACES_KEPT = 5  # for each reason; the others are only counted
 
 
-class Tail(msgspec.Struct, frozen=True, gc=False):
-    """What stands after the last newline. Whoever accepts it goes on from `cursor`; who does not, forgets it."""
+class Unused(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All lines of one log that were not used for one reason; `places` has (offset, size) of the first."""
+
+    reason: str
+    count: int
+    places: tuple[tuple[int, int], ...]
+
+
+class UnusedLines:
+    """Collects the unused lines of one log by reason. Never a byte of them."""
+
+    def __init__(self, before: Iterable[Unused] = ()) -> None:
+        self.skipped: list[tuple[str, int, int]] = []  # in this read, not even parsed: (reason, offset, size)
+        self._by_reason = {one.reason: one for one in before}
+
+    def skip(self, reason: str, offset: int, size: int) -> None:
+        self.skipped.append((reason, offset, size))
+        self._add(reason, offset, size)
+
+    def reject(self, reason: str, offset: int, size: int) -> None:
+        """Adds a line that a reader could not use, or only in part. There may be very many."""
+        self._add(reason if reason in CUT.values() else f"rejected {reason}", offset, size)
+
+    def all(self) -> tuple[Unused, ...]:
+        return tuple(self._by_reason.values())
+
+    def _add(self, reason: str, offset: int, size: int) -> None:
+        before = self._by_reason.get(reason) or Unused(reason, 0, ())
+        places = (*before.places, (offset, size))[:PLACES_KEPT]
+        self._by_reason[reason] = Unused(reason, before.count + 1, places)
+
+
+class Cursor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A position in one file.
+
+    Lines before `offset` are consumed. The `passed` bytes after it were looked at and hold no newline, so they
+    are looked at again only once their newline is there. Anchor and head are taken over everything before
+    `position`.
+    """
+
+    dev: int
+    ino: int
+    offset: int = 0
+    passed: int = 0
+    lines: int = 0
+    anchor: bytes = b""
+    head: bytes = b""
+    head_size: int = 0
+    inside: bool = False  # the line around `offset` was begun by a last line that was already taken
+    unfinished: bool = False  # the passed bytes were tried as a last line without a newline, and are not complete
+    size: int = 0
+    ctime_ns: int = 0
+    unused: tuple[Unused, ...] = ()  # lines before `offset` that were not used
+
+    @property
+    def position(self) -> int:
+        return self.offset + self.passed
+
+    @property
+    def anchor_size(self) -> int:
+        return min(ANCHOR_SIZE, self.position)
+
+    @property
+    def has_untried_tail(self) -> bool:
+        """Whether the file ended with bytes that have no newline and were not tried as a line yet."""
+        return self.passed > 0 and self.position == self.size and not self.unfinished
+
+    @property
+    def fingerprint(self) -> int | None:
+        """The file's fingerprint for as long as there is no need to open it; None if it was not read to its end."""
+        return fingerprint(self.dev, self.ino, self.size, self.ctime_ns) if self.position == self.size else None
+
+
+def load_cursor(stored: bytes) -> Cursor | None:
+    """A cursor from the index; None for one that cannot be used, as after damage."""
+    try:
+        cursor = _cursors.decode(stored)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    is_valid = min(cursor.offset, cursor.passed, cursor.head_size) >= 0 and cursor.head_size <= HEAD_SIZE
+    return cursor if is_valid else None
+
+
+_cursors = msgspec.msgpack.Decoder(Cursor)
+
+
+class LastLine(msgspec.Struct, frozen=True, gc=False):
+    """The bytes after the last newline. `cursor` is behind them, for a caller who uses them as a line."""
 
     offset: int
     size: int
@@ -31,7 +142,7 @@ class Tail(msgspec.Struct, frozen=True, gc=False):
 
 
 class Chunk(msgspec.Struct, frozen=True, gc=False):
-    """What one call read. `rewound` says why lines come again; `skipped` is (offset, size) of each over-long line."""
+    """What one call read. `rewound` is why lines come again; `skipped` has (offset, size) of each over-long line."""
 
     lines: list[Line]
     cursor: Cursor
@@ -41,70 +152,54 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     skipped: list[tuple[int, int]] = []
     cut: tuple[int, int] | None = None  # (offset, size) of the first line that is not read
     ended: bool = False  # its path now names another file or none, and everything was read
-    tail: Tail | None = None  # with `ended`: the last line, if it never got its newline
-
-
-def read(
-    path: str,
-    cursor: Cursor | None,
-    *,
-    root: str | None = None,
-    max_bytes: int = MAX_BYTES,
-    max_line: int = MAX_LINE,
-) -> Chunk:
-    """Open, read on, close. Raises Refused for what must not be read, OSError for what cannot be read now."""
-    fd = open_regular(path, root=root)
-    try:
-        return read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
-    finally:
-        os.close(fd)
+    tail: LastLine | None = None  # with `ended`: the last line, if it never got its newline
 
 
 def read_open(fd: int, cursor: Cursor | None, *, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> Chunk:
-    """Read on from `cursor` if the file still fits it, else from the start."""
-    found = os.fstat(fd)
-    place = _Place(fd, found, max_line)
+    """Reads on from `cursor` if the file still fits it, else from the start."""
+    stat = os.fstat(fd)
+    position = _Position(fd, stat, max_line)
     if cursor is None:
-        place.look(max_bytes)
-        return place.chunk(None)
-    reason = place.resume(cursor, max_bytes)
+        position.start(max_bytes)
+        return position.chunk(None)
+    reason = position.resume(cursor, max_bytes)
     if reason is not None:
-        place = _Place(fd, found, max_line)
-        place.look(max_bytes)
-    return place.chunk(reason)
+        position = _Position(fd, stat, max_line)
+        position.start(max_bytes)
+    return position.chunk(reason)
 
 
-def unfinished(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> Tail | None:
+def last_line(fd: int, cursor: Cursor, *, max_line: int = MAX_LINE) -> LastLine | None:
     """The bytes after the last newline, once everything before them was read; None if there are none.
 
-    A tail that was accepted is consumed: when its newline comes at last, only what was written in between, if
+    If they are used, they are consumed: when their newline comes at last, only what was written in between, if
     anything, is a line of its own.
     """
-    found = os.fstat(fd)
-    if cursor.passed == 0 or found.st_size != cursor.position or found.st_ino != cursor.ino:
+    stat = os.fstat(fd)
+    if cursor.passed == 0 or stat.st_size != cursor.position or stat.st_ino != cursor.ino:
         return None
     after = msgspec.structs.replace(
         cursor, offset=cursor.position, passed=0, inside=True, lines=cursor.lines + (not cursor.inside)
     )
     if cursor.passed > max_line:
-        return Tail(offset=cursor.offset, size=cursor.passed, data=None, cursor=after)
+        return LastLine(offset=cursor.offset, size=cursor.passed, data=None, cursor=after)
     anchor_at = cursor.position - cursor.anchor_size
     start = min(cursor.offset, anchor_at)
     data = _pread(fd, cursor.position - start, start)
-    if digest(data[anchor_at - start :]) != cursor.anchor:
+    if _digest(data[anchor_at - start :]) != cursor.anchor:
         return None
     data = data[cursor.offset - start :]
     if b"\n" in data:
         return None
-    return Tail(offset=cursor.offset, size=len(data), data=data, cursor=after)
+    return LastLine(offset=cursor.offset, size=len(data), data=data, cursor=after)
 
 
-class _Place:
+class _Position:
     """A position that moves through one open file, with the bytes that its next cursor will be recognised by."""
 
-    def __init__(self, fd: int, found: os.stat_result, max_line: int) -> None:
+    def __init__(self, fd: int, stat: os.stat_result, max_line: int) -> None:
         self.fd = fd
-        self.found = found
+        self.stat = stat
         self.max_line = max_line
         self.offset = 0
         self.passed = 0
@@ -117,32 +212,29 @@ class _Place:
         self.lines: list[Line] = []
         self.skipped: list[tuple[int, int]] = []
 
-    def look(self, max_bytes: int) -> None:
-        """Take what stands at the start of the file."""
-        self._take(_pread(self.fd, min(max_bytes, self.found.st_size), 0))
+    def start(self, max_bytes: int) -> None:
+        """Takes the first bytes of the file."""
+        self._take(_pread(self.fd, min(max_bytes, self.stat.st_size), 0))
 
     def resume(self, cursor: Cursor, max_bytes: int) -> Misfit | None:
-        """Take what comes after `cursor`, or say why it does not fit."""
+        """Takes what comes after `cursor`; returns the reason if it does not fit."""
         self.head = _pread(self.fd, cursor.head_size, 0)
-        self.before, data = self._read_after(cursor, max_bytes)
-        reason = misfit(cursor, self.found, self.head, self.before)
+        # Anchor and new bytes from one read, so that no rewrite can slip in between check and use.
+        unread = min(max_bytes, max(0, self.stat.st_size - cursor.position))
+        both = _pread(self.fd, cursor.anchor_size + unread, cursor.position - cursor.anchor_size)
+        self.before, data = both[: cursor.anchor_size], both[cursor.anchor_size :]
+        reason = _misfit(cursor, self.stat, self.head, self.before)
         if reason is not None:
             return reason
         self.offset, self.passed = cursor.offset, cursor.passed
         self.count, self.inside, self.unfinished = cursor.lines, cursor.inside, cursor.unfinished
         return None if self._take(data) else "changed"
 
-    def _read_after(self, cursor: Cursor, max_bytes: int) -> tuple[bytes, bytes]:
-        """Anchor and new bytes from one read, so that no rewrite can slip in between check and use."""
-        unread = min(max_bytes, max(0, self.found.st_size - cursor.position))
-        both = _pread(self.fd, cursor.anchor_size + unread, cursor.position - cursor.anchor_size)
-        return both[: cursor.anchor_size], both[cursor.anchor_size :]
-
     def _take(self, data: bytes) -> bool:
-        """Split what follows the position into lines; what has no newline yet is only passed.
+        """Splits the bytes after the position into lines; bytes without a newline are only passed.
 
-        False if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are not handed
-        out, and after very many lines the rest of the data is left for the next call.
+        False if the beginning of the first line, passed earlier, is no longer what it was. Blank lines are left out,
+        and after very many lines the rest of the data is left for the next call.
         """
         end = data.find(b"\n")
         if end < 0:
@@ -170,15 +262,15 @@ class _Place:
 
     def _skip_blanks(self, data: bytes, at: int) -> int:
         """The position after blank lines, of which there may be millions."""
-        found = _BLANKS.match(data, at) if data[at : at + 1] in (b"\n", b"\r", b"\t", b" ") else None
-        if found is None:
+        blanks = _BLANKS.match(data, at) if data[at : at + 1] in (b"\n", b"\r", b"\t", b" ") else None
+        if blanks is None:
             return at
-        self.count += data.count(b"\n", at, found.end())
-        self.offset += found.end() - at
-        return found.end()
+        self.count += data.count(b"\n", at, blanks.end())
+        self.offset += blanks.end() - at
+        return blanks.end()
 
     def _finish(self, rest: bytes) -> bool:
-        """Add the line that ends with `rest` and of which some bytes were passed before."""
+        """Adds the line that ends with `rest` and of which some bytes were passed before."""
         size = self.passed + len(rest)
         line = rest
         if self.passed and size <= self.max_line:
@@ -199,32 +291,53 @@ class _Place:
 
     def chunk(self, rewound: Misfit | None) -> Chunk:
         cursor = Cursor(
-            dev=self.found.st_dev,
-            ino=self.found.st_ino,
+            dev=self.stat.st_dev,
+            ino=self.stat.st_ino,
             offset=self.offset,
             passed=self.passed,
             lines=self.count,
-            anchor=digest(self.before),
-            head=digest(self.head),
+            anchor=_digest(self.before),
+            head=_digest(self.head),
             head_size=len(self.head),
             inside=self.inside,
             unfinished=self.unfinished and not self.moved,
-            size=self.found.st_size,
-            ctime_ns=self.found.st_ctime_ns,
+            size=self.stat.st_size,
+            ctime_ns=self.stat.st_ctime_ns,
         )
         return Chunk(
             lines=self.lines,
             cursor=cursor,
-            size=self.found.st_size,
-            # Some file systems report a size that can never be read: only who got on may hope for more.
-            more=self.moved and cursor.position < self.found.st_size,
+            size=self.stat.st_size,
+            # Some file systems report a size that can never be read: there is more only after some progress.
+            more=self.moved and cursor.position < self.stat.st_size,
             rewound=rewound,
             skipped=self.skipped,
         )
 
 
+def _misfit(cursor: Cursor, stat: os.stat_result, head: bytes, anchor: bytes) -> Misfit | None:
+    """Why reading may not go on from `cursor`, or None; `head` and `anchor` are the bytes of the file now.
+
+    A different device number alone is no reason: some file systems are numbered again at every mount, and a
+    whole archive would be read again after each restart of the machine.
+    """
+    if stat.st_ino != cursor.ino:
+        return "replaced"
+    if stat.st_size < cursor.head_size:
+        return "truncated"
+    if _digest(head) != cursor.head:
+        return "rewritten"
+    if stat.st_size < cursor.position:
+        return "truncated"
+    return None if _digest(anchor) == cursor.anchor else "changed"
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
 def _pread(fd: int, size: int, offset: int) -> bytes:
-    """Up to `size` bytes, fewer only at the end of the file; some file systems hand out less than was asked for."""
+    """Up to `size` bytes, fewer only at the end of the file; some file systems return less than was asked for."""
     data = os.pread(fd, size, offset)
     if len(data) == size or not data:
         return data
@@ -234,3 +347,193 @@ def _pread(fd: int, size: int, offset: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+class _OpenFile(msgspec.Struct):
+    fd: int
+    identity: _Identity
+    used: float
+
+
+class OpenFiles:
+    """Reads files by path and caches the descriptors of at most `limit` files that changed lately.
+
+    Over the limit, the least recently read one is closed.
+    Safe to use from several threads: a worker thread reads while the event loop expires and releases. An entry is
+    taken out of the cache while it is read, so no other thread can close its descriptor; the lock covers the cache
+    only and is never held during I/O. `clock` is monotonic. `wall` time is compared with modification times; those
+    only decide what is worth caching, never what is read.
+    """
+
+    def __init__(
+        self,
+        *,
+        limit: int = 128,
+        idle: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._limit = limit
+        self._idle = idle
+        self._clock, self._wall = clock, wall
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[str, _OpenFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._cache)
+
+    def read(
+        self,
+        path: str,
+        cursor: Cursor | None,
+        *,
+        root: str | None = None,
+        max_bytes: int = MAX_BYTES,
+        max_line: int = MAX_LINE,
+    ) -> Chunk:
+        """Reads on. A file that lost its path is read to its end first; its last chunk is marked `ended`.
+
+        If another file took its place, that chunk also has `more`, and the next call starts on the new file.
+        Raises Refused for what must not be read, OSError for what cannot be read now.
+        """
+        entry = self._take(path)
+        fd = open_regular(path, root=root) if entry is None else entry.fd
+        keep = False  # a descriptor can go stale for good: after an error the next call opens the file again
+        try:
+            # Looked up before reading: bytes that reach the old file in between are still read from it.
+            current = None if entry is None else _identity(path)
+            chunk = read_open(fd, cursor, max_bytes=max_bytes, max_line=max_line)
+            if entry is None:
+                keep = self._wall() - os.fstat(fd).st_mtime < self._idle
+                entry = _OpenFile(fd, (chunk.cursor.dev, chunk.cursor.ino), 0.0)
+            elif current == entry.identity or chunk.more:
+                keep = True
+            else:
+                tail = last_line(fd, chunk.cursor, max_line=max_line)
+                chunk = msgspec.structs.replace(chunk, ended=True, tail=tail, more=current is not None)
+        finally:
+            if not keep:
+                os.close(fd)
+        if keep:
+            entry.used = self._clock()
+            self._put(path, entry)
+        return chunk
+
+    def last_line(
+        self, path: str, cursor: Cursor, *, root: str | None = None, max_line: int = MAX_LINE
+    ) -> LastLine | None:
+        """The bytes after the last newline of a file that was read to its end and has been quiet since."""
+        entry = self._take(path)
+        fd = open_regular(path, root=root) if entry is None else entry.fd
+        try:
+            return last_line(fd, cursor, max_line=max_line)
+        finally:
+            if entry is None:
+                os.close(fd)
+            else:
+                self._put(path, entry)
+
+    def paths(self) -> list[str]:
+        """The files with a cached descriptor, even if their paths name other files now."""
+        with self._lock:
+            return list(self._cache)
+
+    def release(self, path: str) -> None:
+        entry = self._take(path)
+        if entry is not None:
+            os.close(entry.fd)
+
+    def expire(self) -> None:
+        """Closes files that were not read for a while: a deleted file's disk space is not free until then."""
+        oldest = self._clock() - self._idle
+        with self._lock:
+            idle = [path for path, entry in self._cache.items() if entry.used < oldest]
+            entries = [self._cache.pop(path) for path in idle]
+        for entry in entries:
+            os.close(entry.fd)
+
+    def close(self) -> None:
+        for path in self.paths():
+            self.release(path)
+
+    def _take(self, path: str) -> _OpenFile | None:
+        """Removes an entry from the cache: its descriptor belongs to the caller until it is put back."""
+        with self._lock:
+            return self._cache.pop(path, None)
+
+    def _put(self, path: str, entry: _OpenFile) -> None:
+        """Adds an entry as the most recent one, and closes what exceeds the limit."""
+        with self._lock:
+            surplus = [self._cache.pop(path)] if path in self._cache else []
+            self._cache[path] = entry
+            while len(self._cache) > self._limit:
+                surplus.append(self._cache.popitem(last=False)[1])
+        for other in surplus:
+            os.close(other.fd)
+
+
+def _identity(path: str) -> _Identity | None:
+    try:
+        stat = os.stat(path, follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return stat.st_dev, stat.st_ino
+
+
+class WaitingTail(NamedTuple):
+    """A last line without a newline: the position behind it, and when it is tried.
+
+    If it is not complete when it is `due`, it may still become so, until it is tried for the `last` time.
+    """
+
+    root: str
+    position: int
+    due: float
+    last: float
+
+
+class DueTail(NamedTuple):
+    """A log whose last line is to be tried now; `is_last` if it is not tried again."""
+
+    path: str
+    root: str
+    is_last: bool
+
+
+class WaitingTails:
+    """The logs that end without a newline, and when each is tried: the process that wrote it may have died."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, WaitingTail] = {}
+
+    def note(self, path: str, root: str, cursor: Cursor, now: float, *, is_old: bool, is_backlog: bool) -> None:
+        """Adds a log that was read up to its last line.
+
+        One that `is_old`, not written to for long, is tried at once and for good. One that `is_backlog`, written
+        before we started, is tried at once too, in case it is complete: tools that write a log all at once may leave
+        the newline out.
+        """
+        before = self._waiting.get(path)
+        if before is None or before.position != cursor.position:
+            last = now if is_old else now + TAIL_QUIET_S
+            self._waiting[path] = WaitingTail(root, cursor.position, now if is_backlog else last, last)
+
+    def retry_later(self, path: str, now: float) -> None:
+        """Waits again after the log could not be read."""
+        self._waiting[path] = self._waiting[path]._replace(due=now + TAIL_QUIET_S, last=now + TAIL_QUIET_S)
+
+    def retry_last(self, path: str) -> None:
+        """Waits for the last try, since the line is not complete yet."""
+        before = self._waiting[path]
+        self._waiting[path] = before._replace(due=before.last)
+
+    def drop(self, path: str) -> None:
+        self._waiting.pop(path, None)
+
+    def due(self, now: float, most: int) -> list[DueTail]:
+        """The logs whose last lines are to be tried now."""
+        due = [(path, tail) for path, tail in self._waiting.items() if tail.due <= now]
+        return [DueTail(path, tail.root, tail.last <= now) for path, tail in due[:most]]
+
+    def next_due(self) -> float | None:
+        return min((tail.due for tail in self._waiting.values()), default=None)

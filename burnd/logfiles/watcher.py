@@ -19,8 +19,7 @@ import msgspec
 
 from burnd.logfiles.dirty import LIMIT, Drained, Inbox
 from burnd.logfiles.observe import Observe, observe
-from burnd.logfiles.roots import Root
-from burnd.logfiles.scanner import SUFFIX, Suffix, walk
+from burnd.logfiles.scanner import SUFFIX, Root, Suffix, walk
 from burnd.logfiles.supervise import Supervisor
 
 _ROUTINE = _POLLING, _TIMER = ("polling", "timer")

@@ -93,6 +93,12 @@ class ChildProcess:
             raise Failed(msgspec.msgpack.decode(payload))
         return payload
 
+    def kill(self) -> None:
+        """Ends the child at once, from any thread: a call that waits for it raises Gone."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def close(self) -> int:
         """Ends the child; returns the signal that had ended it, or 0."""
         process, self._process = self._process, None

@@ -13,11 +13,13 @@ from typing import NamedTuple
 
 import anyio
 
-from burnd.harness.claude_code.transcripts import ClaudeTranscripts
+from burnd.harness.claude_code.transcripts import ClaudeLogs
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
-from burnd.logfiles.transcripts import Transcript, batch_of
+from burnd.logfiles.logs import Log as OpenLog
+from burnd.logfiles.logs import Logs, batch_of
 from burnd.paths import Home
+from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.bench.corpus import START_MS, Log, Tree, small_logs
 from tests.bench.year import make_year
@@ -54,27 +56,27 @@ async def _compared(root: Path, small: Case, large: Case) -> tuple[float, float]
 async def _prepared(root: Path, case: Case) -> AsyncIterator[Callable[[], Awaitable[float]]]:
     """What records one more turn, and says how long that took."""
     async with _opened(root, case.history) as pipeline:
-        transcripts = ClaudeTranscripts(pipeline.home.index_db)
+        logs = Logs(ClaudeLogs(), pipeline.home.index_db, Acknowledger(None, frozenset()))
         projects = root / "logs" / "projects"
         others = list(small_logs(root / "logs", case.files - 1)) if case.files > 1 else []
         for begin in range(0, len(others), 500):
-            some = [_open(transcripts, path, projects) for path in others[begin : begin + 500]]
-            await _take(pipeline, transcripts, some, LATER_MS)
+            some = [_open(logs, path, projects) for path in others[begin : begin + 500]]
+            await _take(pipeline, logs, some, LATER_MS)
         log = Log(Tree(root / "logs"), random.Random(5), "/home/dev/work/x", SESSION, START_MS)
         path = projects / "-home-dev-work-x" / f"{log.session}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        transcript = _open(transcripts, path, projects)
+        transcript = _open(logs, path, projects)
         _append(path, log, case.turns)
-        await _take(pipeline, transcripts, [transcript])
+        await _take(pipeline, logs, [transcript])
 
         async def one_more() -> float:
             _append(path, log, 1)
             begun = time.process_time()
-            await _take(pipeline, transcripts, [transcript])
+            await _take(pipeline, logs, [transcript])
             return time.process_time() - begun
 
         yield one_more
-        transcripts.close()
+        logs.close()
 
 
 @asynccontextmanager
@@ -91,8 +93,8 @@ async def _opened(root: Path, history: int) -> AsyncIterator[Pipeline]:
         await pipeline.close()
 
 
-def _open(transcripts: ClaudeTranscripts, path: Path, projects: Path) -> Transcript:
-    found = transcripts.open(str(path), str(projects), None)
+def _open(logs: Logs, path: Path, projects: Path) -> OpenLog:
+    found = logs.open(str(path), str(projects), None)
     assert found is not None
     return found
 
@@ -106,13 +108,13 @@ def _append(path: Path, log: Log, turns: int) -> None:
         file.write(b"".join(line + b"\n" for line in log.lines))
 
 
-async def _take(pipeline: Pipeline, transcripts: ClaudeTranscripts, some: list[Transcript], seen_ms: int = 0) -> None:
+async def _take(pipeline: Pipeline, logs: Logs, some: list[OpenLog], seen_ms: int = 0) -> None:
     """Reads what was appended and commits it, as the source does."""
     waiting = some
     while waiting:
-        pieces = [transcripts.read(transcript, 4 << 20, 0.0, seen_ms) for transcript in waiting]
+        pieces = [logs.read(transcript, 4 << 20, 0.0, seen_ms) for transcript in waiting]
         await pipeline.commit(batch_of(pieces))
         for transcript in waiting:
             transcript.committed()
         waiting = [transcript for transcript, piece in zip(waiting, pieces, strict=True) if piece.more]
-    transcripts.trim(lambda _path: False)
+    logs.trim(lambda _path: False)

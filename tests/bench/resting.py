@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 import anyio
 
-from burnd.harness.claude_code.source import ClaudeCode
+from burnd.harness.claude_code.transcripts import ClaudeLogs
 from burnd.ledger.files import prepare_home
 from burnd.ledger.keeping import Keeping
+from burnd.logfiles.follower import LogFollower
 from burnd.paths import Home as Folders
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from tests.bench.corpus import small_logs
@@ -64,7 +65,7 @@ async def _caught_up(root: Path) -> float:
     home = Folders(root / "home")
     prepare_home(home.root)
     pipeline = await open_pipeline(home, Keeping("full"), inline_bytes=512)
-    source = ClaudeCode([str(root / "logs" / "projects")], pipeline)
+    source = LogFollower(ClaudeLogs(), [str(root / "logs" / "projects")], pipeline)
     begun = time.perf_counter()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(source.run)
@@ -76,6 +77,6 @@ async def _caught_up(root: Path) -> float:
     return took
 
 
-async def _until_read(source: ClaudeCode, pipeline: Pipeline) -> None:
+async def _until_read(source: LogFollower, pipeline: Pipeline) -> None:
     while not source.status().files or source.status().pending or pipeline.writing:  # noqa: ASYNC110 - what is timed is its end
         await anyio.sleep(0.001)

@@ -8,14 +8,16 @@ from typing import Any, ClassVar
 
 from burnd.causes.explainer import Explainer
 from burnd.harness.claude_code.titles import LeafTitles
-from burnd.harness.claude_code.transcripts import ClaudeTranscripts
-from burnd.harness.codex.source import CodexTranscripts
+from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.harness.codex.source import CodexLogs
 from burnd.index.path_key import path_key
 from burnd.ledger.files import HomeLock, prepare_home
 from burnd.ledger.keeping import Keeping
-from burnd.logfiles.transcripts import Piece, Transcript, Transcripts, batch_of
+from burnd.logfiles.log_reader import LogFormat
+from burnd.logfiles.logs import Log, Logs, Piece, batch_of
 from burnd.paths import Home
 from burnd.recording.batch import Batch
+from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline, open_pipeline
 from burnd.records.codec import encode_content
 from tests.dump import causes_dump, index_dump, ledger_dump
@@ -25,13 +27,13 @@ from tests.make import START_MS
 class Rig:
     """A home and a tree of transcripts. `read` does what the source does when a file is dirty."""
 
-    kind: ClassVar[type[Transcripts]] = ClaudeTranscripts
+    kind: ClassVar[type[LogFormat]] = ClaudeLogs
 
     def __init__(self, home: Path, projects: Path) -> None:
         self.home = Home(home)
         self.projects = projects
         self.pipeline: Pipeline
-        self._transcripts: Transcripts
+        self._logs: Logs
 
     async def open(self) -> None:
         prepare_home(self.home.root)
@@ -39,11 +41,14 @@ class Rig:
         self.pipeline = await open_pipeline(
             self.home, Keeping("full"), inline_bytes=1024, reserve=0, now=lambda: START_MS + 10**10
         )
-        self._transcripts = self.kind(self.home.index_db)
+        self._logs = self._open_logs()
         await self._begin()
 
+    def _open_logs(self) -> Logs:
+        return Logs(self.kind(), self.home.index_db, Acknowledger(None, frozenset()))
+
     async def close(self) -> None:
-        self._transcripts.close()
+        self._logs.close()
         await self.pipeline.close()
         self._lock.release()
 
@@ -70,17 +75,17 @@ class Rig:
 
     def drop_readers(self) -> None:
         """Frees all readers, as if no file had been read since the start."""
-        self._transcripts.close()
-        self._transcripts = self.kind(self.home.index_db)
+        self._logs.close()
+        self._logs = self._open_logs()
 
     async def flush(self) -> None:
         """Settles everything that is open, in whatever file; files that are not in memory are brought back."""
         rows = await self.pipeline.index.rows("SELECT path FROM files WHERE source = ? AND open", (self.kind.source,))
         pieces = []
         for (path,) in rows:
-            transcript = await self._transcript(Path(path))
-            assert transcript is not None
-            piece = self._transcripts.settle(transcript, 0, answered_only=False)
+            log = await self._log(Path(path))
+            assert log is not None
+            piece = self._logs.settle(log, 0, answered_only=False)
             pieces += [piece] if piece is not None else []
         await self._commit(pieces)
 
@@ -96,20 +101,20 @@ class Rig:
         return sorted(path for path in self.projects.rglob("*.jsonl"))
 
     async def _piece(self, path: Path, max_bytes: int) -> Piece | None:
-        transcript = await self._transcript(path)
-        if transcript is None:
+        log = await self._log(path)
+        if log is None:
             return None
-        return self._transcripts.read(transcript, max_bytes, 0.0, 0)
+        return self._logs.read(log, max_bytes, 0.0, 0)
 
-    async def _transcript(self, path: Path) -> Transcript | None:
-        known = self._transcripts.get(str(path))
+    async def _log(self, path: Path) -> Log | None:
+        known = self._logs.get(str(path))
         if known is not None:
             return known
         rows = await self.pipeline.index.rows(
             "SELECT cursor, state FROM files WHERE source = ? AND path = ?", (self.kind.source, path_key(str(path)))
         )
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-        return self._transcripts.open(str(path), str(self.projects), saved)
+        return self._logs.open(str(path), str(self.projects), saved)
 
     async def _commit(self, pieces: Iterable[Piece]) -> None:
         pieces = list(pieces)
@@ -117,22 +122,24 @@ class Rig:
             return
         await self.pipeline.commit(await self._batch_of(pieces))
         for piece in pieces:
-            transcript = self._transcripts.get(piece.path)
-            if transcript is not None:
-                transcript.committed()
+            log = self._logs.get(piece.path)
+            if log is not None:
+                log.committed()
 
     async def _begin(self) -> None:
         self._leaf_titles = LeafTitles()
         await self._leaf_titles.load(self.pipeline.index)
 
     async def _batch_of(self, pieces: Sequence[Piece]) -> Batch:
-        return await self._leaf_titles.batch_of(self.pipeline, pieces)
+        batch = batch_of(pieces)
+        await self._leaf_titles.add_to(batch, self.pipeline, pieces)
+        return batch
 
 
 class CodexRig(Rig):
     """The same over a tree of Codex's rollouts."""
 
-    kind = CodexTranscripts
+    kind = CodexLogs
 
     async def _begin(self) -> None:
         pass

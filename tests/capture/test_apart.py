@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from burnd.harness.claude_code.transcripts import ClaudeTranscripts
-from burnd.logfiles import pieces
-from burnd.logfiles.backfill_process import Apart, Wanted
-from burnd.logfiles.safe_open import Refused
-from burnd.logfiles.transcripts import Piece
+from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.logfiles import follower
+from burnd.logfiles.backfill_process import BackfillProcess, Request
+from burnd.logfiles.logs import Piece
+from burnd.logfiles.scanner import Refused
 from burnd.recording import child_process
 from tests.capture.rig import Rig
 from tests.capture.test_claude_source import SESSION, _is, watching
@@ -29,17 +29,17 @@ class RigApart(Rig):
 
     async def open(self) -> None:
         await super().open()
-        self.apart = Apart(ClaudeTranscripts, self.home.index_db)
+        self.child = BackfillProcess(ClaudeLogs, self.home.index_db)
 
     async def close(self) -> None:
-        self.apart.close()
+        self.child.close()
         await super().close()
 
     async def _piece(self, path: Path, max_bytes: int) -> Piece | None:
         rows = await self.pipeline.index.rows("SELECT cursor, state FROM files WHERE path = ?", (str(path),))
         saved = (bytes(rows[0][0]), bytes(rows[0][1])) if rows else None
-        self.apart.ask(Wanted(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
-        return self.apart.answer()
+        self.child.send(Request(str(path), str(self.projects), saved, max_bytes, 0.0, 0))
+        return self.child.receive_piece()
 
 
 @pytest.mark.parametrize("max_bytes", [4 << 20, 1000])
@@ -61,7 +61,7 @@ async def test_a_backlog_is_read_apart_and_looked_after_here(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a backlog leaves open settles, what is appended to it is seen, and the other process ends with it."""
-    monkeypatch.setattr(pieces, "APART_FROM", 1)
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
     log = Transcript(session=SESSION)
     log.prompt("hello")
     log.says("m1", text("hi"), output=7)
@@ -73,7 +73,7 @@ async def test_a_backlog_is_read_apart_and_looked_after_here(
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
         assert await _is(watched, "m2", open=0, rev=1)
-        assert watched.source._pieces._apart is None
+        assert watched.source._child is None
         log.says("m3", text("more"), output=9)
         watched.append(log)
         await watched.source.flush()
@@ -90,19 +90,19 @@ async def test_a_reader_that_dies_is_done_without(
     """F76: a process that is killed while it reads, or hangs, takes nothing with it: what it was asked for is read
     here, in any order. One file is always asked for ahead.
     """
-    monkeypatch.setattr(pieces, "APART_FROM", 1)
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
     monkeypatch.setattr(child_process, "HANGS_S", 0.5 if how == signal.SIGSTOP else 60.0)
-    ask, asked = Apart.ask, 0
+    send, sent = BackfillProcess.send, 0
 
-    def ask_and_kill(self: Apart, wanted: Wanted, *skipped: Any) -> None:
-        nonlocal asked
-        asked += 1
-        ask(self, wanted, *skipped)
-        if asked == at:
+    def send_and_kill(self: BackfillProcess, request: Request, *skipped: Any) -> None:
+        nonlocal sent
+        sent += 1
+        send(self, request, *skipped)
+        if sent == at:
             assert self._process is not None
             os.kill(self._process.pid, how)
 
-    monkeypatch.setattr(Apart, "ask", ask_and_kill)
+    monkeypatch.setattr(BackfillProcess, "send", send_and_kill)
     folder = tmp_path / "projects" / "-home-dev-app"
     folder.mkdir(parents=True)
     for n in range(5):
@@ -113,15 +113,15 @@ async def test_a_reader_that_dies_is_done_without(
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
         assert sorted(watched.ledger()) == ["m0", "m1", "m2", "m3", "m4"]
-    assert asked >= at
+    assert sent >= at
 
 
 async def test_a_file_begun_ahead_that_grows_meanwhile_is_read_to_its_end(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is appended after the other process looked is seen: the file was having its turn."""
-    monkeypatch.setattr(pieces, "APART_FROM", 1)
-    answer = Apart.answer
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", 1)
+    receive = BackfillProcess.receive_piece
     folder = tmp_path / "projects" / "-home-dev-app"
     folder.mkdir(parents=True)
     paths = [folder / f"{SESSION[:-1]}{n}.jsonl" for n in range(2)]
@@ -135,15 +135,15 @@ async def test_a_file_begun_ahead_that_grows_meanwhile_is_read_to_its_end(
         log.says(f"later{n}", text("more"), output=9)
         later.append((path, b"".join(line + b"\n" for line in log.lines)))
 
-    def answer_then_grow(self: Apart) -> Piece | None:
-        piece = answer(self)
+    def receive_then_grow(self: BackfillProcess) -> Piece | None:
+        piece = receive(self)
         while later:
             path, data = later.pop()
             with path.open("ab") as file:
                 file.write(data)
         return piece
 
-    monkeypatch.setattr(Apart, "answer", answer_then_grow)
+    monkeypatch.setattr(BackfillProcess, "receive_piece", receive_then_grow)
     async with watching(opened, tmp_path / "projects") as watched:
         await watched.source.flush()
         await watched.source.flush()
@@ -156,17 +156,17 @@ def test_what_must_not_be_read_is_refused_apart_too(tmp_path: Path) -> None:
     (tmp_path / "p" / f"{SESSION}.jsonl").symlink_to("/etc/passwd")
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "burn.db").touch()
-    apart = Apart(ClaudeTranscripts, tmp_path / "index" / "burn.db")
-    wanted = Wanted(str(tmp_path / "p" / f"{SESSION}.jsonl"), str(tmp_path), None, 1000, 0.0, 0)
+    child = BackfillProcess(ClaudeLogs, tmp_path / "index" / "burn.db")
+    request = Request(str(tmp_path / "p" / f"{SESSION}.jsonl"), str(tmp_path), None, 1000, 0.0, 0)
     try:
-        apart.ask(wanted)
-        apart.ask(wanted._replace(path=str(tmp_path / "p" / f"{SESSION[:-1]}9.jsonl")))
+        child.send(request)
+        child.send(request._replace(path=str(tmp_path / "p" / f"{SESSION[:-1]}9.jsonl")))
         with pytest.raises(Refused):
-            apart.answer()
+            child.receive_piece()
         with pytest.raises(FileNotFoundError):
-            apart.answer()
+            child.receive_piece()
     finally:
-        apart.close()
+        child.close()
 
 
 def test_the_other_process_brings_little_along() -> None:

@@ -16,16 +16,16 @@ import msgspec
 import pytest
 
 from burnd.errors import NoSpace
-from burnd.harness.claude_code.source import ClaudeCode
-from burnd.harness.claude_code.transcripts import ClaudeTranscripts
-from burnd.logfiles import transcript_settling
-from burnd.logfiles.open_files import OpenFiles
-from burnd.logfiles.saved import Saved
-from burnd.logfiles.tail import Chunk
-from burnd.logfiles.transcripts import Transcript as Known
+from burnd.harness.claude_code.transcripts import ClaudeLogs
+from burnd.logfiles import follower
+from burnd.logfiles.follower import LogFollower
+from burnd.logfiles.logs import Log, Logs
+from burnd.logfiles.positions import Positions
+from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.logfiles.watcher import Times, Watcher
 from burnd.recording import committing
 from burnd.recording.candidate import Candidate
+from burnd.recording.crash_guard import Acknowledger
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
 from burnd.records.codec import Entry
@@ -45,7 +45,9 @@ class Watched:
         self.pipeline = pipeline
         self.projects = projects
         self.ahead = 0.0
-        self.source = ClaudeCode([str(projects)], pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead)
+        self.source = LogFollower(
+            ClaudeLogs(), [str(projects)], pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead
+        )
 
     def path(self, session: str = SESSION) -> Path:
         folder = self.projects / "-home-dev-app"
@@ -128,10 +130,10 @@ async def test_a_quiet_turn_settles(opened: Opened, tmp_path: Path) -> None:
         watched.append(asking, watched.path(SESSION[:-1] + "4"))
         await until(lambda: _is(watched, "m1", open=1))
         await until(lambda: _is(watched, "q1", open=1))
-        watched.ahead += transcript_settling.QUIET_S + 1
+        watched.ahead += follower.QUIET_S + 1
         await until(lambda: _is(watched, "m1", open=0, rev=1))
         assert await _is(watched, "q1", open=1, rev=0)
-        watched.ahead += transcript_settling.IDLE_S
+        watched.ahead += follower.IDLE_S
         await until(lambda: _is(watched, "q1", open=0, rev=1))
 
 
@@ -175,20 +177,20 @@ async def test_a_flush_says_what_could_not_be_read(
 async def test_trimming_leaves_a_log_alone_that_is_being_read(opened: Opened, tmp_path: Path) -> None:
     """The event loop drops readers while a worker thread reads in one: that one changes while it is looked at."""
 
-    class Changing(Known):
+    class Changing(Log):
         @property
         def open_candidates(self) -> list[Candidate]:
             raise RuntimeError("dictionary changed size during iteration")
 
     pipeline = await opened()
-    transcripts = ClaudeTranscripts(pipeline.home.index_db)
+    logs = Logs(ClaudeLogs(), pipeline.home.index_db, Acknowledger(None, frozenset()))
     for n in range(100):
-        kind = Changing if n == 0 else Known
-        transcripts._known[f"/{n}"] = kind(f"/{n}", "/", None, None, None)
-    transcripts.trim(lambda path: path == "/0")
-    assert "/0" in transcripts
-    assert "/1" not in transcripts
-    transcripts.close()
+        kind = Changing if n == 0 else Log
+        logs._logs[f"/{n}"] = kind(f"/{n}", "/", None, None, None)
+    logs.trim(lambda path: path == "/0")
+    assert "/0" in logs
+    assert "/1" not in logs
+    logs.close()
 
 
 async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> None:
@@ -202,8 +204,8 @@ async def test_open_turns_outlive_a_restart(opened: Opened, tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "projects")
     async with watching(opened, tmp_path / "projects") as watched:
         assert await _is(watched, "m1", open=1)
-        await until(watched.source._pieces.known.live)
-        watched.ahead += transcript_settling.QUIET_S + 1
+        await until(lambda: list(watched.source.logs))
+        watched.ahead += follower.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 
@@ -345,7 +347,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             file.write(last)
         await watched.source.flush()
         assert watched.ledger() == {}
-        watched.ahead += transcript_settling.IDLE_S + 1
+        watched.ahead += follower.IDLE_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", output=5))
         with watched.path().open("ab") as file:
@@ -360,7 +362,7 @@ async def test_an_unterminated_last_line_is_taken_when_quiet(opened: Opened, tmp
             await watched.source.flush()
             if is_deleted:
                 watched.path().unlink()
-            watched.ahead += transcript_settling.IDLE_S + 1
+            watched.ahead += follower.IDLE_S + 1
             watched.source._bell.set()
             await until(lambda n=times: _counted(watched, "unfinished lines", n))  # type: ignore[misc]
         log.says("m3", text("the last word"), output=7)
@@ -579,12 +581,12 @@ async def test_a_request_without_a_response_counts_until_it_gets_one(opened: Ope
     async with watching(opened, projects) as watched:
         watched.append(log)
         await until(lambda: _is(watched, "m1", open=1))
-        watched.ahead += transcript_settling.QUIET_S + 1
+        watched.ahead += follower.QUIET_S + 1
         await until(lambda: _is(watched, "m1", open=0))
         assert await requests(watched) == []
     async with watching(opened, projects) as watched:
-        await until(watched.source._pieces.known.live)
-        watched.ahead += transcript_settling.IDLE_S + 1
+        await until(lambda: list(watched.source.logs))
+        watched.ahead += follower.IDLE_S + 1
 
         async def are_there() -> bool:
             return await requests(watched) == ["r1", "r2"]
@@ -670,7 +672,7 @@ async def test_who_started_an_agent_may_be_told_while_nobody_looks(opened: Opene
         }
     async with watching(partial(opened, now=lambda: wall_ms() + 120_000), tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert not watched.source._pieces.known.live()
+        assert not list(watched.source.logs)
 
 
 async def _tell_between_starts(opened: Opened, projects: Path) -> None:
@@ -704,15 +706,15 @@ async def test_a_flush_waits_for_the_scan_that_runs(
 ) -> None:
     """What one scan has looked at and not queued yet is no news to the next, and is flushed all the same."""
     await _tell_between_starts(opened, tmp_path / "projects")
-    seen_ms = Saved.seen_ms
+    seen_ms = Positions.seen_ms
 
-    async def slow(saved: Saved) -> dict[str, int]:
+    async def slow(positions: Positions) -> dict[str, int]:
         asked.set()
         await anyio.sleep(0.3)
-        return await seen_ms(saved)
+        return await seen_ms(positions)
 
     asked = anyio.Event()
-    monkeypatch.setattr(Saved, "seen_ms", slow)
+    monkeypatch.setattr(Positions, "seen_ms", slow)
     again = Watched(await opened(), tmp_path / "projects")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(again.source._finder.scan, "the roots changed")
@@ -736,8 +738,8 @@ async def test_a_root_behind_a_link_settles_after_a_restart(opened: Opened, tmp_
         watched.append(log)
         await until(lambda: _is(watched, "m1", open=1))
     async with watching(opened, tmp_path / "projects") as watched:
-        await until(watched.source._pieces.known.live)
-        watched.ahead += transcript_settling.QUIET_S + 1
+        await until(lambda: list(watched.source.logs))
+        watched.ahead += follower.QUIET_S + 1
         watched.source._bell.set()
         await until(lambda: _is(watched, "m1", open=0, rev=1))
 

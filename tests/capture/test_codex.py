@@ -18,9 +18,10 @@ import zstandard
 from burnd.clients.claims import Claim, matching, settle
 from burnd.harness.codex import compressed
 from burnd.harness.codex.product import PRODUCT
-from burnd.harness.codex.source import Codex
-from burnd.logfiles import transcript_settling
-from burnd.logfiles.unused import TOO_LARGE
+from burnd.harness.codex.source import CodexLogs
+from burnd.logfiles import follower
+from burnd.logfiles.follower import LogFollower
+from burnd.logfiles.tail import TOO_LARGE
 from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Usage
@@ -102,7 +103,9 @@ class Watched:
     def __init__(self, pipeline: Pipeline, folder: Path) -> None:
         self.pipeline, self.folder, self.ahead = pipeline, folder, 0.0
         roots = PRODUCT.logs({"CODEX_HOME": str(folder)}, str(folder / "nobody"))
-        self.source = Codex(roots, pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead)
+        self.source = LogFollower(
+            CodexLogs(), roots, pipeline, times=QUICK, clock=lambda: time.monotonic() + self.ahead
+        )
 
     def write(self, log: Rollout) -> None:
         """Appends the lines that were not written yet."""
@@ -161,7 +164,7 @@ async def test_a_quiet_response_settles(opened: Opened, tmp_path: Path) -> None:
     async with watched(opened, tmp_path / "codex") as here:
         here.write(log)
         await here.until(bool)
-        here.ahead += transcript_settling.QUIET_S + 1
+        here.ahead += follower.QUIET_S + 1
         await here.until(lambda turns: [turn[3] for turn in turns] == [False])
 
 

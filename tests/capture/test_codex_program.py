@@ -16,7 +16,8 @@ import anyio.to_thread
 import pytest
 
 from burnd.harness.codex.product import PRODUCT
-from burnd.harness.codex.source import Codex
+from burnd.harness.codex.source import CodexLogs
+from burnd.logfiles.follower import LogFollower
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Event, Quota, Session, Turn, Usage
 from burnd.records.times import wall_ms
@@ -123,10 +124,10 @@ class CodexProgram:
 
 
 @asynccontextmanager
-async def followed(opened: Opened, home: Path) -> AsyncIterator[tuple[Codex, Pipeline]]:
+async def followed(opened: Opened, home: Path) -> AsyncIterator[tuple[LogFollower, Pipeline]]:
     """The source at its own pace, by the real clocks."""
     pipeline = await opened(now=wall_ms)
-    source = Codex(PRODUCT.logs({"CODEX_HOME": str(home)}, str(home / "nobody")), pipeline)
+    source = LogFollower(CodexLogs(), PRODUCT.logs({"CODEX_HOME": str(home)}, str(home / "nobody")), pipeline)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(source.run)
         yield source, pipeline

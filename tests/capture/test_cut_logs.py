@@ -222,7 +222,7 @@ async def test_a_file_that_cannot_be_read_any_more_keeps_its_open_turn(opened: O
         log.says("m1", text("hi"), output=7)
         watched.append(log)
         await until(lambda: _is(watched, "m1", open=1))
-        watched.source._pieces.known._files.close()
+        watched.source.logs.files.close()
         watched.path().unlink()
         watched.path().symlink_to(tmp_path / "elsewhere.jsonl")
         watched.source._queue.add(str(watched.path()))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles import pieces, tails, transcript_settling, transcripts
+from burnd.logfiles import follower, logs, tail
 from burnd.logfiles.watcher import Times
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Turn
@@ -43,7 +43,7 @@ async def test_a_scan_alone_tells_of_a_deleted_log(
         watched.path().unlink()
         await watched.source.flush()
         assert {m: t.usage.output for m, t in watched.ledger().items()} == {"m1": 7, "m2": 8}
-        assert not len(watched.source._pieces.known._files)
+        assert not len(watched.source.logs.files)
 
 
 def _by_the_clock(opened: Opened, ahead_ms: int = 0) -> Callable[[], Awaitable[Pipeline]]:
@@ -91,7 +91,7 @@ def _grow(path: Path, last: bytes) -> None:
 
 async def _is_taken_in_time(watched: Watched, message_id: str) -> None:
     assert not await _is(watched, message_id, output=5)
-    watched.ahead += tails.QUIET_S + 1
+    watched.ahead += tail.TAIL_QUIET_S + 1
     watched.source._bell.set()
     await until(lambda: _is(watched, message_id, output=5))
 
@@ -110,19 +110,19 @@ async def test_a_last_line_is_taken_after_any_number_of_other_logs(opened: Opene
             log.says(f"mo{n}", text("y"), output=1)
             (folder / f"o{n}.jsonl").write_bytes(b"".join(line + b"\n" for line in log.lines))
         await watched.source.flush()
-        assert str(folder / "tailed.jsonl") not in watched.source._pieces.known
+        assert str(folder / "tailed.jsonl") not in watched.source.logs
         await _is_taken_in_time(watched, "m-tail")
 
 
-@pytest.mark.parametrize("apart_from", [1, pieces.APART_FROM])
+@pytest.mark.parametrize("child_from", [1, follower.CHILD_FROM_BYTES])
 async def test_a_last_line_outlives_a_restart(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart_from: int
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child_from: int
 ) -> None:
     """F10: it is taken by the next daemon, wherever it was read, and its newline makes no second one of it.
 
     Half a line is counted once, and not looked at again before it grows.
     """
-    monkeypatch.setattr(pieces, "APART_FROM", apart_from)
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", child_from)
     folder = tmp_path / "projects" / "-home-dev-app"
     tail = _without_newline(folder / "tailed.jsonl", "m-tail", cut=9)
     last = _without_newline(folder / "half.jsonl", "m-half", cut=9)
@@ -136,7 +136,7 @@ async def test_a_last_line_outlives_a_restart(
         await until(lambda: watched.source.counts["unfinished lines"] == 1)
     async with watching(_by_the_clock(opened), tmp_path / "projects") as watched:
         await watched.source.flush()
-        assert watched.source._saved.tails.next_due() is None
+        assert watched.source._positions.tails.next_due() is None
         _grow(folder / "tailed.jsonl", b"\n")
         _grow(folder / "half.jsonl", last[-9:])
         await watched.source.flush()
@@ -175,10 +175,10 @@ async def test_the_last_lines_of_old_logs_are_taken_at_once(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F10: where nobody has written for ten minutes there is nothing to wait for; a flush leaves none of them."""
-    monkeypatch.setattr(transcript_settling, "TAILS_AT_ONCE", 2)
+    monkeypatch.setattr(follower, "TAILS_AT_ONCE", 2)
     for n in range(5):
         _without_newline(tmp_path / "projects" / "-home-dev-app" / f"tailed{n}.jsonl", f"m-tail{n}")
-    async with watching(_by_the_clock(opened, ahead_ms=transcripts.OLD_MS + 1000), tmp_path / "projects") as watched:
+    async with watching(_by_the_clock(opened, ahead_ms=logs.OLD_MS + 1000), tmp_path / "projects") as watched:
         await watched.source.flush()
         assert {name: turn.usage.output for name, turn in watched.ledger().items()} == {
             f"m-tail{n}": 5 for n in range(5)

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from burnd.logfiles import open_files as follow
-from burnd.logfiles import pieces, tails, unused
+from burnd.logfiles import follower, tail
 from burnd.recording.source import UnusedLine
 from tests.capture.test_claude_source import SESSION, Watched, until, watching
 from tests.conftest import Opened
@@ -34,12 +33,12 @@ def _begins(lines: list[bytes], wanted: bytes) -> int:
     return sum(len(line) + 1 for line in lines[: lines.index(wanted)])
 
 
-@pytest.mark.parametrize("apart_from", [1, pieces.APART_FROM])
+@pytest.mark.parametrize("child_from", [1, follower.CHILD_FROM_BYTES])
 async def test_where_unused_lines_stand_is_told_after_a_restart(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart_from: int
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, child_from: int
 ) -> None:
     """P1, F11: of what is no JSON and what is no object, status has path, offset, size and reason; not a byte of it."""
-    monkeypatch.setattr(pieces, "APART_FROM", apart_from)
+    monkeypatch.setattr(follower, "CHILD_FROM_BYTES", child_from)
     junk, other = b'{"type":"user", ' + CANARY, b'["' + CANARY + b'"]'
     lines = _log_with_garbage(junk, b"", other)
     path = tmp_path / "projects" / "-home-dev-app" / f"{SESSION}.jsonl"
@@ -69,7 +68,7 @@ async def test_many_unused_lines_are_counted_and_the_first_are_shown(opened: Ope
         await watched.source.flush()
         told = watched.source.status().unused
         assert told.count == 5001
-        assert len(told.lines) == unused.PLACES_KEPT + 1
+        assert len(told.lines) == tail.PLACES_KEPT + 1
         assert {line.path for line in told.lines[:2]} == {str(watched.path()), str(watched.path("other"))}
         watched.path().unlink()
         await until(lambda: [line.path for line in _said(watched)] == [str(watched.path("other"))])
@@ -87,7 +86,7 @@ async def test_an_unfinished_line_is_told_until_it_is_whole(opened: Opened, tmp_
         watched.path().write_bytes(whole[:cut])
         await watched.source.flush()
         assert _said(watched) == []
-        watched.ahead += tails.QUIET_S + 1
+        watched.ahead += tail.TAIL_QUIET_S + 1
         watched.source._bell.set()
         half = UnusedLine(str(watched.path()), begin, cut - begin, "unfinished")
         await until(lambda: _said(watched) == [half])
@@ -104,8 +103,8 @@ async def test_a_line_too_long_is_told_after_a_restart(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """F09, D9: its size and its offset are in status for as long as its log is there."""
-    read = follow.OpenFiles.read
-    monkeypatch.setattr(follow.OpenFiles, "read", lambda *args, **named: read(*args, **named, max_line=2000))
+    read = tail.OpenFiles.read
+    monkeypatch.setattr(tail.OpenFiles, "read", lambda *args, **named: read(*args, **named, max_line=2000))
     long = b'{"type":"user","message":"' + b"long " * 1000 + b'"}'
     lines = _log_with_garbage(long)
     for _ in range(2):
@@ -114,6 +113,6 @@ async def test_a_line_too_long_is_told_after_a_restart(
             if not watched.path().stat().st_size:
                 watched.path().write_bytes(b"".join(line + b"\n" for line in lines))
             await watched.source.flush()
-            place = UnusedLine(str(watched.path()), _begins(lines, long), len(long) + 1, unused.TOO_LONG)
+            place = UnusedLine(str(watched.path()), _begins(lines, long), len(long) + 1, tail.TOO_LONG)
             assert _said(watched) == [place]
             assert "m0" in watched.ledger()

@@ -18,7 +18,7 @@ from burnd.attribution.rail import Rail
 from burnd.harness.claude_code.reader import ClaudeReader
 from burnd.harness.opencode import reader as opencode_reader
 from burnd.ledger import shelving
-from burnd.logfiles import pieces
+from burnd.logfiles import follower
 from burnd.recording import child_process
 from burnd.search.engine import Engine
 from burnd.search.shelf import Shelf
@@ -46,7 +46,7 @@ def poison_line() -> None:
 def poison_backlog() -> None:
     """A line, while a child reads all logs."""
     poison_line()
-    pieces.APART_FROM = 0
+    follower.CHILD_FROM_BYTES = 0
 
 
 def poison_kill() -> None:

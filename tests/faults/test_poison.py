@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from burnd import __version__
-from burnd.logfiles.unused import FATAL, FATAL_WORDS
+from burnd.logfiles.tail import FATAL, FATAL_WORDS
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole

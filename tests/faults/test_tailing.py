@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles.unused import TOO_LONG
+from burnd.logfiles.tail import TOO_LONG
 from burnd.paths import Home
 from tests.faults import tally
 from tests.faults.watched import Watched, answers, sum_of, whole

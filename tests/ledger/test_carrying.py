@@ -14,8 +14,8 @@ import pytest
 from burnd.index.carrying import salvaged
 from burnd.index.change import FileChange
 from burnd.index.path_key import path_key
-from burnd.logfiles.cursor import Cursor
-from burnd.logfiles.saved import Saved
+from burnd.logfiles.positions import Positions
+from burnd.logfiles.tail import Cursor
 from burnd.recording.batch import Batch, Submission
 from burnd.recording.candidate import Candidate
 from burnd.recording.pipeline import Pipeline
@@ -63,13 +63,13 @@ async def test_a_log_whose_path_is_no_text_is_there(opened: Opened, log: str) ->
 async def test_a_log_whose_path_is_no_text_is_read_again_with_the_others(opened: Opened, log: str) -> None:
     """How far it was read is forgotten when everything is to be read again, and stays known when it is gone."""
     pipeline = await opened()
-    saved = Saved(pipeline, SOURCE, time.monotonic)
+    positions = Positions(pipeline, SOURCE, time.monotonic)
     await leave_open(pipeline, log)
-    await saved.forget()
+    await positions.read_again()
     assert await pipeline.index.rows("SELECT path FROM files") == []
     await leave_open(pipeline, log)
     os.unlink(log)
-    await saved.forget()
+    await positions.read_again()
     assert await pipeline.index.rows("SELECT path FROM files") == [(path_key(log),)]
 
 

@@ -39,7 +39,7 @@ class Listener:
             self.reasons.append(dirty.reason)
             scan = self.scanner.scan([root.path for root in self.watcher.roots])
             self.scanned |= {found.path for found in scan.changed}
-            self.watcher.scanned(directories=scan.directories, seconds=scan.seconds)
+            self.watcher.scanned(directories=scan.tally.directories, seconds=scan.seconds)
         return dirty
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles.cursor import Cursor
-from burnd.logfiles.open_files import OpenFiles
-from burnd.logfiles.safe_open import Refused
+from burnd.logfiles.scanner import Refused
+from burnd.logfiles.tail import Cursor, OpenFiles
 
 
 @pytest.fixture
@@ -188,7 +187,7 @@ def test_a_quiet_file_offers_its_unfinished_line(tmp_path: Path) -> None:
     append(path, b"one\n{}")
     for limit in (0, 8):
         files = OpenFiles(limit=limit)
-        found = files.unfinished(str(path), files.read(str(path), None).cursor)
+        found = files.last_line(str(path), files.read(str(path), None).cursor)
         assert found is not None
         assert found.data == b"{}"
         files.close()

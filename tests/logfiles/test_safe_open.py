@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles import tail
-from burnd.logfiles.safe_open import Refused, below, open_regular
+from burnd.logfiles.scanner import Refused, below, open_regular
+from tests.logfiles import reading
 
 
 def test_a_link_is_refused(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("secret\n")
     (tmp_path / "a.jsonl").symlink_to(tmp_path / "target")
     with pytest.raises(Refused, match="symlink"):
-        tail.read(str(tmp_path / "a.jsonl"), None)
+        reading.read(str(tmp_path / "a.jsonl"), None)
 
 
 def test_a_link_that_appears_between_look_and_open_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_a_link_that_appears_between_look_and_open_is_refused(tmp_path: Path, mo
     (tmp_path / "target").write_text("secret\n")
     (tmp_path / "a.jsonl").symlink_to(tmp_path / "target")
     innocent = os.stat(tmp_path / "target")
-    monkeypatch.setattr("burnd.logfiles.safe_open.os.stat", lambda *_, **__: innocent)
+    monkeypatch.setattr("burnd.logfiles.scanner.os.stat", lambda *_, **__: innocent)
     with pytest.raises(Refused, match="symlink"):
         open_regular(str(tmp_path / "a.jsonl"))
 
@@ -54,7 +54,7 @@ def test_only_regular_files_are_read(tmp_path: Path, make: Callable[[Path], None
     """F16: a FIFO, socket or folder with a transcript's name is refused at once, without waiting."""
     make(tmp_path / "a.jsonl")
     with pytest.raises(Refused, match="not a regular file"):
-        tail.read(str(tmp_path / "a.jsonl"), None)
+        reading.read(str(tmp_path / "a.jsonl"), None)
 
 
 def test_a_device_is_refused() -> None:
@@ -83,8 +83,8 @@ def test_a_linked_folder_below_the_root_is_refused(tmp_path: Path) -> None:
     (tmp_path / "root").symlink_to(tmp_path / "real")
     root = str(tmp_path / "root")
     with pytest.raises(Refused, match="symlink"):
-        tail.read(f"{root}/link/a.jsonl", None, root=root)
-    assert tail.read(f"{root}/inner/b.jsonl", None, root=root).lines == [(0, b"ours")]
+        reading.read(f"{root}/link/a.jsonl", None, root=root)
+    assert reading.read(f"{root}/inner/b.jsonl", None, root=root).lines == [(0, b"ours")]
 
 
 @pytest.mark.parametrize("path", ["../x.jsonl", "a/../../x.jsonl", ".", ".."])
@@ -114,9 +114,9 @@ def test_a_file_without_permission_recovers(unprivileged: Path) -> None:
     path.write_text("line\n")
     path.chmod(0)
     with pytest.raises(PermissionError):
-        tail.read(str(path), None, root=str(unprivileged))
+        reading.read(str(path), None, root=str(unprivileged))
     path.chmod(0o600)
-    assert tail.read(str(path), None, root=str(unprivileged)).lines == [(0, b"line")]
+    assert reading.read(str(path), None, root=str(unprivileged)).lines == [(0, b"line")]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from burnd.logfiles.cursor import looks_of
-from burnd.logfiles.scanner import Scanner, Tally, walk
+from burnd.logfiles.scanner import Scanner, Tally, fingerprint, present, walk
 from tests.server.wire import noise
 
 
@@ -79,7 +78,7 @@ def test_a_very_deep_tree_ends(tmp_path: Path, dig: Callable[[Path, int], None])
 def test_a_missing_root_is_normal(tmp_path: Path) -> None:
     """F24: it has no files, and nothing is wrong."""
     scan = Scanner().scan([str(tmp_path / "missing")])
-    assert (scan.changed, scan.files, scan.directories, scan.refused) == ([], 0, 0, {})
+    assert (scan.changed, scan.files, scan.tally.directories, scan.tally.refused) == ([], 0, 0, {})
 
 
 def test_a_folder_that_cannot_be_listed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +95,7 @@ def test_a_folder_that_cannot_be_listed_is_counted(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(os, "open", failing)
     scan = Scanner().scan([str(tmp_path)])
     assert [file.path for file in scan.changed] == [str(tmp_path / "good" / "b.jsonl")]
-    assert scan.refused == {"unreadable folder": 1}
+    assert scan.tally.refused == {"unreadable folder": 1}
 
 
 def test_a_scan_reports_only_what_changed(tmp_path: Path) -> None:
@@ -127,7 +126,7 @@ def test_what_is_known_from_before_is_no_news(tmp_path: Path) -> None:
     for name in "abc":
         path = make(tmp_path / "p" / f"{name}.jsonl")
         found = path.stat()
-        scanner.know(str(path), looks_of(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+        scanner.know(str(path), fingerprint(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
     make(tmp_path / "p" / "b.jsonl", "{}\n{}\n")
     (tmp_path / "p" / "c.jsonl").unlink()
     make(tmp_path / "p" / "d.jsonl")
@@ -148,7 +147,7 @@ def test_a_file_that_was_given_away_is_gone_until_it_is_given_back(tmp_path: Pat
     os.chown(path, 65534, -1)
     for _ in range(2):
         scan = scanner.scan([str(tmp_path)])
-        assert (scan.changed, scan.files, scan.refused) == ([], 0, {"foreign owner": 1})
+        assert (scan.changed, scan.files, scan.tally.refused) == ([], 0, {"foreign owner": 1})
     os.chown(path, os.geteuid(), -1)
     assert len(scanner.scan([str(tmp_path)]).changed) == 1
 
@@ -191,5 +190,22 @@ def test_many_files_are_scanned_quickly(tmp_path: Path) -> None:
     scanner = Scanner()
     assert len(scanner.scan([str(tmp_path)]).changed) == 5000
     again = min((scanner.scan([str(tmp_path)]) for _ in range(3)), key=lambda scan: scan.seconds)
-    assert (again.changed, again.files, again.directories) == ([], 5000, 51)
+    assert (again.changed, again.files, again.tally.directories) == ([], 5000, 51)
     assert again.seconds < 0.25 * noise()
+
+
+def test_two_names_of_one_folder_are_one_root(tmp_path: Path) -> None:
+    """A root may be a link; a folder reached by two names is read once, under its real path."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    roots = present([str(tmp_path / "link"), str(tmp_path / "real"), str(tmp_path / "real/")])
+    assert [(root.named, root.path) for root in roots] == [(str(tmp_path / "link"), str(tmp_path / "real"))]
+
+
+def test_what_is_no_folder_is_no_root(tmp_path: Path) -> None:
+    """F24: missing, a file, a link to nowhere or to itself, or no possible path: not there, and no error."""
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "self").symlink_to("self")
+    names = [str(tmp_path / name) for name in ("missing", "file", "dangling", "self", "nul\0byte")]
+    assert present(names) == []

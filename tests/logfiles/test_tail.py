@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnd.logfiles import tail
-from burnd.logfiles.cursor import Cursor, looks_of
-from burnd.logfiles.tail import Chunk, Tail
+from burnd.logfiles.scanner import fingerprint
+from burnd.logfiles.tail import Chunk, Cursor, LastLine
+from tests.logfiles import reading
 
 
 @pytest.fixture
@@ -33,10 +34,10 @@ def append(path: Path, data: bytes) -> None:
 
 def read(path: Path, cursor: Cursor | None = None, *, max_bytes: int = tail.MAX_BYTES) -> Chunk:
     """Read to the end; the result looks as if it had come from one call."""
-    chunk = tail.read(str(path), cursor, max_bytes=max_bytes)
+    chunk = reading.read(str(path), cursor, max_bytes=max_bytes)
     lines, rewound = list(chunk.lines), chunk.rewound
     while chunk.more:
-        chunk = tail.read(str(path), chunk.cursor, max_bytes=max_bytes)
+        chunk = reading.read(str(path), chunk.cursor, max_bytes=max_bytes)
         lines += chunk.lines
     return msgspec.structs.replace(chunk, lines=lines, rewound=rewound)
 
@@ -45,10 +46,10 @@ def texts(chunk: Chunk) -> list[bytes]:
     return [line for _, line in chunk.lines]
 
 
-def take_tail(path: Path, cursor: Cursor) -> Tail | None:
+def take_tail(path: Path, cursor: Cursor) -> LastLine | None:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return tail.unfinished(fd, cursor)
+        return tail.last_line(fd, cursor)
     finally:
         os.close(fd)
 
@@ -111,7 +112,7 @@ def test_any_chunks_give_the_same_lines(
         append(path, data[start:end])
         more = True
         while more:
-            chunk = tail.read(str(path), cursor, max_bytes=max_bytes, max_line=max_line)
+            chunk = reading.read(str(path), cursor, max_bytes=max_bytes, max_line=max_line)
             assert chunk.rewound is None
             cursor = msgspec.msgpack.decode(msgspec.msgpack.encode(chunk.cursor), type=Cursor)
             lines += chunk.lines
@@ -157,13 +158,13 @@ def test_very_many_lines_come_in_portions(file: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tail, "MAX_LINES", 3)
     append(file, numbered(0, 10) + b"half")
     lines: list[bytes] = []
-    chunk = tail.read(str(file), None)
+    chunk = reading.read(str(file), None)
     while True:
         assert len(chunk.lines) <= 3
         lines += texts(chunk)
         if not chunk.more:
             break
-        chunk = tail.read(str(file), chunk.cursor)
+        chunk = reading.read(str(file), chunk.cursor)
         assert chunk.rewound is None
     assert lines == texts_of(numbered(0, 10))
     assert chunk.cursor.passed == 4
@@ -293,9 +294,9 @@ def test_an_untouched_file_need_not_be_opened(file: Path) -> None:
 
     def describes(cursor: Cursor) -> bool:
         found = file.stat()
-        return cursor.left == looks_of(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
+        return cursor.fingerprint == fingerprint(found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns)
 
-    half = tail.read(str(file), None, max_bytes=5)
+    half = reading.read(str(file), None, max_bytes=5)
     assert half.more
     assert not describes(half.cursor)
     whole = read(file, half.cursor)
@@ -319,7 +320,7 @@ def test_an_empty_file_is_nothing(file: Path) -> None:
 def test_a_call_reads_no_more_than_it_was_told(file: Path) -> None:
     """F19: one call looks at `max_bytes` and says whether there is more."""
     append(file, numbered(0, 100))
-    chunk = tail.read(str(file), None, max_bytes=100)
+    chunk = reading.read(str(file), None, max_bytes=100)
     assert (len(chunk.lines), chunk.more) == (2, True)
     assert len(texts(read(file, chunk.cursor, max_bytes=100))) == 98
 
@@ -349,11 +350,11 @@ def test_a_growing_line_is_not_read_again_and_again(file: Path, monkeypatch: pyt
 
 SKIPS = """
 import os, resource, sys
-from burnd.logfiles import tail
+from tests.logfiles import reading
 resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
 path, cursor, lines, skipped, more = sys.argv[1], None, [], [], True
 while more:
-    chunk = tail.read(path, cursor)
+    chunk = reading.read(path, cursor)
     lines += chunk.lines; skipped += chunk.skipped; cursor = chunk.cursor; more = chunk.more
     assert chunk.rewound is None
 status = open("/proc/self/status").read()
@@ -369,7 +370,12 @@ def test_a_line_of_200_mb_is_skipped(file: Path) -> None:
     os.truncate(file, 7 + (200 << 20))
     append(file, b"\nafter\n")
     done = subprocess.run(
-        [sys.executable, "-c", SKIPS, str(file)], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", SKIPS, str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd=Path(__file__).parents[2],
     )
     assert done.returncode == 0, done.stderr
     shown, megabytes = done.stdout.rsplit(maxsplit=1)
@@ -381,7 +387,7 @@ def test_a_size_that_cannot_be_read_does_not_spin(file: Path, monkeypatch: pytes
     """P7: a file system that reports bytes it never hands out is not asked for ever."""
     append(file, b"one\n")
     monkeypatch.setattr(os, "pread", lambda fd, size, offset: b"")
-    assert not tail.read(str(file), None).more
+    assert not reading.read(str(file), None).more
 
 
 def test_short_reads_are_completed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +454,7 @@ class TestUnfinished:
         cursor = read(file).cursor
         fd = os.open(file, os.O_RDONLY)
         try:
-            found = tail.unfinished(fd, cursor, max_line=99)
+            found = tail.last_line(fd, cursor, max_line=99)
         finally:
             os.close(fd)
         assert found is not None

@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from burnd.logfiles.cursor import Cursor
-from burnd.logfiles.open_files import OpenFiles
+from burnd.logfiles.tail import Cursor, OpenFiles
 from tests.make import examples
 
 WIDTHS = st.lists(st.sampled_from([1, 9, 80, 300, 1200]), min_size=1, max_size=6)

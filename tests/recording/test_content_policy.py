@@ -62,7 +62,7 @@ async def reader(tmp_path: Path):  # type: ignore[no-untyped-def]
 async def read_anew(reader: Reader, path: Path) -> None:
     """What the source does with a log whose text is not held back any more."""
     await reader.rig.pipeline.commit(Batch(files=[FileChange("claude-code", str(path), None)]))
-    reader.rig._transcripts.forget(str(path))
+    reader.rig._logs.forget(str(path))
     await reader.rig.read(path)
 
 

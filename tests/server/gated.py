@@ -14,15 +14,15 @@ from typing import Any
 import anyio
 
 from burnd import daemon
-from burnd.harness.codex.source import Codex
+from burnd.harness.codex.source import CodexLogs
 from burnd.harness.opencode.source import OpenCode
-from burnd.logfiles import transcript_gathering
-from burnd.logfiles.pieces import Pieces
-from burnd.logfiles.transcript_scanning import Finder
+from burnd.logfiles import follower
+from burnd.logfiles.finder import Finder
+from burnd.logfiles.follower import LogFollower
 from burnd.recording.pipeline import open_pipeline
 
 GATES = Path(os.environ["GATES"])
-scan, read, attend, begin = Finder.scan, Pieces.read, OpenCode.attend, Codex.begin
+scan, read, attend, begin = Finder.scan, LogFollower._guarded, OpenCode.attend, CodexLogs.begin
 
 
 async def opened(gate: str) -> None:
@@ -36,12 +36,12 @@ async def gated_open(*given: Any, **more: Any) -> Any:
     return await open_pipeline(*given, **more)
 
 
-async def gated_scan(self: Finder, reason: str) -> None:
+async def gated_scan(self: Finder, reason: str, **more: Any) -> None:
     await opened("scan")
-    await scan(self, reason)
+    await scan(self, reason, **more)
 
 
-async def gated_read(self: Pieces, path: str, *given: Any) -> Any:
+async def gated_read(self: LogFollower, path: str, *given: Any) -> Any:
     if Path(path).name.startswith(os.environ.get("LATE", "late")):
         await opened("late")
     return await read(self, path, *given)
@@ -52,19 +52,19 @@ async def gated_attend(self: OpenCode) -> None:
     await attend(self)
 
 
-async def broken_begin(self: Codex) -> None:
+async def broken_begin(self: CodexLogs, pipeline: Any) -> None:
     if (GATES / "broken").exists():
         raise RuntimeError
-    await begin(self)
+    await begin(self, pipeline)
 
 
 if __name__ == "__main__":
     from burnd.cli import main
 
-    transcript_gathering.BATCH_BYTES = 1  # every file is recorded by itself
+    follower.BATCH_BYTES = 1  # every file is recorded by itself
     daemon.open_pipeline = gated_open  # type: ignore[attr-defined]
     Finder.scan = gated_scan  # type: ignore[method-assign]
-    Pieces.read = gated_read  # type: ignore[assignment]
+    LogFollower._guarded = gated_read  # type: ignore[assignment]
     OpenCode.attend = gated_attend  # type: ignore[method-assign]
-    Codex.begin = broken_begin  # type: ignore[method-assign]
+    CodexLogs.begin = broken_begin  # type: ignore[method-assign]
     raise SystemExit(main())

@@ -17,7 +17,7 @@ import msgspec
 from burnd.harness.claude_code.lines import SOURCE
 from burnd.index.change import CursorChange
 from burnd.index.store import IndexStore
-from burnd.logfiles.safe_open import small_file
+from burnd.logfiles.scanner import small_file
 from burnd.recording.batch import Batch, CameFrom
 from burnd.records.foreign_json import Rejected, Repaired, SafeDecoder
 

@@ -25,9 +25,9 @@ from burnd.index.change import CursorChange
 from burnd.index.compression import decompressed
 from burnd.index.path_key import path_key
 from burnd.index.store import IndexStore
-from burnd.logfiles.safe_open import Refused, open_regular
+from burnd.logfiles.logs import Piece
+from burnd.logfiles.scanner import Refused, open_regular
 from burnd.logfiles.tail import MAX_LINE
-from burnd.logfiles.transcripts import Piece, batch_of
 from burnd.recording.batch import Batch
 from burnd.recording.pipeline import Pipeline
 from burnd.records import Content
@@ -69,9 +69,8 @@ class LeafTitles:
         except (msgspec.MsgspecError, ValueError) as error:
             raise index.failed(error) from error
 
-    async def batch_of(self, pipeline: Pipeline, pieces: Sequence[Piece]) -> Batch:
-        """The pieces as one batch, with the summaries of lines in them or in earlier ones."""
-        batch = batch_of(pieces)
+    async def add_to(self, batch: Batch, pipeline: Pipeline, pieces: Sequence[Piece]) -> None:
+        """Adds the summaries of lines in these pieces or in earlier ones."""
         new: dict[Summary, Content] = {}
         for piece in pieces:
             titles = cast("Reading", piece.reading).titles
@@ -84,7 +83,6 @@ class LeafTitles:
                 batch.content += [_assign(content, line) for line in lines if line.uuid == leaf]
         for piece in pieces if self._summaries else ():
             batch.content += await self._titles_of(piece, new)
-        return batch
 
     async def _titles_of(self, piece: Piece, new: Mapping[Summary, Content]) -> list[Content]:
         """The summaries of lines in a piece."""

@@ -13,9 +13,8 @@ from typing import BinaryIO, NamedTuple, cast
 
 import zstandard
 
-from burnd.logfiles.cursor import Cursor, Misfit
-from burnd.logfiles.safe_open import open_regular
-from burnd.logfiles.tail import MAX_LINE, Chunk, Line
+from burnd.logfiles.scanner import open_regular
+from burnd.logfiles.tail import MAX_LINE, Chunk, Cursor, Line, Misfit
 
 _DONE = b"read to its end"
 _BLOCK = 1 << 20

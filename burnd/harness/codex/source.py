@@ -1,9 +1,9 @@
-"""Codex as a source: a tree of rollouts by day, and those that were archived."""
+"""Codex as a source: its rollouts by day and those that were archived, followed by the log engine."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import anyio.to_thread
@@ -15,18 +15,26 @@ from burnd.harness.codex.state import SOURCE, Place, load_state
 from burnd.harness.codex.thread_names import ThreadNames
 from burnd.harness.supervisor import SourceContext
 from burnd.index.reader_packs import FilePacks
+from burnd.logfiles.follower import LogFollower
+from burnd.logfiles.log_reader import LogFormat
+from burnd.logfiles.logs import Log
 from burnd.logfiles.scanner import SUFFIX
-from burnd.logfiles.tail import Chunk
-from burnd.logfiles.transcript_tree import TranscriptTree
-from burnd.logfiles.transcripts import Transcript, Transcripts
+from burnd.logfiles.tail import Chunk, OpenFiles
 from burnd.recording.batch import Batch
+from burnd.recording.pipeline import Pipeline
 from burnd.recording.source import Source
 
 
-class CodexTranscripts(Transcripts):
-    """Rollouts, read by `CodexReader`."""
+class CodexLogs(LogFormat):
+    """Rollouts below the folders that Codex is configured with, read by `CodexReader`."""
 
     source: ClassVar[str] = SOURCE
+    suffixes: ClassVar[tuple[str, ...]] = (SUFFIX, COMPRESSED)
+    _pipeline: Pipeline
+    _names: ThreadNames
+
+    def roots_below(self, folders: Iterable[str]) -> list[str]:
+        return PRODUCT.logs_below(folders)
 
     def place_of(self, relative: str) -> Place | None:
         return place_of(relative)
@@ -34,33 +42,22 @@ class CodexTranscripts(Transcripts):
     def is_state(self, data: bytes) -> bool:
         return load_state(data) is not None
 
-    def reader_of(self, transcript: Transcript, packs: FilePacks) -> CodexReader:  # noqa: ARG002
-        return CodexReader(transcript.place, load_state(transcript.state))
+    def reader(self, log: Log, packs: FilePacks) -> CodexReader:  # noqa: ARG002
+        return CodexReader(log.place, load_state(log.state))
 
-    def chunk_of(self, transcript: Transcript, max_bytes: int) -> Chunk:
-        if not transcript.path.endswith(COMPRESSED):
-            return super().chunk_of(transcript, max_bytes)
-        return read_compressed(transcript.path, transcript.cursor, root=transcript.root, max_bytes=max_bytes)
+    def chunk(self, log: Log, files: OpenFiles, max_bytes: int) -> Chunk:
+        if not log.path.endswith(COMPRESSED):
+            return super().chunk(log, files, max_bytes)
+        return read_compressed(log.path, log.cursor, root=log.root, max_bytes=max_bytes)
 
+    async def begin(self, pipeline: Pipeline) -> None:
+        self._pipeline, self._names = pipeline, ThreadNames()
 
-class Codex(TranscriptTree):
-    """Rollouts below the folders that Codex is told to keep its things in."""
-
-    transcripts: ClassVar[type[Transcripts]] = CodexTranscripts
-    suffixes: ClassVar[tuple[str, ...]] = (SUFFIX, COMPRESSED)
-    _names: ThreadNames
-
-    async def begin(self) -> None:
-        self._names = ThreadNames()
-
-    async def news_beside(self) -> Batch | None:
-        folders = dict.fromkeys(map(os.path.dirname, self.roots))
+    async def news(self, roots: Sequence[str]) -> Batch | None:
+        folders = dict.fromkeys(map(os.path.dirname, roots))
         await anyio.to_thread.run_sync(self._names.look, folders)
-        return await self._names.batch(self.pipeline.index)
-
-    def roots_below(self, folders: Sequence[str]) -> list[str]:
-        return PRODUCT.logs_below(folders)
+        return await self._names.batch(self._pipeline.index)
 
 
 def make(context: SourceContext) -> Source:
-    return Codex(context.logs(PRODUCT), context.pipeline)
+    return LogFollower(CodexLogs(), context.logs(PRODUCT), context.pipeline)

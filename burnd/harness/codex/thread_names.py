@@ -12,7 +12,7 @@ from burnd.harness.codex.events import TITLE_ID, title_request
 from burnd.harness.product import uuid7_ms
 from burnd.index.store import IndexStore
 from burnd.logfiles.log_reader import NEVER, iso
-from burnd.logfiles.safe_open import small_file
+from burnd.logfiles.scanner import small_file
 from burnd.recording.batch import Batch
 from burnd.records import Content, Request
 from burnd.records.content import title_record

@@ -33,7 +33,7 @@ from burnd.harness.opencode.session import SOURCE, SessionChanges, SessionInfo, 
 from burnd.index.change import CursorChange
 from burnd.index.path_key import path_key
 from burnd.ledger.shelving import INLINE_BYTES
-from burnd.logfiles.unused import FATAL, LINES_SHOWN, PLACES_KEPT
+from burnd.logfiles.tail import FATAL, LINES_SHOWN, PLACES_KEPT
 from burnd.recording.candidate import turn_of
 from burnd.recording.crash_guard import CrashGuard
 from burnd.recording.source import UnusedInAll, UnusedLine

@@ -23,7 +23,7 @@ from burnd.harness.opencode.session import SOURCE
 from burnd.harness.supervisor import SourceContext
 from burnd.index.change import CursorChange, FileChange
 from burnd.index.path_key import path_key
-from burnd.logfiles.unused import LINES_SHOWN
+from burnd.logfiles.tail import LINES_SHOWN
 from burnd.looking_again import next_look
 from burnd.recording.backfill import Backfill
 from burnd.recording.batch import Batch

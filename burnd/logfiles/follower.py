@@ -1,0 +1,669 @@
+"""Follows the logs of a source: picks a log, reads it, commits what it says, and settles what has gone quiet.
+
+Two tasks read. One reads live logs, a little of each and at once; it also settles and flushes. The other reads old logs
+and large ones, most of them in a child process. A live line waits for neither old logs nor the search index.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import anyio
+import anyio.to_thread
+import structlog
+from anyio.streams.memory import MemoryObjectReceiveStream
+
+from burnd.index.path_key import path_key
+from burnd.index.reader_packs import PackLost
+from burnd.logfiles.backfill_process import BackfillProcess, Request, Task, unpack_piece
+from burnd.logfiles.finder import Finder
+from burnd.logfiles.log_reader import LogFormat
+from burnd.logfiles.logs import Log, Logs, Piece, batch_of, is_done
+from burnd.logfiles.positions import Positions
+from burnd.logfiles.queue import Queue
+from burnd.logfiles.scanner import Refused
+from burnd.logfiles.tail import MAX_BYTES, DueTail
+from burnd.logfiles.watcher import Times
+from burnd.recording.backfill import Backfill
+from burnd.recording.child_process import ChildProcess, Failed, Gone, try_suspect
+from burnd.recording.committing import Committer
+from burnd.recording.crash_guard import CrashGuard, Item
+from burnd.recording.pipeline import Pipeline
+from burnd.recording.source import State, Status
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+BATCH_BYTES = 5 << 20
+LIVE_BATCH_S, OLD_BATCH_S = 0.1, 2.0
+CHILD_FROM_BYTES = 32 << 20  # unread: fewer are read before a child process is well under way
+LONG_LINE_BYTES = 2 << 20  # decoding a longer line here would keep all other tasks waiting
+QUIET_S = 10.0
+IDLE_S = 600.0
+SETTLE_EVERY_S = 1.0
+SETTLED_AT_ONCE = 500  # logs
+TAILS_AT_ONCE = 50  # they are opened one by one, while live logs have to wait
+ALL_TAILS = 1 << 31
+
+
+class _OldRead(NamedTuple):
+    """A large or old log that is being read, here or in the child."""
+
+    path: str
+    root: str | None
+    in_child: bool
+
+
+class LogFollower:
+    """The source of one harness that writes logs."""
+
+    def __init__(
+        self,
+        log_format: LogFormat,
+        named_roots: Sequence[str],
+        pipeline: Pipeline,
+        *,
+        times: Times | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.pipeline = pipeline
+        self.format = log_format
+        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._queue = Queue(clock)
+        self._positions = Positions(pipeline, log_format.source, clock)
+        self._open_logs()
+        self._finder = Finder(
+            named_roots,
+            log_format,
+            self._queue,
+            self._positions,
+            self._open_paths,
+            times=times,
+            clock=clock,
+        )
+        self._committer = Committer(pipeline, self.name)
+        self._commit_lock = anyio.Lock()
+        self._reading = anyio.CapacityLimiter(1)
+        self._receiving = anyio.CapacityLimiter(1)
+        self._child: BackfillProcess | None = None
+        self._trial: BackfillProcess | None = None
+        self._ahead: _OldRead | None = None  # the next one, which the child has begun with
+        self._bell, self._old_bell, self._large_bell = anyio.Event(), anyio.Event(), anyio.Event()
+        self._flushes: list[tuple[str | None, anyio.Event]] = []
+        self._settle_at = 0.0
+        self._generation = pipeline.generation
+
+    def _open_logs(self) -> None:
+        index_path = self.pipeline.home.index_db
+        self.guard = CrashGuard(index_path.with_name(f"reading.{self.name}"))
+        self.logs = Logs(self.format, index_path, self.guard, self.pipeline.content.inline_bytes)
+
+    def _open_paths(self) -> list[str]:
+        return self.logs.files.paths()
+
+    @property
+    def name(self) -> str:
+        return self.format.source
+
+    @property
+    def roots(self) -> list[str]:
+        """Every folder that is read, whether it exists or not."""
+        return list(self._finder.named_roots)
+
+    @property
+    def backfill(self) -> Backfill:
+        return self._finder.backfill
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        try:
+            async with self._finder.watcher, anyio.create_task_group() as tasks:
+                await self._positions.load(self.logs.is_usable)
+                await self._retry_skipped()
+                await self.format.begin(self.pipeline)
+                for path, root in await self._positions.with_open_turns():
+                    await self._load(path, root)
+                tasks.start_soon(self._finder.watch, self._ring)
+                tasks.start_soon(self._follow_live)
+                tasks.start_soon(self._follow_old)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._close_child()
+                await self._close_trial()
+            self.logs.close()
+
+    async def flush(self, session_id: str | None = None) -> str | None:
+        """Records everything readable and settles open turns; returns the reason if a log could not be read."""
+        done = anyio.Event()
+        self._flushes.append((session_id, done))
+        self._ring()
+        await done.wait()
+        return self._failure()
+
+    def add_roots(self, folders: Sequence[str]) -> None:
+        """Reads below these folders as well, which are named as the harness is configured with them."""
+        self._finder.add_roots(self.format.roots_below(folders))
+
+    def status(self) -> Status:
+        state, detail, remedy = self._condition()
+        return Status(
+            self.name,
+            state,
+            detail,
+            self._finder.files,
+            len(self._queue),
+            self._queue.lag(),
+            progress=self.backfill.progress(self._clock()) if self._queue.is_behind else None,
+            counts={**self.counts, **self._finder.counts()},
+            unused=self._positions.unused(),
+            left_alone=self._finder.left_alone,
+            remedy=remedy,
+            has_looked=self._finder.has_scanned,
+            blocked=self._committer.blocked,
+        )
+
+    def _condition(self) -> tuple[State, str, str]:
+        """The state for `status`: a word, a sentence, and what to do about it."""
+        if self._committer.blocked:
+            return "waiting", self._committer.blocked, "free some space; nothing is lost meanwhile"
+        if (failure := self._failure()) is not None:
+            return "degraded", failure, "see that it can be read; it is tried again"
+        return self._finder.condition()
+
+    def _failure(self) -> str | None:
+        """The first log that cannot be read, with the reason and the number of others."""
+        failures = self._queue.failures
+        if not failures:
+            return None
+        path, failure = next(iter(failures.items()))
+        others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
+        return f"{path}: {failure.reason}{others}"
+
+    def _ring(self) -> None:
+        self._bell.set()
+        if self._queue.has_old:
+            self._old_bell.set()
+
+    # Live logs
+
+    async def _follow_live(self) -> None:
+        """Reads live logs, settles what is quiet, answers flushes, and rests when there is nothing to do."""
+        while True:
+            self._bell = anyio.Event()
+            await self._read_live()
+            if self._clock() >= self._settle_at:
+                await self._settle_quiet()
+            if not len(self._queue):
+                await self._look_around()
+            await self._rest()
+
+    async def _read_live(self) -> None:
+        while pieces := await self._gather_live():
+            await self._commit(pieces)
+            if self._clock() >= self._settle_at:
+                await self._settle_quiet()
+
+    async def _gather_live(self) -> list[Piece]:
+        """Reads live logs for a batch: a tenth of a second, or until none waits."""
+        pieces: list[Piece] = []
+        size, begun = 0, self._clock()
+        while size < BATCH_BYTES and self._clock() - begun < LIVE_BATCH_S:
+            path = self._queue.take()
+            if path is None:
+                break
+            if self._belongs_in_child(path):
+                self._queue.defer(path)
+                self._large_bell.set()
+                self._old_bell.set()
+                continue
+            root = self._finder.root_of(path)
+            piece = await self._guarded(path, root, self._read_here)
+            if piece is not None:
+                pieces.append(piece)
+                size += piece.consumed
+        return pieces
+
+    def _belongs_in_child(self, path: str) -> bool:
+        """Whether a log is suspect, or is in the middle of a very long line."""
+        return self.guard.is_suspect(path_key(path)) or self._positions.passed(path) >= LONG_LINE_BYTES
+
+    async def _look_around(self) -> None:
+        """With nothing to read: follows a new index, answers flushes, and takes news that belong to no log."""
+        if self._child is not None:
+            self._old_bell.set()  # it is closed
+        await self._close_trial()
+        if self._generation != self.pipeline.generation:
+            await self._read_everything_again()
+        elif self._flushes:
+            await self._answer_flushes()
+        else:
+            if await self._retry_skipped():
+                await self._finder.scan("skipped lines are tried again")
+            await self._take_news()
+            await self._read_released()
+
+    async def _rest(self) -> None:
+        """Sleeps until a log changes, or a failed log, a last line, an open turn or news is due."""
+        tail_due = self._positions.tails.next_due()
+        dues = (self._queue.due(), None if tail_due is None else max(tail_due, self._settle_at))
+        waits = [due - self._clock() for due in dues if due is not None]
+        waits += [self.format.news_every] if self.format.news_every is not None else []
+        if any(known.waiting_sessions for known in self.logs):
+            waits.append(SETTLE_EVERY_S)
+        if self._queue.has_live or (self._flushes and not len(self._queue)):
+            return
+        with anyio.move_on_after(max(0.01, min(waits, default=IDLE_S))):
+            await self._bell.wait()
+
+    async def _take_news(self) -> None:
+        if (batch := await self.format.news(self.roots)) is not None:
+            async with self._commit_lock:
+                await self._committer.commit(batch)
+
+    async def _answer_flushes(self) -> None:
+        """Reads everything there is after a scan and settles what the flushes asked for."""
+        flushes, self._flushes = self._flushes, []
+        await self._finder.scan("flush")
+        self._queue.retry_failed()
+        await self._read_all()
+        if await self._read_released():
+            await self._read_all()
+        await self._take_tails(ALL_TAILS)
+        await self._settle_sessions({session_id for session_id, _ in flushes})
+        await self._take_news()
+        for _, done in flushes:
+            done.set()
+
+    async def _read_all(self) -> None:
+        """Reads until nothing waits, in neither task."""
+        while len(self._queue):
+            self._bell = anyio.Event()
+            self._old_bell.set()
+            await self._read_live()
+            if len(self._queue) and not self._queue.has_live:
+                await self._bell.wait()
+
+    async def _read_released(self) -> bool:
+        """Queues logs of sessions whose text was deferred until its origin was known; returns whether there are any."""
+        sessions = await self.pipeline.released()
+        for session_id in sessions:
+            paths = await self._positions.of_session(session_id)
+            await self._positions.drop(paths)
+            for path in paths:
+                self.logs.forget(path)
+                self._queue.add(path)
+        return bool(sessions)
+
+    async def _retry_skipped(self) -> bool:
+        """Reads logs with skipped lines again, after a day or an upgrade; returns whether there are any."""
+        paths = self.guard.due(self.pipeline.now())
+        for path in paths:
+            self.logs.forget(path)
+        await self._positions.read_again(paths)
+        return bool(paths)
+
+    async def _read_everything_again(self) -> None:
+        """After the index was lost, reads every log again from its start; deleted logs keep their positions.
+
+        What is open is settled first: its lines may be gone.
+        """
+        self._generation = self.pipeline.generation
+        await self._settle_sessions([None])
+        await self._close_trial()
+        self.logs.close()
+        self._open_logs()
+        await self._positions.read_again()
+        await self.format.begin(self.pipeline)
+        await self._finder.scan("the index was made anew", anew=True)
+        self._ring()
+
+    # Large and old logs
+
+    async def _follow_old(self) -> None:
+        """Reads large and old logs. One batch is committed while the next is read."""
+        to_commit, batches = anyio.create_memory_object_stream[list[Piece]](0)
+        async with to_commit, batches, anyio.create_task_group() as tasks:
+            tasks.start_soon(self._commit_old, batches)
+            while True:
+                self._old_bell = anyio.Event()
+                if pieces := await self._gather_old():
+                    if all(self._queue.is_old(piece.path) for piece in pieces):
+                        await self._let_search_catch_up()
+                    await to_commit.send(pieces)
+                elif not self._queue.has_old:
+                    if not len(self._queue):
+                        await self._close_child()
+                    await self._old_bell.wait()
+
+    async def _commit_old(self, batches: MemoryObjectReceiveStream[list[Piece]]) -> None:
+        async for pieces in batches:
+            await self._commit(pieces)
+            self._ring()
+
+    async def _let_search_catch_up(self) -> None:
+        """Waits until those who follow the pipeline have little left to do, or a large log waits."""
+        self._large_bell = anyio.Event()
+        if self._queue.has_large:
+            return
+        async with anyio.create_task_group() as tasks:
+
+            async def stop_waiting() -> None:
+                await self._large_bell.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(stop_waiting)
+            await self.pipeline.followed()
+            tasks.cancel_scope.cancel()
+
+    async def _gather_old(self) -> list[Piece]:
+        """Reads large and old logs for a batch; the child is given the log after each as well, so as never to wait."""
+        pieces: list[Piece] = []
+        size, begun = 0, self._clock()
+        while size < BATCH_BYTES and self._clock() - begun < OLD_BATCH_S:
+            current, self._ahead = self._ahead or await self._begin_old(None), None
+            if current is None:
+                break
+            if current.in_child:
+                self._ahead = await self._begin_old(current)
+            read = self._read_in_child if current.in_child else self._read_here
+            piece = await self._guarded(current.path, current.root, read)
+            if piece is not None:
+                pieces.append(piece)
+                size += piece.consumed
+            else:
+                self._bell.set()  # a flush may be waiting for it
+        return pieces
+
+    async def _begin_old(self, current: _OldRead | None) -> _OldRead | None:
+        """Takes the next large or old log; if it is read in the child, lets that begin with it.
+
+        `current` is the one that the child is reading.
+        """
+        path = self._queue.take_old()
+        if path is None:
+            return None
+        root = self._finder.root_of(path)
+        if root is None or self.guard.is_suspect(path_key(path)):
+            return _OldRead(path, root, in_child=False)
+        if self._belongs_in_child(path):
+            self.logs.forget(path)
+        elif path in self.logs or (self._child is None and self.backfill.left < CHILD_FROM_BYTES):
+            return _OldRead(path, root, in_child=False)
+        if self._child is None:
+            self._child = self._new_child(is_trial=False)
+        saved = await self._positions.saved(path) if path in self._positions else None
+        request = Request(path, root, saved, MAX_BYTES, self._clock(), self.pipeline.now())
+        try:
+            await self._with_child(self._child, partial(self._child.send, request, self.guard.skipped(path_key(path))))
+        except Gone as gone:
+            self._child_gone(gone, current.path if current is not None else path)
+            return _OldRead(path, root, in_child=False)
+        return _OldRead(path, root, in_child=True)
+
+    async def _read_in_child(self, path: str, root: str) -> Piece | None:
+        """The piece that the child was asked for; read here if the child has ended or failed."""
+        assert self._child is not None  # noqa: S101 - it was asked
+        try:
+            return await self._with_child(self._child, self._child.receive_piece)
+        except Gone as gone:
+            self._child_gone(gone, path)
+        except Failed:
+            pass  # read here, which shows whether it was the index
+        return await self._read_here(path, root)
+
+    def _child_gone(self, gone: Gone, path: str) -> None:
+        """After the child ended while it read a log, what it was asked for is read here."""
+        log.warning("source.reader_gone", source=self.name, crashed=gone.crashed)
+        if gone.crashed:
+            self.guard.suspect(path_key(path))
+        if self._ahead is not None:
+            self._ahead = self._ahead._replace(in_child=False)
+
+    # Reading
+
+    async def _guarded(
+        self, path: str, root: str | None, read: Callable[[str, str], Awaitable[Piece | None]]
+    ) -> Piece | None:
+        """Reads a log that was taken. If it cannot be read, it is counted or tried again, and no other is affected."""
+        try:
+            piece = await read(path, root) if root is not None else None
+        except FileNotFoundError:
+            if root is not None:
+                await self._keep_open_turns(path, root)
+            self._queue.done(path, more=False)
+            return None
+        except Refused as refused:
+            self.counts[refused.reason] += 1
+            failure = None
+        except OSError as error:
+            failure = error.strerror or str(error)
+        except Exception as error:  # noqa: BLE001 - one log must never stop the others; status shows it
+            log.error("source.file_failed", source=self.name, error=type(error).__name__)
+            failure = f"{type(error).__name__} while reading it"
+        else:
+            if piece is None:
+                self._queue.done(path, more=False)
+            return piece
+        if root is not None:
+            await self._reload(path, root)
+        if failure is None:
+            self._queue.done(path, more=False)
+        else:
+            self._queue.failed(path, failure)
+        return None
+
+    async def _read_here(self, path: str, root: str) -> Piece | None:
+        """Reads on in a worker thread, or a suspect log in a trial child; None if it is not a log."""
+        if self.guard.is_suspect(path_key(path)):
+            return await self._try_suspect(path, root, "read")
+        known = await self._log(path, root)
+        if known is None:
+            return None
+        return await self._in_thread(partial(self.logs.read, known, MAX_BYTES, self._clock(), self.pipeline.now()))
+
+    async def _log(self, path: str, root: str) -> Log | None:
+        return self.logs.get(path) or self.logs.open(path, root, await self._positions.saved(path))
+
+    async def _try_suspect(self, path: str, root: str, task: Task) -> Piece | None:
+        """Runs a task on a suspect log in a child that acknowledges each line. Raises OSError: it is tried again."""
+        key = path_key(path)
+        self.logs.forget(path)  # the child goes on from the state in the index
+        saved, now_ms = await self._positions.saved(path), self.pipeline.now()
+        trial = self._trial = self._trial or self._new_child(is_trial=True)
+        request = Request(path, root, saved, MAX_BYTES, self._clock(), now_ms, task)
+        attempt = partial(try_suspect, self.guard, trial, key, request, now_ms, self._log_crash)
+        try:
+            piece = unpack_piece(await self._with_child(trial, attempt))
+        except FileNotFoundError:
+            self.guard.clear(key)
+            raise
+        if piece is None or is_done(piece):
+            self.guard.clear(key)
+        return piece
+
+    def _log_crash(self, item: Item, count: int) -> None:
+        log.error("source.reader_crashed", source=self.name, item=item, count=count)
+
+    async def _load(self, path: str, root: str, changed_at: float | None = None) -> None:
+        """Loads the reader of a log with open turns, so that they settle even if the log never grows again."""
+        known = await self._log(path, root)
+        if known is not None:
+            await self._in_thread(partial(self.logs.load, known, self._clock() if changed_at is None else changed_at))
+
+    async def _reload(self, path: str, root: str) -> None:
+        """Goes back to what the index has of a log that could not be read."""
+        before = self.logs.get(path)
+        self.logs.forget(path)
+        if await self._positions.is_open(path):
+            await self._load(path, root, before.changed_at if before is not None else None)
+
+    async def _keep_open_turns(self, path: str, root: str) -> None:
+        """After a log was deleted, keeps its open turns so that they settle."""
+        known = self.logs.get(path)
+        has_open_turns = known is not None and bool(known.waiting_sessions)
+        self.logs.forget(path)
+        if has_open_turns:
+            await self._load(path, root)
+
+    async def _commit(self, pieces: list[Piece]) -> None:
+        """Makes pieces of logs that were taken durable, and ends the work on these logs.
+
+        Where there is no room, it waits: nothing is lost, and no cursor moves.
+        """
+        await self._record(pieces)
+        for piece in pieces:
+            self._finder.note_read(piece.path, piece.consumed)
+            if piece.change.open and not piece.more and piece.path not in self.logs:
+                await self._load(piece.path, piece.root)  # it was read in the child
+            self._queue.done(piece.path, more=piece.more)
+        self.logs.trim(self._queue.is_taken)
+
+    async def _record(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            if piece.rewound is not None:
+                log.info("source.rewound", source=self.name, reason=piece.rewound)
+            for reason, offset, size in piece.skipped:
+                log.error("source.line_passed_over", source=self.name, reason=reason, offset=offset, size=size)
+        try:
+            async with self._commit_lock:
+                batch = batch_of(pieces)
+                await self.format.add_to(batch, pieces, self.roots)
+                await self._committer.commit(batch)
+        except BaseException:
+            for piece in pieces:
+                self.logs.forget(piece.path)  # its reader is ahead of what is durable
+            raise
+        for piece in pieces:
+            self._count(piece)
+            self._positions.note(piece.change)
+            if (known := self.logs.get(piece.path)) is not None:
+                known.committed()
+
+    def _count(self, piece: Piece) -> None:
+        counts = piece.reading.counts
+        self.counts["lines"] += counts.lines
+        self.counts["skipped lines"] += len(piece.skipped)
+        if piece.is_unfinished:
+            self.counts["unfinished lines"] += 1
+        for name, number in counts.unknown.items():
+            self.counts[f"unrecognised type={name}"] += number
+        for name, number in counts.rejected.items():
+            self.counts[f"rejected {name}"] += number
+
+    # Settling
+
+    async def _settle_quiet(self) -> None:
+        """Settles turns with all results after 10 s of quiet, other turns and requests after 10 minutes."""
+        now = self._clock()
+        self._settle_at = now + SETTLE_EVERY_S
+        quiet_for = [(known, now - known.changed_at) for known in self.logs if not self._queue.is_taken(known.path)]
+        quiet = [known for known, seconds in quiet_for if QUIET_S <= seconds < IDLE_S]
+        idle = [known for known, seconds in quiet_for if seconds >= IDLE_S]
+        answered = [known for known in quiet if any(candidate.answered for candidate in known.open_candidates)]
+        await self._settle(answered, answered_only=True)
+        await self._settle([known for known in idle if known.waiting_sessions], answered_only=False)
+        await self._take_tails(TAILS_AT_ONCE)
+
+    async def _settle_sessions(self, session_ids: Collection[str | None]) -> None:
+        """Settles at once what is open in these sessions; None among them means in all."""
+        waiting = {known: known.waiting_sessions for known in self.logs if not self._queue.is_taken(known.path)}
+        wanted = [
+            known
+            for known, sessions in waiting.items()
+            if sessions and (None in session_ids or sessions.intersection(session_ids))
+        ]
+        await self._settle(wanted, answered_only=False)
+
+    async def _settle(self, logs: list[Log], *, answered_only: bool) -> None:
+        task: Task = "settle answered" if answered_only else "settle"
+        for begin in range(0, len(logs), SETTLED_AT_ONCE):
+            some = {known.path: known for known in logs[begin : begin + SETTLED_AT_ONCE]}
+            taken = {path: known for path, known in some.items() if self._queue.take_quiet(path)}
+            suspects = {path: known for path, known in taken.items() if self.guard.is_suspect(path_key(path))}
+            here = [known for path, known in taken.items() if path not in suspects]
+            pieces = await self._in_thread(partial(self._settle_here, here, answered_only=answered_only))
+            for path, known in suspects.items():
+                try:
+                    pieces.append(await self._try_suspect(path, known.root, task))
+                except OSError:
+                    await self._load(path, known.root)  # it is tried again
+            await self._record_quiet([piece for piece in pieces if piece is not None], list(taken))
+
+    def _settle_here(self, logs: Sequence[Log], *, answered_only: bool) -> list[Piece | None]:
+        now_ms = self.pipeline.now()
+        return [self.logs.settle(known, now_ms, answered_only=answered_only) for known in logs]
+
+    async def _take_tails(self, most: int) -> None:
+        """Tries last lines that have waited long enough for their newlines; only a few are in memory at once."""
+        due = self._positions.tails.due(self._clock(), most)
+        for begin in range(0, len(due), TAILS_AT_ONCE):
+            some = [one for one in due[begin : begin + TAILS_AT_ONCE] if self._queue.take_quiet(one.path)]
+            pieces = [piece for one in some if (piece := await self._take_tail(one)) is not None]
+            await self._record_quiet(pieces, [one.path for one in some])
+
+    async def _take_tail(self, due: DueTail) -> Piece | None:
+        path, root, is_last = due
+        tails = self._positions.tails
+        try:
+            if self.guard.is_suspect(path_key(path)):
+                piece = await self._try_suspect(path, root, "tail" if is_last else "whole tail")
+            else:
+                known = await self._log(path, root)
+                take = partial(self.logs.take_tail, seen_ms=self.pipeline.now(), only_whole=not is_last)
+                piece = await self._in_thread(partial(take, known)) if known is not None else None
+        except (FileNotFoundError, Refused):
+            piece = None
+        except OSError:
+            tails.retry_later(path, self._clock())
+            return None
+        if piece is None and is_last:
+            tails.drop(path)  # there is nothing to look at, or more to read: then it comes again
+        elif piece is None:
+            tails.retry_last(path)
+        return piece
+
+    async def _record_quiet(self, pieces: list[Piece], taken: list[str]) -> None:
+        """Records what was settled and ends the work on these logs."""
+        if pieces:
+            await self._record(pieces)
+        for path in taken:
+            self._queue.release(path)
+        self.logs.trim(self._queue.is_taken)
+
+    # Threads and child processes
+
+    def _new_child(self, *, is_trial: bool) -> BackfillProcess:
+        index_path, inline_bytes = self.pipeline.home.index_db, self.pipeline.content.inline_bytes
+        return BackfillProcess(type(self.format), index_path, inline_bytes, is_trial=is_trial)
+
+    async def _with_child(self, child: ChildProcess, work: Callable[[], T]) -> T:
+        """Blocking work with a child, which is killed if this task is cancelled meanwhile."""
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._receiving, abandon_on_cancel=True)
+        except anyio.get_cancelled_exc_class():
+            child.kill()
+            raise
+
+    async def _close_child(self) -> None:
+        """Ends the child when nothing is left to read."""
+        child, self._child = self._child, None
+        if child is not None:
+            await anyio.to_thread.run_sync(child.close)
+
+    async def _close_trial(self) -> None:
+        trial, self._trial = self._trial, None
+        if trial is not None:
+            await anyio.to_thread.run_sync(trial.close)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """Blocking work, one piece at a time. Raises IndexDamaged if a pack of a reader is lost."""
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._reading)
+        except PackLost as lost:
+            error = lost.__cause__ if isinstance(lost.__cause__, Exception) else lost
+            raise self.pipeline.index.failed(error) from lost

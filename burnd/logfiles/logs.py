@@ -1,0 +1,335 @@
+"""The open logs of a source: the cursor, the reader and the reader's state of each. Reads, settles, takes last lines.
+
+Works in a worker thread or a child process: bytes from the file, meaning from the reader, packs from the index.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import zstandard
+
+from burnd.index.change import AgentRow, FileChange, ToldBy
+from burnd.index.compression import compressed, decompressed
+from burnd.index.path_key import path_key
+from burnd.index.reader_packs import FilePacks, PackSource
+from burnd.ledger.shelving import INLINE_BYTES, Shelved, shelve
+from burnd.logfiles.log_reader import LogFormat, LogReader, Reading
+from burnd.logfiles.scanner import below
+from burnd.logfiles.tail import (
+    FATAL,
+    FATAL_WORDS,
+    TOO_LARGE,
+    TOO_LONG,
+    Cursor,
+    LastLine,
+    Line,
+    OpenFiles,
+    UnusedLines,
+    load_cursor,
+)
+from burnd.recording.batch import Batch, CameFrom, SeenSession, Submission
+from burnd.recording.candidate import Candidate
+from burnd.recording.crash_guard import Guard
+from burnd.records import Content
+
+OLD_MS = 600_000
+_READERS_KEPT = 64
+
+
+class Piece(NamedTuple):
+    """What one read of a log returned: the reading, the new cursor and state, and whether there is more."""
+
+    path: str
+    root: str
+    reading: Reading
+    change: FileChange
+    content: list[Shelved]
+    consumed: int = 0
+    more: bool = False
+    skipped: tuple[tuple[str, int, int], ...] = ()  # lines, too long or fatal: reason, offset and size
+    rewound: str | None = None
+    is_unfinished: bool = False  # its last line has no newline, is not complete and is not waited for
+
+
+class Log:
+    """A log that is being read. `state` is the reader's state after the last piece."""
+
+    def __init__(self, path: str, root: str, place: Any, cursor: Cursor | None, state: bytes | None) -> None:
+        self.path = path
+        self.root = root
+        self.place = place
+        self.cursor = cursor
+        self.state = state
+        self.reader: LogReader | None = None
+        self.packs: FilePacks | None = None
+        self.changed_at = 0.0
+
+    def committed(self) -> None:
+        """After the last piece became durable: its packs can be read from now on."""
+        if self.packs is not None:
+            self.packs.committed()
+
+    @property
+    def open_candidates(self) -> list[Candidate]:
+        return self.reader.open_candidates() if self.reader is not None else []
+
+    @property
+    def waiting_sessions(self) -> set[str]:
+        """The sessions with a message that may still grow, or a request without its response."""
+        return self.reader.waiting_sessions() if self.reader is not None else set()
+
+
+class Logs:
+    """The logs read lately, and how to read on in any of them.
+
+    One worker thread at a time reads; the event loop may `trim`, `forget` and list meanwhile.
+    """
+
+    def __init__(self, log_format: LogFormat, index_path: Path, guard: Guard, inline_bytes: int = INLINE_BYTES) -> None:
+        self.format = log_format
+        self.guard = guard
+        self.files = OpenFiles()
+        self._packs = PackSource(index_path)
+        self._inline_bytes = inline_bytes
+        self._logs: OrderedDict[str, Log] = OrderedDict()
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._logs
+
+    def __iter__(self) -> Iterator[Log]:
+        return iter(list(self._logs.values()))
+
+    def get(self, path: str) -> Log | None:
+        """The log at a path, if it was read lately."""
+        log = self._logs.get(path)
+        if log is not None:
+            self._logs.move_to_end(path)
+        return log
+
+    def open(self, path: str, root: str, saved: tuple[bytes, bytes] | None) -> Log | None:
+        """The log at a path, from its cursor and state in the index; None if the path is not a log."""
+        place = self.format.place_of(path_key(below(path, root)))
+        if place is None:
+            return None
+        cursor, state = (load_cursor(saved[0]), self._load_state(saved[1])) if saved else (None, None)
+        if cursor is None or state is None:  # neither is of use alone
+            cursor = state = None
+        log = self._logs[path] = Log(path, root, place, cursor, state)
+        return log
+
+    def is_usable(self, stored: bytes) -> bool:
+        """Whether a reader can go on from this state of the index."""
+        return self._load_state(stored) is not None
+
+    def _load_state(self, stored: bytes) -> bytes | None:
+        try:
+            state = decompressed(stored)
+        except zstandard.ZstdError:
+            return None
+        return state if self.format.is_state(state) else None
+
+    def read(self, log: Log, max_bytes: int, now: float, seen_ms: int) -> Piece:
+        """Reads on. Raises Refused, or the OSError of a file that cannot be read just now."""
+        chunk = self.format.chunk(log, self.files, max_bytes)
+        anew = chunk.rewound is not None or log.cursor is None
+        before = None if anew else log.cursor
+        lost = self._settle_before_rewind(log) if chunk.rewound is not None else []
+        reader = self._reader(log, anew=anew)
+        unused = UnusedLines(before.unused if before is not None else ())
+        for place in chunk.skipped:
+            unused.skip(TOO_LONG, *place)
+        if chunk.cut is not None:
+            unused.skip(TOO_LARGE, *chunk.cut)
+        self._feed(log, reader, chunk.lines, unused)
+        cursor = chunk.cursor
+        if chunk.tail is not None and cursor.has_untried_tail:
+            cursor = self._feed_last_line(log, reader, cursor, chunk.tail, unused)
+        if chunk.lines:
+            log.changed_at = now
+        if not chunk.more and seen_ms - cursor.ctime_ns // 1_000_000 > OLD_MS:
+            reader.flush()  # not written to for long: its last message will not grow
+        piece = self._piece(log, cursor, unused, anew=anew, seen_ms=seen_ms)
+        piece.reading.candidates[:0] = lost
+        return piece._replace(
+            consumed=cursor.position - (before.position if before is not None else 0),
+            more=chunk.more,
+            rewound=chunk.rewound,
+            is_unfinished=cursor.unfinished and not chunk.cursor.unfinished,
+        )
+
+    def take_tail(self, log: Log, seen_ms: int, *, only_whole: bool = False) -> Piece | None:
+        """Reads the last line of a quiet file that never got its newline, if it is complete.
+
+        An incomplete one is noted in the cursor or, with `only_whole`, left for later. None if there is no such line
+        or the file has changed.
+        """
+        before = log.cursor
+        if before is None or not before.has_untried_tail:
+            return None
+        tail = self.files.last_line(log.path, before, root=log.root)
+        if tail is None or (only_whole and not _is_whole(tail)):
+            return None
+        unused = UnusedLines(before.unused)
+        cursor = self._feed_last_line(log, self._reader(log, anew=False), before, tail, unused)
+        piece = self._piece(log, cursor, unused, anew=False, seen_ms=seen_ms)
+        return piece._replace(is_unfinished=cursor.unfinished)
+
+    def settle(self, log: Log, seen_ms: int, *, answered_only: bool) -> Piece | None:
+        """Settles what is open in a log, all of it or only messages that have all results."""
+        if log.cursor is None:
+            return None
+        self._reader(log, anew=False).flush(answered_only=answered_only)
+        return self._piece(log, log.cursor, UnusedLines(log.cursor.unused), anew=False, seen_ms=seen_ms)
+
+    def load(self, log: Log, changed_at: float) -> None:
+        """Loads a log's reader from its state, so that what is open in it can be settled."""
+        self._reader(log, anew=False)
+        log.changed_at = changed_at
+
+    def forget(self, path: str) -> None:
+        """Drops what is in memory of a log: it is read on from its cursor and state in the index."""
+        self._logs.pop(path, None)
+        self.files.release(path)
+
+    def trim(self, is_busy: Callable[[str], bool]) -> None:
+        """Drops readers without open turns, the least recently used first, and closes idle descriptors.
+
+        Logs that are busy are left out: the worker thread may be using their reader.
+        """
+        self.files.expire()
+        spare = len(self._logs) - _READERS_KEPT
+        for path, log in list(self._logs.items())[: max(0, spare)]:
+            if not is_busy(path) and not log.waiting_sessions:
+                self._logs.pop(path)
+
+    def close(self) -> None:
+        self.files.close()
+        self._packs.close()
+        self.guard.close()
+
+    def _feed(self, log: Log, reader: LogReader, lines: Sequence[Line], unused: UnusedLines) -> None:
+        def skip(line: Line) -> None:
+            unused.skip(FATAL, line[0], len(line[1]) + 1)
+
+        for offset, line in self.guard.each(path_key(log.path), lines, itemgetter(0), skip):
+            if (reason := reader.feed(line, offset)) is not None:
+                unused.reject(reason, offset, len(line) + 1)
+
+    def _feed_last_line(
+        self, log: Log, reader: LogReader, cursor: Cursor, tail: LastLine, unused: UnusedLines
+    ) -> Cursor:
+        """Feeds a last line without a newline if it is complete; returns the cursor behind it, or with a note on it."""
+        if tail.data is None or not _is_whole(tail):
+            return msgspec.structs.replace(cursor, unfinished=True)
+        self._feed(log, reader, [(tail.offset, tail.data)], unused)
+        return tail.cursor
+
+    def _settle_before_rewind(self, log: Log) -> list[Candidate]:
+        """What was open in a file that is read again from its start: its lines may be gone, and it was billed."""
+        reader = self._reader(log, anew=False)
+        reader.flush()
+        lost: list[Candidate] = reader.take().candidates
+        log.state = reader.again()
+        return lost
+
+    def _reader(self, log: Log, *, anew: bool) -> LogReader:
+        self.format.look_beside(log)
+        if anew:
+            log.reader = None
+        if log.reader is None:
+            log.packs = self._packs.of(self.format.source, path_key(log.path))
+            log.packs.blank = anew
+            log.reader = self.format.reader(log, log.packs)
+        return log.reader
+
+    def _piece(self, log: Log, cursor: Cursor, unused: UnusedLines, *, anew: bool, seen_ms: int) -> Piece:
+        assert log.reader is not None  # noqa: S101 - every caller has just used it
+        is_open = bool(log.waiting_sessions)
+        reading = log.reader.take()
+        log.state = reading.state
+
+        def skip(_record: Content) -> None:
+            unused.skip(FATAL_WORDS, cursor.offset, 0)
+
+        content = self.guard.each(path_key(log.path), self.format.content(log, reading), _content_name, skip)
+        shelved = shelve(content, self._inline_bytes)
+        log.cursor = msgspec.structs.replace(cursor, unused=unused.all())
+        change = FileChange(
+            source=self.format.source,
+            path=path_key(log.path),
+            cursor=msgspec.msgpack.encode(log.cursor),
+            state=compressed(reading.state),
+            pack=reading.pack,
+            replaces=reading.replaces,
+            anew=anew,
+            seen_ms=seen_ms,
+            root=path_key(log.root),
+            open=is_open,
+        )
+        return Piece(log.path, log.root, reading, change, shelved, skipped=tuple(unused.skipped))
+
+
+def _content_name(record: Content) -> str:
+    return f"{record.rail_id} {record.message_id} {record.n} {record.b}"
+
+
+def _is_whole(tail: LastLine) -> bool:
+    """Whether nothing but its newline is missing: no beginning of an object is one."""
+    try:
+        return tail.data is not None and isinstance(msgspec.json.decode(tail.data), dict)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+
+
+def is_done(piece: Piece) -> bool:
+    """Whether a log was read to its end and has no open turns."""
+    cursor = load_cursor(piece.change.cursor) if piece.change.cursor is not None else None
+    return not piece.more and not piece.change.open and not (cursor is not None and cursor.has_untried_tail)
+
+
+def batch_of(pieces: Sequence[Piece]) -> Batch:
+    """Several pieces as one batch."""
+    batch = Batch()
+    for piece in pieces:
+        reading = piece.reading
+        source, path = piece.change.source, piece.change.path
+        batch.candidates += [Submission(candidate, path) for candidate in reading.candidates]
+        batch.shelved += piece.content
+        batch.entries += [*reading.sessions, *reading.events, *reading.compactions, *reading.requests, *reading.quotas]
+        batch.sessions |= _session_of(piece)
+        batch.overheads += reading.overheads
+        batch.source = source
+        if reading.session_id:
+            batch.origins += [CameFrom(reading.session_id, *origin) for origin in reading.origins.items()]
+            batch.origins += [CameFrom(reading.session_id, *origin, True) for origin in reading.process_origins.items()]
+            batch.copied |= {(reading.session_id, message_id) for message_id in reading.copied}
+        batch.agents += [
+            AgentRow(
+                link.session_id,
+                link.agent_id,
+                ToldBy[link.told_by.upper()],
+                link.tool_use_id or "",
+                link.ts,
+                link.type,
+                link.group_id,
+            )
+            for link in reading.agents
+        ]
+        batch.files.append(piece.change)
+    return batch
+
+
+def _session_of(piece: Piece) -> set[SeenSession]:
+    """The session of a piece: one without any response has no turn that names it."""
+    session_id = piece.reading.session_id
+    if any(session.session_id == session_id for session in piece.reading.sessions):
+        return set()
+    if not session_id or not (piece.content or piece.reading.candidates):
+        return set()
+    return {SeenSession(session_id, piece.change.source, piece.reading.project)}
